@@ -765,3 +765,6839 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #endif
 
 #endif  // DTRAIN_H
+
+#ifdef DTRAIN_IMPLEMENTATION
+#ifndef DTRAIN_IMPLEMENTED
+#define DTRAIN_IMPLEMENTED
+
+// =============================================================================================
+// >>base - errors, memory, numbers, text, JSON, files, clock, threads, random bits
+//
+// What:    the ground floor: what C99 does not give in a form that is checked, portable and locale-proof.
+// Owns:    nothing that outlives a call.
+// Uses:    libc, and pthreads unless DTRAIN_NO_THREADS.   Used by: everybody.
+// Promise: no size from outside meets malloc or a pointer unchecked; no text overruns its buffer; a file
+//          is replaced whole or not at all.
+// =============================================================================================
+
+#if defined(DTRAIN_NO_MALLOC) && !defined(DTRAIN_NO_STDIO)
+#define DTRAIN_NO_STDIO  // files and data sets need malloc
+#endif
+#if !defined(DTRAIN_NO_THREADS) && (!defined(__GNUC__) || defined(__TINYC__))
+#define DTRAIN_NO_THREADS  // no atomics: replicas run in turn
+#endif
+#if defined(__unix__) || defined(__APPLE__)
+#define DT__POSIX 1
+#else
+#define DT__POSIX 0
+#endif
+
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+#ifndef DTRAIN_NO_MALLOC
+#include <stdlib.h>
+#endif
+#ifndef DTRAIN_NO_STDIO
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#endif
+#if DT__POSIX && (!defined(DTRAIN_NO_STDIO) || !defined(DTRAIN_NO_THREADS))
+#include <time.h>
+#ifndef CLOCK_MONOTONIC
+#error "dtrain.h: -std=c99 hides POSIX. Use -std=gnu99, or add -D_POSIX_C_SOURCE=200809L."
+#endif
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#ifndef DTRAIN_NO_STDIO
+#include <dirent.h>
+#endif
+#endif
+#ifndef DTRAIN_NO_THREADS
+#include <pthread.h>
+#endif
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
+
+#if defined(__GNUC__)
+#define DT__PRIVATE static __attribute__((unused))
+#define DT__INLINE static inline __attribute__((always_inline, unused))
+#define DT__FORMAT(n) __attribute__((format(printf, n, n + 1)))
+#define DT__RESTRICT __restrict__
+#else
+#define DT__PRIVATE static
+#define DT__INLINE static inline
+#define DT__FORMAT(n)
+#define DT__RESTRICT
+#endif
+
+#define DT__MIN(a, b) ((a) < (b) ? (a) : (b))
+#define DT__MAX(a, b) ((a) > (b) ? (a) : (b))
+#define DT__COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+DT_API const char *dt_version(void) {
+#define DT__TEXT(x) #x
+#define DT__VERSION(a, b, c) DT__TEXT(a) "." DT__TEXT(b) "." DT__TEXT(c)
+    return DT__VERSION(DTRAIN_VERSION_MAJOR, DTRAIN_VERSION_MINOR, DTRAIN_VERSION_PATCH);
+#undef DT__VERSION
+#undef DT__TEXT
+}
+
+// ---- text: a bounded writer with its own printf, so that neither a locale nor a board without stdio matters
+
+typedef struct {
+    char *text;
+    size_t size, n;  // n: bytes wanted so far, which may be more than fit
+} dt__writer;
+
+DT__PRIVATE void dt__put(dt__writer *w, char c) {
+    if (w->n + 1 < w->size) { w->text[w->n] = c; w->text[w->n + 1] = 0; }
+    w->n++;
+}
+
+DT__PRIVATE void dt__put_text(dt__writer *w, const char *s) {
+    while (*s) dt__put(w, *s++);
+}
+
+DT__PRIVATE void dt__put_uint(dt__writer *w, uint64_t v, unsigned base, int width, char fill) {
+    char digits[24];
+    int n = 0;
+    do { digits[n++] = "0123456789abcdef"[v % base]; v /= base; } while (v);
+    while (width-- > n) dt__put(w, fill);
+    while (n) dt__put(w, digits[--n]);
+}
+
+DT__PRIVATE double dt__power10(int e) {
+    double p = 1, b = 10;
+    int n = e < 0 ? -e : e;
+    for (; n; n >>= 1, b *= b) if (n & 1) p *= b;
+    return e < 0 ? 1 / p : p;
+}
+
+// As printf's %.<digits>g, with a decimal point always; digits 1 .. 17 (exact up to about 15).
+DT__PRIVATE void dt__put_double(dt__writer *w, double v, int digits, int fixed) {
+    char d[24];
+    int e = 0, n, last;
+    uint64_t m;
+    if (v != v) { dt__put_text(w, "nan"); return; }
+    if (v < 0 || (v == 0 && 1 / v < 0)) { dt__put(w, '-'); v = -v; }
+    if (v > DBL_MAX) { dt__put_text(w, "inf"); return; }
+    if (fixed) {  // as %.<digits>f, for values below 1e15
+        m = (uint64_t)(v * dt__power10(digits) + 0.5);
+        dt__put_uint(w, m / (uint64_t)dt__power10(digits), 10, 0, '0');
+        if (digits) { dt__put(w, '.'); dt__put_uint(w, m % (uint64_t)dt__power10(digits), 10, digits, '0'); }
+        return;
+    }
+    if (v > 0) {
+        e = (int)floor(log10(v));
+        if (v >= dt__power10(DT__MIN(e + 1, 308)) && e < 308) e++;
+    }
+    v = e < -280 ? v * 1e300 * dt__power10(digits - 1 - e - 300) : v * dt__power10(digits - 1 - e);
+    m = (uint64_t)(v + 0.5);
+    if (m >= (uint64_t)(dt__power10(digits) + 0.5)) { m = (m + 5) / 10; e++; }
+    for (n = digits; n > 0; m /= 10) d[--n] = (char)('0' + (int)(m % 10));
+    for (last = digits; last > 1 && d[last - 1] == '0'; last--) {}
+    if (e < -5 || e >= digits) {
+        dt__put(w, d[0]);
+        if (last > 1) dt__put(w, '.');
+        for (n = 1; n < last; n++) dt__put(w, d[n]);
+        dt__put_text(w, e < 0 ? "e-" : "e+");
+        dt__put_uint(w, (uint64_t)(e < 0 ? -e : e), 10, 2, '0');
+        return;
+    }
+    if (e < 0) dt__put_text(w, "0.");
+    for (n = e + 1; n < 0; n++) dt__put(w, '0');
+    for (n = 0; n < DT__MAX(last, e + 1); n++) {
+        if (n == e + 1 && e >= 0) dt__put(w, '.');
+        dt__put(w, n < digits ? d[n] : '0');
+    }
+}
+
+// printf's %s %c %d %u %x %ld %lu %zu %td %g %f with flags 0 -, width and precision; nothing else.
+DT__PRIVATE void dt__vprint(dt__writer *w, const char *f, va_list a) {
+    for (; *f; f++) {
+        int left = 0, width = 0, precision = -1, size = 0;
+        char fill = ' ';
+        size_t start;
+        if (*f != '%') { dt__put(w, *f); continue; }
+        for (f++; *f == '-' || *f == '0'; f++) { if (*f == '-') left = 1; else fill = '0'; }
+        if (*f == '*') { width = va_arg(a, int); f++; }
+        for (; *f >= '0' && *f <= '9'; f++) width = width * 10 + (*f - '0');
+        if (*f == '.' && f[1] == '*') { precision = va_arg(a, int); f += 2; }
+        else if (*f == '.') for (f++, precision = 0; *f >= '0' && *f <= '9'; f++) precision = precision * 10 + (*f - '0');
+        for (; *f == 'l' || *f == 'z' || *f == 't'; f++) size = *f;
+        start = w->n;
+        if (*f == 's') {
+            const char *s = va_arg(a, const char *);
+            int n = 0;
+            if (!s) s = "(none)";
+            while (s[n] && (precision < 0 || n < precision)) n++;
+            if (!left) for (width -= n; width > 0; width--) dt__put(w, ' ');
+            for (precision = 0; precision < n; precision++) dt__put(w, s[precision]);
+        } else if (*f == 'c') {
+            dt__put(w, (char)va_arg(a, int));
+        } else if (*f == 'd') {
+            int64_t v = size == 'l' ? va_arg(a, long) : size == 't' ? va_arg(a, ptrdiff_t) : va_arg(a, int);
+            if (v < 0) { dt__put(w, '-'); width--; }
+            dt__put_uint(w, v < 0 ? 0 - (uint64_t)v : (uint64_t)v, 10, left ? 0 : width, fill);
+        } else if (*f == 'u' || *f == 'x') {
+            uint64_t v = size == 'l' ? va_arg(a, unsigned long) : size == 'z' ? va_arg(a, size_t) : va_arg(a, unsigned);
+            dt__put_uint(w, v, *f == 'x' ? 16 : 10, left ? 0 : width, fill);
+        } else if (*f == 'g' || *f == 'f') {
+            char number[48];
+            dt__writer t;
+            t.text = number; t.size = sizeof number; t.n = 0;
+            dt__put_double(&t, va_arg(a, double), precision < 0 ? 6 : precision, *f == 'f');
+            if (!left) for (width -= (int)t.n; width > 0; width--) dt__put(w, ' ');
+            dt__put_text(w, number);
+        } else {
+            dt__put(w, *f);
+        }
+        if (left) while (w->n < start + (size_t)width) dt__put(w, ' ');
+    }
+}
+
+DT__FORMAT(2) DT__PRIVATE void dt__print(dt__writer *w, const char *format, ...) {
+    va_list a;
+    va_start(a, format);
+    dt__vprint(w, format, a);
+    va_end(a);
+}
+
+DT__FORMAT(3) DT__PRIVATE size_t dt__format(char *out, size_t size, const char *format, ...) {
+    dt__writer w;
+    va_list a;
+    w.text = out; w.size = size; w.n = 0;
+    if (size) out[0] = 0;
+    va_start(a, format);
+    dt__vprint(&w, format, a);
+    va_end(a);
+    return w.n;
+}
+
+// A JSON string's inside, escaped.
+DT__PRIVATE void dt__put_json(dt__writer *w, const char *s) {
+    for (; *s; s++) {
+        if (*s == '"' || *s == '\\') { dt__put(w, '\\'); dt__put(w, *s); }
+        else if ((unsigned char)*s < 0x20) dt__print(w, "\\u%04x", (unsigned)(unsigned char)*s);
+        else dt__put(w, *s);
+    }
+}
+
+// Finite numbers as JSON; others as null, which JSON has instead.
+DT__PRIVATE void dt__put_json_number(dt__writer *w, double v) {
+    if (v - v == 0) dt__put_double(w, v, 9, 0); else dt__put_text(w, "null");
+}
+
+// A number with a decimal point in every locale; *end receives where it stopped. Correct to 1 ulp.
+DT__PRIVATE double dt__parse_double(const char *s, const char *limit, const char **end) {
+    const char *p = s;
+    uint64_t m = 0;
+    int negative = 0, digits = 0, scale = 0, e = 0, e_negative = 0, point = 0;
+    double v;
+    *end = s;
+    if (p < limit && (*p == '+' || *p == '-')) negative = *p++ == '-';
+    if (limit - p >= 3 && (p[0] | 32) == 'n' && (p[1] | 32) == 'a' && (p[2] | 32) == 'n') { *end = p + 3; return (double)NAN; }
+    if (limit - p >= 3 && (p[0] | 32) == 'i' && (p[1] | 32) == 'n' && (p[2] | 32) == 'f') { *end = p + 3; return (double)(negative ? -INFINITY : INFINITY); }
+    for (; p < limit; p++) {
+        if (*p == '.' && !point) { point = 1; continue; }
+        if (*p < '0' || *p > '9') break;
+        digits++;
+        if (m < UINT64_C(100000000000000000)) { m = m * 10 + (uint64_t)(*p - '0'); scale -= point; }
+        else scale += !point;
+        if (scale > 100000) scale = 100000;
+    }
+    if (!digits) return 0;
+    *end = p;
+    if (p < limit && (*p | 32) == 'e') {
+        const char *q = p + 1;
+        if (q < limit && (*q == '+' || *q == '-')) e_negative = *q++ == '-';
+        if (q < limit && *q >= '0' && *q <= '9') {
+            for (; q < limit && *q >= '0' && *q <= '9'; q++) if (e < 100000) e = e * 10 + (*q - '0');
+            *end = q;
+            scale += e_negative ? -e : e;
+        }
+    }
+    v = (double)m;
+    if (scale > 400) scale = 400;
+    for (; scale < -300 && v != 0; scale += 300) { v *= 1e-300; if (scale < -700) v = 0; }
+    if (scale < 0) v /= dt__power10(-scale);
+    else if (m) v = scale > 308 ? v * 1e308 * dt__power10(scale - 308) : v * dt__power10(scale);
+    return negative ? -v : v;
+}
+
+// ---- errors
+
+DT_API const char *dt_error_name(int code) {
+#define DT__X(symbol, value, name, remedy) if (code == value) return name;
+    DT_ERRORS(DT__X)
+#undef DT__X
+    return "unknown error";
+}
+
+DT__PRIVATE int dt__vfail(dt_error *err, int code, const char *format, va_list a) {
+    dt__writer w;
+    if (!err || err->code) return code;  // the first error stays
+    err->code = code;
+    w.text = err->text; w.size = sizeof err->text; w.n = 0;
+    dt__vprint(&w, format, a);
+    return code;
+}
+
+DT__FORMAT(3) DT__PRIVATE int dt__fail(dt_error *err, int code, const char *format, ...) {
+    va_list a;
+    va_start(a, format);
+    dt__vfail(err, code, format, a);
+    va_end(a);
+    return code;
+}
+
+// Move an error outward, first one stays.
+DT__PRIVATE int dt__pass_error(dt_error *to, const dt_error *from) {
+    if (to && !to->code) *to = *from;
+    return from->code;
+}
+
+DT__PRIVATE int dt__disabled(dt_error *err, const char *what, const char *name) {
+    return dt__fail(err, DT_ERR_DISABLED, "%s: this build has %s: build without it", what, name);
+}
+
+// ---- sizes and memory
+
+DT__PRIVATE int dt__mul(ptrdiff_t a, ptrdiff_t b, ptrdiff_t *out) {
+    if (a < 0 || b < 0 || (a && b > PTRDIFF_MAX / 8 / a)) return 0;  // room for 8-byte elements
+    *out = a * b;
+    return 1;
+}
+
+DT__PRIVATE ptrdiff_t dt__ceil(ptrdiff_t n, ptrdiff_t unit) { return (n + unit - 1) / unit * unit; }
+
+#define DT__ALIGN 64  // bytes: a cache line, and the widest vector
+
+// A pool gives zeroed memory from the user's block or from alloc, and frees it all at once.
+typedef struct dt__chunk { struct dt__chunk *next; } dt__chunk;
+typedef struct {
+    unsigned char *base;   // the user's block, or NULL
+    size_t size, used;     // used counts whole DT__ALIGN units, and the slack to align the first
+    void *(*alloc)(size_t bytes, void *user);
+    void (*release)(void *p, void *user);
+    void *user;
+    dt__chunk *chunks;
+    int measuring;         // take_large only counts
+} dt__pool;
+
+#ifndef DTRAIN_NO_MALLOC
+DT__PRIVATE void *dt__malloc(size_t bytes, void *user) { (void)user; return malloc(bytes); }
+DT__PRIVATE void dt__release(void *p, void *user) { (void)user; free(p); }
+#endif
+
+DT__PRIVATE unsigned char *dt__align(unsigned char *p) {
+    return p + (DT__ALIGN - ((uintptr_t)p & (DT__ALIGN - 1))) % DT__ALIGN;
+}
+
+// NULL: out of memory; pool->used then still counts what was asked for.
+DT__PRIVATE void *dt__take(dt__pool *pool, size_t bytes) {
+    unsigned char *p;
+    size_t before = pool->used;
+    bytes = (bytes + DT__ALIGN - 1) / DT__ALIGN * DT__ALIGN;
+    if (bytes > PTRDIFF_MAX / 4 - before) return NULL;
+    pool->used += bytes;
+    if (pool->base) {
+        if (pool->used > pool->size) return NULL;
+        p = dt__align(pool->base) + (before - (DT__ALIGN - 1));
+    } else {
+        dt__chunk *c = pool->alloc ? (dt__chunk *)pool->alloc(bytes + 2 * DT__ALIGN, pool->user) : NULL;
+        if (!c) return NULL;
+        c->next = pool->chunks;
+        pool->chunks = c;
+        p = dt__align((unsigned char *)(c + 1));
+    }
+    memset(p, 0, bytes);
+    return p;
+}
+
+DT__PRIVATE void dt__pool_open(dt__pool *pool, const dt_options *o, int measuring) {
+    memset(pool, 0, sizeof *pool);
+    pool->used = DT__ALIGN - 1;  // any alignment of the user's block
+    pool->measuring = measuring;
+    pool->base = (unsigned char *)o->memory;
+    pool->size = o->memory ? o->memory_size : 0;
+    pool->alloc = o->alloc;
+    pool->release = o->release;
+    pool->user = o->alloc_user;
+#ifndef DTRAIN_NO_MALLOC
+    if (measuring) pool->base = NULL;
+    if (!pool->alloc) { pool->alloc = dt__malloc; pool->release = dt__release; }
+#endif
+}
+
+// The pool's owner may itself live in it: work on a copy.
+DT__PRIVATE void dt__pool_close(dt__pool pool) {
+    while (pool.chunks) {
+        dt__chunk *c = pool.chunks;
+        pool.chunks = c->next;
+        pool.release(c, pool.user);
+    }
+}
+
+// ---- bytes, whatever the host's order
+
+DT__PRIVATE uint32_t dt__read_be32(const unsigned char *p) {
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+DT__PRIVATE void dt__write_le(unsigned char *p, uint64_t v, int bytes) {
+    for (; bytes > 0; bytes--, v >>= 8) *p++ = (unsigned char)(v & 255);
+}
+
+DT__PRIVATE uint64_t dt__read_le(const unsigned char *p, int bytes) {
+    uint64_t v = 0;
+    while (bytes > 0) v = v << 8 | p[--bytes];
+    return v;
+}
+
+DT__PRIVATE uint32_t dt__float_bits(float v) { uint32_t b; memcpy(&b, &v, 4); return b; }
+DT__PRIVATE float dt__float_from(uint32_t b) { float v; memcpy(&v, &b, 4); return v; }
+
+// CRC-32C (Castagnoli, reflected, as in RFC 3720), half a byte a step. Start with 0.
+DT__PRIVATE uint32_t dt__crc32c(uint32_t crc, const void *data, size_t n) {
+    static const uint32_t table[16] = {
+        0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc, 0x5125dad3, 0x61c69362, 0x7198540d,
+        0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9, 0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75};
+    const unsigned char *p = (const unsigned char *)data;
+    crc = ~crc;
+    while (n--) {
+        crc ^= *p++;
+        crc = crc >> 4 ^ table[crc & 15];
+        crc = crc >> 4 ^ table[crc & 15];
+    }
+    return ~crc;
+}
+
+// ---- random bits: pure functions of (key, counter), so nothing of them needs saving
+
+// The finaliser of SplitMix64 (Steele, Lea & Flood 2014).
+DT__PRIVATE uint64_t dt__mix(uint64_t x) {
+    x += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+DT__PRIVATE uint64_t dt__random(uint64_t seed, uint64_t a, uint64_t b) { return dt__mix(dt__mix(dt__mix(seed) ^ a) + b); }
+DT__PRIVATE double dt__uniform(uint64_t bits) { return (double)(bits >> 11) * (1.0 / 9007199254740992.0); }  // [0, 1)
+DT__PRIVATE double dt__normal(uint64_t bits) {  // Box & Muller 1958
+    double u = 1 - dt__uniform(bits), v = dt__uniform(dt__mix(bits));
+    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
+}
+
+// ---- names
+
+// Shell-like: * any run, ? any byte; several globs separated by commas.
+DT__PRIVATE int dt__glob_one(const char *g, const char *end, const char *s) {
+    const char *star = NULL, *back = NULL;
+    while (*s) {
+        if (g < end && *g == '*') { star = ++g; back = s; }
+        else if (g < end && (*g == '?' || *g == *s)) { g++; s++; }
+        else if (star) { g = star; s = ++back; }
+        else return 0;
+    }
+    while (g < end && *g == '*') g++;
+    return g == end;
+}
+DT__PRIVATE int dt__glob(const char *globs, const char *s) {
+    while (globs && *globs) {
+        const char *end = strchr(globs, ',');
+        if (!end) end = globs + strlen(globs);
+        if (dt__glob_one(globs, end, s)) return 1;
+        globs = *end ? end + 1 : end;
+    }
+    return 0;
+}
+
+// ---- JSON: a strict pull reader (RFC 8259) over bytes that need no terminator. The first offence stays in
+// .error and every later call fails. Nesting is counted, never recursed.
+
+typedef struct {
+    const char *p, *end;
+    const char *error;
+} dt__json;
+
+#define DT__JSON_DEPTH 64
+
+DT__PRIVATE int dt__json_fail(dt__json *j, const char *what) { if (!j->error) j->error = what; return 0; }
+
+DT__PRIVATE void dt__json_blank(dt__json *j) {
+    while (j->p < j->end && (*j->p == ' ' || *j->p == '\t' || *j->p == '\n' || *j->p == '\r')) j->p++;
+}
+
+// The next byte that is not blank, or 0 at the end or after an error.
+DT__PRIVATE char dt__json_peek(dt__json *j) { dt__json_blank(j); return j->error || j->p >= j->end ? (char)0 : *j->p; }
+
+DT__PRIVATE int dt__json_expect(dt__json *j, char c, const char *what) {
+    if (dt__json_peek(j) != c) return dt__json_fail(j, what);
+    j->p++;
+    return 1;
+}
+
+DT__PRIVATE int dt__json_hex(dt__json *j, unsigned *out) {
+    int i;
+    *out = 0;
+    if (j->end - j->p < 4) return dt__json_fail(j, "unexpected end of hex escape");
+    for (i = 0; i < 4; i++, j->p++) {
+        char c = *j->p;
+        unsigned d = c >= '0' && c <= '9' ? (unsigned)(c - '0') : (c | 32) >= 'a' && (c | 32) <= 'f' ? (unsigned)((c | 32) - 'a' + 10) : 99;
+        if (d == 99) return dt__json_fail(j, "invalid escape");
+        *out = *out << 4 | d;
+    }
+    return 1;
+}
+
+// The length of a valid UTF-8 sequence at p (RFC 3629: no overlong forms, no surrogates), or 0.
+DT__PRIVATE int dt__utf8(const unsigned char *p, ptrdiff_t left) {
+    int n = p[0] < 0x80 ? 1 : p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : p[0] >= 0xe0 && p[0] < 0xf0 ? 3 : p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : 0, i;
+    if (n == 0 || n > left) return 0;
+    for (i = 1; i < n; i++) if ((p[i] & 0xc0) != 0x80) return 0;
+    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f)) return 0;
+    return n;
+}
+
+// A string, unescaped. At most cap bytes are kept, *n counts all of them: *n > cap says it was cut.
+DT__PRIVATE int dt__json_string(dt__json *j, char *out, size_t cap, size_t *n) {
+    size_t length = 0;
+    if (!dt__json_expect(j, '"', "a string is expected")) return 0;
+    for (;;) {
+        unsigned char bytes[4];
+        int count = 1, i;
+        if (j->p >= j->end) return dt__json_fail(j, "a string does not end");
+        bytes[0] = (unsigned char)*j->p;
+        if (bytes[0] == '"') break;
+        if (bytes[0] < 0x20) return dt__json_fail(j, "control character in a string");
+        if (bytes[0] == '\\') {
+            static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+            const char *k;
+            if (j->end - j->p < 2) return dt__json_fail(j, "a string does not end");
+            k = j->p[1] ? strchr(from, j->p[1]) : NULL;
+            j->p += 2;
+            if (k) {
+                bytes[0] = (unsigned char)to[k - from];
+            } else if (j->p[-1] == 'u') {
+                unsigned u, low;
+                if (!dt__json_hex(j, &u)) return 0;
+                if (u >= 0xdc00 && u < 0xe000) return dt__json_fail(j, "lone surrogate in a string");
+                if (u >= 0xd800 && u < 0xdc00) {
+                    if (j->end - j->p < 2 || j->p[0] != '\\' || j->p[1] != 'u') return dt__json_fail(j, "lone surrogate in a string");
+                    j->p += 2;
+                    if (!dt__json_hex(j, &low)) return 0;
+                    if (low < 0xdc00 || low >= 0xe000) return dt__json_fail(j, "lone surrogate in a string");
+                    u = 0x10000 + ((u - 0xd800) << 10) + (low - 0xdc00);
+                }
+                count = u < 0x80 ? 1 : u < 0x800 ? 2 : u < 0x10000 ? 3 : 4;
+                for (i = count - 1; i > 0; i--, u >>= 6) bytes[i] = (unsigned char)(0x80 | (u & 0x3f));
+                bytes[0] = (unsigned char)(count == 1 ? u : u | (0xf00u >> count & 0xf0u));
+            } else {
+                return dt__json_fail(j, "invalid escape");
+            }
+        } else {
+            count = dt__utf8((const unsigned char *)j->p, j->end - j->p);
+            if (!count) return dt__json_fail(j, "invalid UTF-8");
+            memcpy(bytes, j->p, (size_t)count);
+            j->p += count;
+        }
+        for (i = 0; i < count; i++, length++) if (length < cap) out[length] = (char)bytes[i];
+    }
+    j->p++;
+    *n = length;
+    return 1;
+}
+
+// A whole number from 0 to 2^64 - 1, in plain digits.
+DT__PRIVATE int dt__json_uint(dt__json *j, uint64_t *out) {
+    uint64_t v = 0;
+    const char *start;
+    dt__json_blank(j);
+    start = j->p;
+    for (; j->p < j->end && *j->p >= '0' && *j->p <= '9'; j->p++) {
+        unsigned d = (unsigned)(*j->p - '0');
+        if (v > (UINT64_MAX - d) / 10) return dt__json_fail(j, "number too large");
+        v = v * 10 + d;
+    }
+    if (j->error || j->p == start) return dt__json_fail(j, "a whole number is expected");
+    if (*start == '0' && j->p > start + 1) return dt__json_fail(j, "number with a leading zero");
+    if (j->p < j->end && (*j->p == '.' || (*j->p | 32) == 'e')) return dt__json_fail(j, "a whole number is expected");
+    *out = v;
+    return 1;
+}
+
+DT__PRIVATE int dt__json_number(dt__json *j, double *out) {
+    const char *p = j->p, *end;
+    if (p < j->end && *p == '-') p++;
+    if (p >= j->end || *p < '0' || *p > '9' || (*p == '0' && p + 1 < j->end && p[1] >= '0' && p[1] <= '9')) return dt__json_fail(j, "invalid number");
+    while (p < j->end && *p >= '0' && *p <= '9') p++;
+    if (p < j->end && *p == '.' && (++p >= j->end || *p < '0' || *p > '9')) return dt__json_fail(j, "invalid number");
+    *out = dt__parse_double(j->p, j->end, &end);
+    if (end < j->end && (*end | 32) == 'e') return dt__json_fail(j, "invalid number");
+    j->p = end;
+    return 1;
+}
+
+// Step over any one value.
+DT__PRIVATE int dt__json_skip(dt__json *j) {
+    char closing[DT__JSON_DEPTH];
+    int depth = 0, after_comma = 0;
+    double number;
+    size_t n;
+    for (;;) {
+        char c = dt__json_peek(j);
+        if (depth && c == closing[depth - 1]) {
+            if (after_comma) return dt__json_fail(j, "comma before the end");
+            j->p++;
+            depth--;
+        } else {
+            if (depth && closing[depth - 1] == '}') {
+                if (!dt__json_string(j, NULL, 0, &n) || !dt__json_expect(j, ':', "':' is expected")) return 0;
+                c = dt__json_peek(j);
+            }
+            after_comma = 0;
+            if (c == '{' || c == '[') {
+                if (depth == DT__JSON_DEPTH) return dt__json_fail(j, "nested too deep");
+                closing[depth++] = c == '{' ? '}' : ']';
+                j->p++;
+                continue;
+            }
+            if (c == '"') { if (!dt__json_string(j, NULL, 0, &n)) return 0; }
+            else if (c == '-' || (c >= '0' && c <= '9')) { if (!dt__json_number(j, &number)) return 0; }
+            else if (c == 't' && j->end - j->p >= 4 && !memcmp(j->p, "true", 4)) j->p += 4;
+            else if (c == 'f' && j->end - j->p >= 5 && !memcmp(j->p, "false", 5)) j->p += 5;
+            else if (c == 'n' && j->end - j->p >= 4 && !memcmp(j->p, "null", 4)) j->p += 4;
+            else return dt__json_fail(j, "a value is expected");
+        }
+        if (!depth) return 1;
+        c = dt__json_peek(j);
+        if (c == ',') { j->p++; after_comma = 1; }
+        else if (c != closing[depth - 1]) return dt__json_fail(j, "',' or the end is expected");
+    }
+}
+
+// In an object or a list: 1 if another member follows, 0 at its end (stepped over) or on an error. *first is
+// 1 before the first member.
+DT__PRIVATE int dt__json_more(dt__json *j, char closing, int *first) {
+    char c = dt__json_peek(j);
+    if (j->error) return 0;
+    if (c == closing) { j->p++; return 0; }
+    if (!*first) {
+        if (c != ',') return dt__json_fail(j, "',' or the end is expected");
+        j->p++;
+        if (dt__json_peek(j) == closing) return dt__json_fail(j, "comma before the end");
+    }
+    *first = 0;
+    return 1;
+}
+
+// ---- clock
+
+DT__PRIVATE double dt__now(void) {  // seconds, monotonic; 0 where there is no clock
+#if DT__POSIX && defined(CLOCK_MONOTONIC)
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+#else
+    return 0;
+#endif
+}
+
+// ---- files
+
+#ifndef DTRAIN_NO_STDIO
+// A file that takes path's place when it is complete. Every failure leaves path as it was.
+typedef struct {
+    FILE *f;
+    char temporary[1024];
+    const char *path, *what;
+} dt__new_file;
+
+DT__PRIVATE int dt__new_file_fail(dt__new_file *n, dt_error *err, const char *doing) {
+    int e = errno;
+    if (n->f) { fclose(n->f); n->f = NULL; remove(n->temporary); }
+    return dt__fail(err, DT_ERR_IO, "%s: %s \"%s\": %s", n->what, doing, n->path, strerror(e));
+}
+
+DT__PRIVATE int dt__new_file_open(dt__new_file *n, const char *what, const char *path, dt_error *err) {
+    memset(n, 0, sizeof *n);
+    n->path = path;
+    n->what = what;
+    if (!path || !*path) return dt__fail(err, DT_ERR_ARGUMENT, "%s: the path is empty: name a file", what);
+#if DT__POSIX
+    if (dt__format(n->temporary, sizeof n->temporary, "%s.%ld.tmp", path, (long)getpid()) >= sizeof n->temporary)
+#else
+    if (dt__format(n->temporary, sizeof n->temporary, "%s.tmp", path) >= sizeof n->temporary)
+#endif
+        return dt__fail(err, DT_ERR_IO, "%s: the path \"%.40s...\" has %zu bytes: at most 1000 are taken", what, path, strlen(path));
+    n->f = fopen(n->temporary, "wb");
+    return n->f ? 0 : dt__new_file_fail(n, err, "cannot create a file beside");
+}
+
+DT__PRIVATE int dt__new_file_close(dt__new_file *n, dt_error *err) {
+    int ok;
+    if (fflush(n->f) || ferror(n->f)) return dt__new_file_fail(n, err, "cannot write");
+#if DT__POSIX
+    if (fsync(fileno(n->f)) && errno != EINVAL && errno != ENOTSUP) return dt__new_file_fail(n, err, "cannot write");
+#endif
+    ok = fclose(n->f) == 0;
+    n->f = NULL;
+    if (ok && rename(n->temporary, n->path) == 0) {
+#if DT__POSIX  // the new name itself must reach the disk too
+        char *slash = strrchr(n->temporary, '/');
+        int fd;
+        if (slash) slash[1] = 0;
+        fd = open(slash ? n->temporary : ".", O_RDONLY);
+        if (fd >= 0) { fsync(fd); close(fd); }
+#endif
+        return 0;
+    }
+    dt__new_file_fail(n, err, "cannot write");
+    remove(n->temporary);
+    return DT_ERR_IO;
+}
+
+// A whole file in memory. Free with dt__file_free.
+typedef struct { unsigned char *data; size_t size; int mapped; } dt__file;
+
+DT__PRIVATE void dt__file_free(dt__file *f) {
+#if DT__POSIX
+    if (f->mapped) { munmap(f->data, f->size); f->data = NULL; }
+#endif
+    free(f->data);
+    f->data = NULL;
+}
+
+// Read to the end of a stream of unknown length.
+DT__PRIVATE int dt__stream_read(FILE *in, dt__file *out) {
+    size_t cap = 0;
+    memset(out, 0, sizeof *out);
+    for (;;) {
+        size_t n;
+        if (out->size == cap) {
+            unsigned char *p;
+            if (cap > SIZE_MAX / 4) return DT_ERR_MEMORY;
+            cap = cap ? cap * 2 : 1 << 16;
+            p = (unsigned char *)realloc(out->data, cap);
+            if (!p) return DT_ERR_MEMORY;
+            out->data = p;
+        }
+        n = fread(out->data + out->size, 1, cap - out->size, in);
+        out->size += n;
+        if (n == 0) return ferror(in) ? DT_ERR_IO : 0;
+    }
+}
+
+#if DT__POSIX
+// gzip -dc path, started without a shell.
+DT__PRIVATE int dt__gunzip(const char *what, const char *path, dt__file *out, dt_error *err) {
+    int fd[2], status = 0, code;
+    pid_t pid;
+    FILE *in;
+    if (pipe(fd)) return dt__fail(err, DT_ERR_IO, "%s: pipe: %s", what, strerror(errno));
+    pid = fork();
+    if (pid == 0) {
+        int null = open("/dev/null", O_RDWR);
+        dup2(fd[1], 1);
+        if (null >= 0) { dup2(null, 0); dup2(null, 2); }
+        close(fd[0]);
+        close(fd[1]);
+        execlp("gzip", "gzip", "-dc", "--", path, (char *)NULL);
+        _exit(127);
+    }
+    close(fd[1]);
+    in = pid > 0 ? fdopen(fd[0], "rb") : NULL;
+    if (!in) {
+        close(fd[0]);
+        return dt__fail(err, DT_ERR_IO, "%s: cannot start gzip for \"%s\": %s", what, path, strerror(errno));
+    }
+    code = dt__stream_read(in, out);
+    fclose(in);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+    if (!code && WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
+    dt__file_free(out);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+        return dt__fail(err, DT_ERR_IO, "%s: \"%s\" needs the program gzip, which is not here: unpack the file yourself", what, path);
+    return dt__fail(err, code ? code : DT_ERR_FORMAT, "%s: \"%s\" cannot be unpacked: gzip finds it damaged or cut", what, path);
+}
+#endif
+
+// Map a file, or read it where it cannot be mapped; unpack it if its name ends in .gz.
+DT__PRIVATE int dt__file_read(const char *what, const char *path, dt__file *out, dt_error *err) {
+    FILE *f;
+    int code;
+    memset(out, 0, sizeof *out);
+#if DT__POSIX
+    if (strlen(path) > 3 && !strcmp(path + strlen(path) - 3, ".gz")) {
+        if (access(path, R_OK)) return dt__fail(err, DT_ERR_IO, "%s: cannot open \"%s\": %s", what, path, strerror(errno));
+        return dt__gunzip(what, path, out, err);
+    }
+    {
+        int fd = open(path, O_RDONLY);
+        struct stat s;
+        if (fd >= 0 && fstat(fd, &s) == 0 && S_ISREG(s.st_mode) && s.st_size > 0 && (uint64_t)s.st_size < SIZE_MAX / 2) {
+            void *p = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+            if (p != MAP_FAILED) { out->data = (unsigned char *)p; out->size = (size_t)s.st_size; out->mapped = 1; }
+        }
+        if (fd >= 0) close(fd);
+        if (out->mapped) return 0;
+    }
+#endif
+    f = fopen(path, "rb");
+    if (!f) return dt__fail(err, DT_ERR_IO, "%s: cannot open \"%s\": %s", what, path, strerror(errno));
+    errno = 0;
+    code = dt__stream_read(f, out);
+    fclose(f);
+    if (!code) return 0;
+    dt__file_free(out);
+    return dt__fail(err, code, "%s: cannot read \"%s\": %s", what, path, code == DT_ERR_MEMORY ? "out of memory" : strerror(errno));
+}
+#endif  // DTRAIN_NO_STDIO
+
+// ---- threads: atomics, cores, and a barrier that spins briefly, then sleeps
+
+#ifndef DTRAIN_NO_THREADS
+#define DT__LOAD(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
+#define DT__STORE(p, v) __atomic_store_n(p, v, __ATOMIC_RELEASE)
+#define DT__ADD(p, v) __atomic_add_fetch(p, v, __ATOMIC_ACQ_REL)
+#else
+#define DT__LOAD(p) (*(p))
+#define DT__STORE(p, v) (*(p) = (v))
+#define DT__ADD(p, v) (*(p) += (v))
+#endif
+
+#ifndef DTRAIN_NO_THREADS
+#if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
+// The CPU quota of the cgroup, version 2 or 1, in cores rounded up; 0: none.
+DT__PRIVATE int dt__cores_quota(void) {
+    static const char *const file[2][2] = {{"/sys/fs/cgroup/cpu.max", NULL},
+                                           {"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us"}};
+    int i;
+    for (i = 0; i < 2; i++) {
+        char text[64] = "";
+        long quota = 0, period = 0;
+        FILE *f = fopen(file[i][0], "r");
+        if (!f) continue;
+        if (fgets(text, sizeof text, f)) sscanf(text, "%ld %ld", &quota, &period);
+        fclose(f);
+        if (file[i][1] && (f = fopen(file[i][1], "r")) != NULL) {
+            if (fgets(text, sizeof text, f)) sscanf(text, "%ld", &period);
+            fclose(f);
+        }
+        if (quota > 0 && period > 0) return (int)((quota + period - 1) / period);
+    }
+    return 0;
+}
+#endif
+
+// Cores that this process may use: its affinity mask and its cgroup's quota.
+DT__PRIVATE int dt__cores(void) {
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+#if defined(__linux__) && defined(SYS_sched_getaffinity) && defined(_DEFAULT_SOURCE)
+    unsigned char mask[1024];
+    long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask), i;
+    int set = 0;
+    for (i = 0; i < bytes * 8; i++) set += mask[i / 8] >> (i % 8) & 1;
+    if (set > 0) n = set;
+#endif
+#if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
+    {
+        int quota = dt__cores_quota();
+        if (quota > 0 && quota < n) n = quota;
+    }
+#endif
+    return n < 1 ? 1 : n > 1024 ? 1024 : (int)n;
+}
+
+// Threads that wait for each other. It spins for some 50 us before it sleeps: a pure spin costs 4 ms a round as
+// soon as threads outnumber cores (then it does not spin at all), a pure sleep 7 us a round always.
+#define DT__SPINS 2000
+typedef struct {
+    int n, spins;
+    int arrived, round;       // atomic
+    int broken;               // atomic; 1 + the rank that has left
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+} dt__meeting;
+
+DT__PRIVATE int dt__meeting_open(dt__meeting *b, int n) {
+    memset(b, 0, sizeof *b);
+    b->n = n;
+    b->spins = n > dt__cores() ? 0 : DT__SPINS;
+    if (pthread_mutex_init(&b->lock, NULL)) return DT_ERR_MEMORY;
+    if (pthread_cond_init(&b->wake, NULL)) { pthread_mutex_destroy(&b->lock); return DT_ERR_MEMORY; }
+    return 0;
+}
+
+DT__PRIVATE void dt__meeting_close(dt__meeting *b) {
+    pthread_mutex_destroy(&b->lock);
+    pthread_cond_destroy(&b->wake);
+}
+
+// Wait for all. 0, or 1 + the rank that has left for good.
+DT__PRIVATE int dt__meet(dt__meeting *b) {
+    int round = DT__LOAD(&b->round), spin;
+    if (b->n == 1) return 0;
+    if (DT__ADD(&b->arrived, 1) == b->n) {
+        DT__STORE(&b->arrived, 0);
+        pthread_mutex_lock(&b->lock);
+        DT__STORE(&b->round, round + 1);
+        pthread_cond_broadcast(&b->wake);
+        pthread_mutex_unlock(&b->lock);
+        return 0;
+    }
+    for (spin = 0; spin < b->spins && DT__LOAD(&b->round) == round; spin++) {
+#if defined(__x86_64__) || defined(__i386__)
+        __asm__ volatile("pause");
+#endif
+    }
+    if (DT__LOAD(&b->round) == round) {
+        pthread_mutex_lock(&b->lock);
+        while (DT__LOAD(&b->round) == round && !DT__LOAD(&b->broken)) pthread_cond_wait(&b->wake, &b->lock);
+        pthread_mutex_unlock(&b->lock);
+    }
+    return DT__LOAD(&b->round) == round ? DT__LOAD(&b->broken) : 0;
+}
+
+DT__PRIVATE void dt__meeting_leave(dt__meeting *b, int rank) {
+    pthread_mutex_lock(&b->lock);
+    if (!b->broken) DT__STORE(&b->broken, rank + 1);
+    pthread_cond_broadcast(&b->wake);
+    pthread_mutex_unlock(&b->lock);
+}
+#else
+DT__PRIVATE int dt__cores(void) { return 1; }
+#endif
+
+// =============================================================================================
+// >>kernels - matrix multiply, convolution's inner loop, vector loops; chosen for the CPU at run time
+//
+// What:    one micro-kernel template with free strides on A, a row stride on B and a two-level k: the same
+//          code is matrix product and direct channels-last convolution. Around it, loops over rows of floats.
+// Owns:    nothing; scratch comes from the caller.
+// Uses:    >>base.   Used by: >>graph and below.
+// Promise: every instruction set computes the same sums up to rounding. Nothing is read beyond an operand
+//          unless its caller says that the memory behind it is real.
+// How:     vector loops are ordinary functions on GCC's vector types, always inlined into one wrapper per
+//          instruction set, so that plain `cc -O2` needs no -march. gcc at -O2 would leave them scalar.
+// =============================================================================================
+
+#if defined(__GNUC__) && !defined(__TINYC__) && !defined(DTRAIN_NO_SIMD)
+#define DT__SIMD 1
+#else
+#define DT__SIMD 0
+#endif
+#if DT__SIMD && (defined(__x86_64__) || defined(__i386__))
+#define DT__X86 1
+#define DT__W 8  // floats in a vector: AVX2's, or two of SSE2
+#else
+#define DT__X86 0
+#define DT__W (DT__SIMD ? 4 : 1)
+#endif
+
+#if DT__SIMD
+#define DT__VECTOR(type, bytes) type __attribute__((vector_size(bytes), aligned(4), may_alias))
+typedef DT__VECTOR(float, DT__W * 4) dt__v;
+typedef DT__VECTOR(int32_t, DT__W * 4) dt__vi;
+typedef DT__VECTOR(uint32_t, DT__W * 4) dt__vu;
+typedef DT__VECTOR(float, 16) dt__v4;
+#if DT__X86
+typedef DT__VECTOR(float, 32) dt__v8;
+typedef DT__VECTOR(float, 64) dt__v16;
+#endif
+#define DT__BITS(f) ((dt__vi)(f))
+#define DT__FLOATS(i) ((dt__v)(i))
+#define DT__TEST(comparison) ((dt__vi)(comparison))  // lanes of all ones or zero
+#else
+typedef float dt__v;
+typedef int32_t dt__vi;
+typedef uint32_t dt__vu;
+DT__INLINE int32_t dt__bits(float f) { int32_t i; memcpy(&i, &f, 4); return i; }
+DT__INLINE float dt__floats(int32_t i) { float f; memcpy(&f, &i, 4); return f; }
+#define DT__BITS(f) dt__bits(f)
+#define DT__FLOATS(i) dt__floats(i)
+#define DT__TEST(comparison) (-(int32_t)(comparison))
+#endif
+#define DT__SELECT(mask, a, b) DT__FLOATS((DT__BITS(a) & (mask)) | (DT__BITS(b) & ~(mask)))
+
+// ---- the micro-kernel: C [ROWS, columns] = or += sum over k2 and k of A(row, k2, k) * B(k2, k, columns)
+
+typedef void dt__micro(ptrdiff_t k2, ptrdiff_t k, const float *a, ptrdiff_t ai, ptrdiff_t ak, ptrdiff_t ak2,
+                       const float *b, ptrdiff_t bk, ptrdiff_t bk2, float *c, ptrdiff_t ci, int add);
+
+#define DT__R4(X) X(0) X(1) X(2) X(3)
+#define DT__R6(X) DT__R4(X) X(4) X(5)
+#define DT__R8(X) DT__R6(X) X(6) X(7)
+#define DT__ZERO1(r) V c##r = {0};
+#define DT__ZERO2(r) V c##r = {0}, d##r = {0};
+#define DT__STEP1(r) c##r += p[r * ai] * b0;
+#define DT__STEP2(r) { float s = p[r * ai]; c##r += s * b0; d##r += s * b1; }
+#define DT__KEEP1(r) { V *o = (V *)(c + r * ci); if (add) *o += c##r; else *o = c##r; }
+#define DT__KEEP2(r) { V *o = (V *)(c + r * ci); if (add) { o[0] += c##r; o[1] += d##r; } else { o[0] = c##r; o[1] = d##r; } }
+
+#define DT__MICRO(name, target, vector, ROWS, N)                                                          \
+    target static void name(ptrdiff_t k2, ptrdiff_t k, const float *a, ptrdiff_t ai, ptrdiff_t ak,        \
+                            ptrdiff_t ak2, const float *b, ptrdiff_t bk, ptrdiff_t bk2, float *c,         \
+                            ptrdiff_t ci, int add) {                                                      \
+        typedef vector V;                                                                                 \
+        ROWS(DT__ZERO##N)                                                                                 \
+        for (; k2 > 0; k2--, a += ak2, b += bk2) {                                                        \
+            const float *p = a, *q = b;                                                                   \
+            ptrdiff_t i;                                                                                  \
+            for (i = k; i > 0; i--, p += ak, q += bk) {                                                   \
+                V b0 = *(const V *)q;                                                                     \
+                DT__SECOND##N                                                                             \
+                ROWS(DT__STEP##N)                                                                         \
+            }                                                                                             \
+        }                                                                                                 \
+        ROWS(DT__KEEP##N)                                                                                 \
+    }
+#define DT__SECOND1
+#define DT__SECOND2 V b1 = ((const V *)q)[1];
+
+#if DT__X86
+#define DT__AVX2 __attribute__((target("avx2,fma")))
+#define DT__AVX512 __attribute__((target("avx512f")))
+DT__MICRO(dt__micro_avx512_8x32, DT__AVX512, dt__v16, DT__R8, 2)
+DT__MICRO(dt__micro_avx512_8x16, DT__AVX512, dt__v16, DT__R8, 1)
+DT__MICRO(dt__micro_avx512_4x32, DT__AVX512, dt__v16, DT__R4, 2)
+DT__MICRO(dt__micro_avx512_4x16, DT__AVX512, dt__v16, DT__R4, 1)
+DT__MICRO(dt__micro_avx2_6x16, DT__AVX2, dt__v8, DT__R6, 2)
+DT__MICRO(dt__micro_avx2_6x8, DT__AVX2, dt__v8, DT__R6, 1)
+DT__MICRO(dt__micro_avx2_4x16, DT__AVX2, dt__v8, DT__R4, 2)
+DT__MICRO(dt__micro_avx2_4x8, DT__AVX2, dt__v8, DT__R4, 1)
+DT__MICRO(dt__micro_sse2_6x8, , dt__v4, DT__R6, 2)
+DT__MICRO(dt__micro_sse2_6x4, , dt__v4, DT__R6, 1)
+#elif DT__SIMD && defined(__aarch64__)
+DT__MICRO(dt__micro_neon_8x8, , dt__v4, DT__R8, 2)
+DT__MICRO(dt__micro_neon_8x4, , dt__v4, DT__R8, 1)
+#endif
+#if DT__SIMD
+DT__MICRO(dt__micro_vector_4x8, , dt__v4, DT__R4, 2)
+DT__MICRO(dt__micro_vector_4x4, , dt__v4, DT__R4, 1)
+#endif
+DT__MICRO(dt__micro_plain_4x2, , float, DT__R4, 2)
+DT__MICRO(dt__micro_plain_4x1, , float, DT__R4, 1)
+
+#undef DT__R4
+#undef DT__R6
+#undef DT__R8
+#undef DT__ZERO1
+#undef DT__ZERO2
+#undef DT__STEP1
+#undef DT__STEP2
+#undef DT__KEEP1
+#undef DT__KEEP2
+#undef DT__SECOND1
+#undef DT__SECOND2
+#undef DT__MICRO
+
+#define DT__MAX_TILE (8 * 32)
+
+typedef struct {
+    int rows;
+    dt__micro *full, *half;  // all the columns of a panel, or half of them
+} dt__tile;
+
+// ---- vector loops: bodies first, wrappers and the table below
+
+// Up to DT__W floats; the rest of the lanes are 0. Vectors go by address: by value they would need an ABI.
+DT__INLINE void dt__get(dt__v *v, const float *p, ptrdiff_t n) {
+    if (n >= DT__W) { *v = *(const dt__v *)p; return; }
+    memset(v, 0, sizeof *v);
+    memcpy(v, p, (size_t)n * sizeof *p);
+}
+DT__INLINE void dt__set(const dt__v *v, float *p, ptrdiff_t n) {
+    if (n >= DT__W) *(dt__v *)p = *v;
+    else memcpy(p, v, (size_t)n * sizeof *p);
+}
+DT__INLINE float dt__lanes_sum(const dt__v *v) {
+    float a[DT__W], s = 0;
+    int i;
+    memcpy(a, v, sizeof a);
+    for (i = 0; i < DT__W; i++) s += a[i];
+    return s;
+}
+#define DT__EACH(i, n) for (i = 0; i < (n); i += DT__W)
+
+// e^x for -87.3 <= x <= 88.3 (clamped; NaN stays). Cephes' polynomial of degree 6, relative error below 1e-7.
+DT__INLINE void dt__v_exp(dt__v *inout) {
+    dt__v x = *inout, t, n, r, p, zero = x - x, low = zero * 0 - 87.33654f, high = zero * 0 + 88.37626f;
+    x = DT__SELECT(DT__TEST(x > high), high, x);
+    x = DT__SELECT(DT__TEST(x < low), low, x);
+    t = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the sum's low bits are the rounded integer
+    n = t - 12582912.0f;
+    r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    p = 1.9875691500e-4f * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * (r * r) + r + 1.0f;
+    *inout = DT__FLOATS((dt__vi)((dt__vu)DT__BITS(p) + ((dt__vu)DT__BITS(t) << 23)));
+}
+
+// tanh by the rational approximation that Eigen and others use: odd degree 13 over even degree 6, on [-7.9, 7.9].
+DT__INLINE void dt__v_tanh(dt__v *inout) {
+    dt__v x = *inout, x2, p, q, limit = (x - x) * 0 + 7.90531110763549805f;
+    x = DT__SELECT(DT__TEST(x > limit), limit, x);
+    x = DT__SELECT(DT__TEST(x < -limit), -limit, x);
+    x2 = x * x;
+    p = x2 * -2.76076847742355e-16f + 2.00018790482477e-13f;
+    p = p * x2 + -8.60467152213735e-11f;
+    p = p * x2 + 5.12229709037114e-08f;
+    p = p * x2 + 1.48572235717979e-05f;
+    p = p * x2 + 6.37261928875436e-04f;
+    p = p * x2 + 4.89352455891786e-03f;
+    q = x2 * 1.19825839466702e-06f + 1.18534705686654e-04f;
+    q = q * x2 + 2.26843463243900e-03f;
+    q = q * x2 + 4.89352518554385e-03f;
+    *inout = x * p / q;
+}
+
+DT__INLINE void dt__v_sigmoid(dt__v *inout) {
+    dt__v e = -*inout;
+    dt__v_exp(&e);
+    *inout = 1.0f / (1.0f + e);
+}
+
+// Phi(x), the normal distribution. Abramowitz & Stegun 7.1.26, absolute error below 1e-7.
+DT__INLINE void dt__v_phi(dt__v *inout) {
+    dt__v x = *inout, a = DT__FLOATS(DT__BITS(x) & 0x7fffffff) * 0.70710678f, e = -a * a, t, half;
+    dt__v_exp(&e);
+    t = 1.0f / (1.0f + 0.3275911f * a);
+    half = 0.5f * e * t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
+    *inout = DT__SELECT(DT__TEST(x > 0), 1.0f - half, half);
+}
+
+// sqrt without an instruction-set builtin: the well-known bit trick, three Newton steps, one correction.
+DT__INLINE void dt__v_sqrt(dt__v *inout) {
+    dt__v v = *inout, h = v * 0.5f, y = DT__FLOATS(0x5f375a86 - (DT__BITS(v) >> 1)), s;
+    y = y * (1.5f - h * y * y);
+    y = y * (1.5f - h * y * y);
+    y = y * (1.5f - h * y * y);
+    s = v * y;
+    *inout = s + 0.5f * y * (v - s * s);
+}
+
+enum { DT__RELU, DT__LEAKY_RELU, DT__GELU, DT__GELU_TANH, DT__SILU, DT__TANH, DT__SIGMOID };
+
+#define DT__GELU_C 0.7978845608f  // sqrt(2 / pi)
+
+DT__INLINE void dt__activate_body(int kind, ptrdiff_t n, const float *x, float *y, float slope) {
+    ptrdiff_t i;
+    DT__EACH(i, n) {
+        dt__v v, t;
+        dt__get(&v, x + i, n - i);
+        t = v;
+        switch (kind) {
+        case DT__RELU: t = DT__FLOATS(DT__BITS(v) & ~DT__TEST(v <= 0)); break;  // keeps NaN
+        case DT__LEAKY_RELU: t = DT__SELECT(DT__TEST(v <= 0), v * slope, v); break;
+        case DT__GELU: dt__v_phi(&t); t *= v; break;
+        case DT__GELU_TANH: t = DT__GELU_C * (v + 0.044715f * v * v * v); dt__v_tanh(&t); t = 0.5f * v * (1.0f + t); break;
+        case DT__SILU: dt__v_sigmoid(&t); t *= v; break;
+        case DT__TANH: dt__v_tanh(&t); break;
+        default: dt__v_sigmoid(&t); break;
+        }
+        dt__set(&t, y + i, n - i);
+    }
+}
+
+// dx = or += dy * f'; reads y for relu, leaky relu, tanh and sigmoid, x for the others.
+DT__INLINE void dt__activate_back_body(int kind, ptrdiff_t n, const float *x, const float *y, const float *dy, float *dx, int add, float slope) {
+    ptrdiff_t i;
+    int from_x = kind == DT__GELU || kind == DT__GELU_TANH || kind == DT__SILU;
+    DT__EACH(i, n) {
+        dt__v v, g, t, e;
+        dt__get(&v, (from_x ? x : y) + i, n - i);
+        dt__get(&g, dy + i, n - i);
+        t = v;
+        switch (kind) {
+        case DT__RELU: g = DT__FLOATS(DT__BITS(g) & DT__TEST(v > 0)); break;
+        case DT__LEAKY_RELU: g = DT__SELECT(DT__TEST(v > 0), g, g * slope); break;
+        case DT__GELU: dt__v_phi(&t); e = -0.5f * v * v; dt__v_exp(&e); g *= t + v * e * 0.39894228f; break;
+        case DT__GELU_TANH:
+            t = DT__GELU_C * (v + 0.044715f * v * v * v);
+            dt__v_tanh(&t);
+            g *= 0.5f * (1.0f + t) + 0.5f * v * (1.0f - t * t) * DT__GELU_C * (1.0f + 0.134145f * v * v);
+            break;
+        case DT__SILU: dt__v_sigmoid(&t); g *= t * (1.0f + v * (1.0f - t)); break;
+        case DT__TANH: g *= 1.0f - v * v; break;
+        default: g *= v * (1.0f - v); break;
+        }
+        if (add) { dt__get(&t, dx + i, n - i); g += t; }
+        dt__set(&g, dx + i, n - i);
+    }
+}
+
+// y = a * x + b * y; b = 0 does not read y
+DT__INLINE void dt__axpby_body(ptrdiff_t n, float a, const float *x, float b, float *y) {
+    ptrdiff_t i;
+    DT__EACH(i, n) {
+        dt__v v, o;
+        dt__get(&v, x + i, n - i);
+        v *= a;
+        if (b != 0) { dt__get(&o, y + i, n - i); v += b * o; }
+        dt__set(&v, y + i, n - i);
+    }
+}
+
+// y = or += a * b
+DT__INLINE void dt__multiply_body(ptrdiff_t n, const float *a, const float *b, float *y, int add) {
+    ptrdiff_t i;
+    DT__EACH(i, n) {
+        dt__v v, w;
+        dt__get(&v, a + i, n - i);
+        dt__get(&w, b + i, n - i);
+        v *= w;
+        if (add) { dt__get(&w, y + i, n - i); v += w; }
+        dt__set(&v, y + i, n - i);
+    }
+}
+
+// One row of a max pool: y [n_out, c] from windows [rows, size] of x [rows, n_in, c]; a window starts at
+// o * stride - pad and is cut to what lies inside. NaN wins.
+DT__INLINE void dt__maximum_body(ptrdiff_t n_out, ptrdiff_t n_in, ptrdiff_t c, ptrdiff_t rows, ptrdiff_t size, ptrdiff_t stride, ptrdiff_t pad, const float *x, float *y) {
+    ptrdiff_t o, i, ky, kx;
+    for (o = 0; o < n_out; o++) {
+        ptrdiff_t first = DT__MAX(o * stride - pad, 0), last = DT__MIN(o * stride - pad + size, n_in);
+        DT__EACH(i, c) {
+            dt__v best, v;
+            dt__get(&best, x + first * c + i, c - i);
+            for (ky = 0; ky < rows; ky++)
+                for (kx = first; kx < last; kx++) {
+                    dt__get(&v, x + (ky * n_in + kx) * c + i, c - i);
+                    best = DT__SELECT(DT__TEST(v > best) | DT__TEST(v != v), v, best);
+                }
+            dt__set(&best, y + o * c + i, c - i);
+        }
+    }
+}
+
+// Its backward: dx += dy where x is the maximum y; the first of equal ones takes it.
+DT__INLINE void dt__maximum_back_body(ptrdiff_t n_out, ptrdiff_t n_in, ptrdiff_t c, ptrdiff_t rows, ptrdiff_t size, ptrdiff_t stride, ptrdiff_t pad, const float *x, const float *y, const float *dy, float *dx) {
+    ptrdiff_t o, i, ky, kx;
+    for (o = 0; o < n_out; o++) {
+        ptrdiff_t first = DT__MAX(o * stride - pad, 0), last = DT__MIN(o * stride - pad + size, n_in);
+        DT__EACH(i, c) {
+            dt__v best, left, v, d;
+            dt__get(&best, y + o * c + i, c - i);
+            dt__get(&left, dy + o * c + i, c - i);
+            for (ky = 0; ky < rows; ky++)
+                for (kx = first; kx < last; kx++) {
+                    ptrdiff_t at = (ky * n_in + kx) * c + i;
+                    dt__vi hit;
+                    dt__get(&v, x + at, c - i);
+                    dt__get(&d, dx + at, c - i);
+                    hit = DT__TEST(v == best);
+                    d += DT__FLOATS(DT__BITS(left) & hit);
+                    left = DT__FLOATS(DT__BITS(left) & ~hit);
+                    dt__set(&d, dx + at, c - i);
+                }
+        }
+    }
+}
+
+DT__INLINE float dt__dot_body(ptrdiff_t n, const float *a, const float *b) {
+    dt__v s0, s1, v, w;
+    ptrdiff_t i = 0;
+    memset(&s0, 0, sizeof s0);
+    s1 = s0;
+    for (; i + 2 * DT__W <= n; i += 2 * DT__W) {
+        s0 += *(const dt__v *)(a + i) * *(const dt__v *)(b + i);
+        s1 += *(const dt__v *)(a + i + DT__W) * *(const dt__v *)(b + i + DT__W);
+    }
+    for (; i < n; i += DT__W) {
+        dt__get(&v, a + i, n - i);
+        dt__get(&w, b + i, n - i);
+        s0 += v * w;
+    }
+    s0 += s1;
+    return dt__lanes_sum(&s0);
+}
+
+DT__INLINE float dt__sum_body(ptrdiff_t n, const float *x) {
+    dt__v s, v;
+    ptrdiff_t i;
+    memset(&s, 0, sizeof s);
+    DT__EACH(i, n) { dt__get(&v, x + i, n - i); s += v; }
+    return dt__lanes_sum(&s);
+}
+
+// y[row] += bias for every row
+DT__INLINE void dt__add_bias_body(ptrdiff_t rows, ptrdiff_t n, const float *bias, float *y) {
+    ptrdiff_t i, r;
+    for (r = 0; r < rows; r++, y += n)
+        DT__EACH(i, n) {
+            dt__v v, b;
+            dt__get(&v, y + i, n - i);
+            dt__get(&b, bias + i, n - i);
+            v += b;
+            dt__set(&v, y + i, n - i);
+        }
+}
+
+#define DT__SUM_BLOCK 256  // rows added in one float before the partial sum moves on: keeps rounding small
+
+// out[column] = or += sum over rows
+DT__INLINE void dt__column_sums_body(ptrdiff_t rows, ptrdiff_t n, const float *x, float *out, int add) {
+    ptrdiff_t i, r, r1;
+    DT__EACH(i, n) {
+        dt__v total, block, v;
+        memset(&total, 0, sizeof total);
+        for (r = 0; r < rows; r = r1) {
+            memset(&block, 0, sizeof block);
+            r1 = DT__MIN(r + DT__SUM_BLOCK, rows);
+            if (n - i >= DT__W) for (; r < r1; r++) block += *(const dt__v *)(x + r * n + i);
+            else for (; r < r1; r++) { dt__get(&v, x + r * n + i, n - i); block += v; }
+            total += block;
+        }
+        if (add) { dt__get(&v, out + i, n - i); total += v; }
+        dt__set(&total, out + i, n - i);
+    }
+}
+
+// s1[column] = sum of g, s2[column] = sum of g * (x - shift), where g is dy, or x - shift if dy is NULL
+DT__INLINE void dt__column_moments_body(ptrdiff_t rows, ptrdiff_t n, const float *x, const float *shift, const float *dy, float *s1, float *s2) {
+    ptrdiff_t i, r, r1;
+    DT__EACH(i, n) {
+        dt__v t1, t2, b1, b2, v, g, m;
+        memset(&t1, 0, sizeof t1);
+        t2 = t1;
+        dt__get(&m, shift + i, n - i);
+        for (r = 0; r < rows; r = r1) {
+            memset(&b1, 0, sizeof b1);
+            b2 = b1;
+            for (r1 = DT__MIN(r + DT__SUM_BLOCK, rows); r < r1; r++) {
+                dt__get(&v, x + r * n + i, n - i);
+                v -= m;
+                g = v;
+                if (dy) dt__get(&g, dy + r * n + i, n - i);
+                b1 += g;
+                b2 += g * v;
+            }
+            t1 += b1;
+            t2 += b2;
+        }
+        dt__set(&t1, s1 + i, n - i);
+        dt__set(&t2, s2 + i, n - i);
+    }
+}
+
+// y[row] = x[row] * scale + shift, per column
+DT__INLINE void dt__columns_affine_body(ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale, const float *shift, float *y) {
+    ptrdiff_t i, r;
+    for (r = 0; r < rows; r++, x += n, y += n)
+        DT__EACH(i, n) {
+            dt__v v, a, b;
+            dt__get(&v, x + i, n - i);
+            dt__get(&a, scale + i, n - i);
+            dt__get(&b, shift + i, n - i);
+            v = v * a + b;
+            dt__set(&v, y + i, n - i);
+        }
+}
+
+// dx[row] = or += dy[row] * a + x[row] * b + c, per column
+DT__INLINE void dt__columns_back_body(ptrdiff_t rows, ptrdiff_t n, const float *dy, const float *x, const float *a, const float *b, const float *c, float *dx, int add) {
+    ptrdiff_t i, r;
+    for (r = 0; r < rows; r++, x += n, dy += n, dx += n)
+        DT__EACH(i, n) {
+            dt__v g, v, w;
+            dt__get(&g, dy + i, n - i);
+            dt__get(&w, a + i, n - i);
+            g *= w;
+            dt__get(&v, x + i, n - i);
+            dt__get(&w, b + i, n - i);
+            g += v * w;
+            dt__get(&w, c + i, n - i);
+            g += w;
+            if (add) { dt__get(&w, dx + i, n - i); g += w; }
+            dt__set(&g, dx + i, n - i);
+        }
+}
+
+// Softmax of a row of n values; returns log(sum(exp(x))). y may be x.
+DT__INLINE float dt__softmax_body(ptrdiff_t n, const float *x, float *y) {
+    float top = x[0], sum = 0;
+    ptrdiff_t i;
+    for (i = 1; i < n; i++) if (x[i] > top) top = x[i];
+    DT__EACH(i, n) {
+        dt__v v;
+        dt__get(&v, x + i, n - i);
+        v -= top;
+        dt__v_exp(&v);
+        dt__set(&v, y + i, n - i);
+    }
+    sum = dt__sum_body(n, y);
+    dt__axpby_body(n, 1 / sum, y, 0, y);
+    return top + logf(sum);
+}
+
+// One row of layer norm: (x - mean) * inv * weight + bias; bias may be NULL.
+DT__INLINE void dt__layernorm_body(ptrdiff_t n, const float *x, const float *weight, const float *bias, float epsilon, float *y, float *mean_inv) {
+    dt__v s, v, w;
+    float mean = dt__sum_body(n, x) / (float)n, inv;
+    ptrdiff_t i;
+    memset(&s, 0, sizeof s);
+    for (i = 0; i + DT__W <= n; i += DT__W) { v = *(const dt__v *)(x + i) - mean; s += v * v; }
+    inv = dt__lanes_sum(&s);
+    for (; i < n; i++) inv += (x[i] - mean) * (x[i] - mean);
+    inv = 1 / sqrtf(inv / (float)n + epsilon);
+    mean_inv[0] = mean;
+    mean_inv[1] = inv;
+    DT__EACH(i, n) {
+        dt__get(&v, x + i, n - i);
+        dt__get(&w, weight + i, n - i);
+        v = (v - mean) * inv * w;
+        if (bias) { dt__get(&w, bias + i, n - i); v += w; }
+        dt__set(&v, y + i, n - i);
+    }
+}
+
+// Its backward: dx = or += …, dweight += dy * xhat, dbias += dy; each of the three may be NULL.
+DT__INLINE void dt__layernorm_back_body(ptrdiff_t n, const float *x, const float *weight, const float *mean_inv, const float *dy, float *dx, int add, float *dweight, float *dbias) {
+    dt__v s1, s2, v, g, w;
+    float mean = mean_inv[0], inv = mean_inv[1], m1, m2;
+    ptrdiff_t i;
+    memset(&s1, 0, sizeof s1);
+    s2 = s1;
+    DT__EACH(i, n) {
+        dt__get(&v, x + i, n - i);
+        v = (v - mean) * inv;
+        dt__get(&g, dy + i, n - i);
+        if (dweight) { dt__get(&w, dweight + i, n - i); w += g * v; dt__set(&w, dweight + i, n - i); }
+        if (dbias) { dt__get(&w, dbias + i, n - i); w += g; dt__set(&w, dbias + i, n - i); }
+        dt__get(&w, weight + i, n - i);  // lanes beyond n: weight and so g are 0
+        g *= w;
+        s1 += g;
+        s2 += g * v;
+    }
+    if (!dx) return;
+    m1 = dt__lanes_sum(&s1) / (float)n;
+    m2 = dt__lanes_sum(&s2) / (float)n;
+    DT__EACH(i, n) {
+        dt__get(&v, x + i, n - i);
+        v = (v - mean) * inv;
+        dt__get(&g, dy + i, n - i);
+        dt__get(&w, weight + i, n - i);
+        g = (g * w - m1 - v * m2) * inv;
+        if (add) { dt__get(&w, dx + i, n - i); g += w; }
+        dt__set(&g, dx + i, n - i);
+    }
+}
+
+// y = or += x * mask * scale; a value is dropped if its hash (key, index) is below threshold. lowbias32 is
+// Chris Wellons' integer hash.
+DT__INLINE void dt__dropout_body(ptrdiff_t n, uint64_t key, uint32_t threshold, float scale, const float *x, float *y, int add) {
+    uint32_t lane[DT__W], k1 = (uint32_t)key, k2 = (uint32_t)(key >> 32);
+    dt__vu index, limit;
+    ptrdiff_t i;
+    for (i = 0; i < DT__W; i++) lane[i] = (uint32_t)i * 0x9e3779b9u + k1;
+    memcpy(&index, lane, sizeof index);
+    memset(&limit, 0, sizeof limit);
+    limit += threshold;
+    DT__EACH(i, n) {
+        dt__vu h = index;
+        dt__v v, o;
+        h ^= h >> 16; h *= 0x7feb352du;
+        h ^= h >> 15; h *= 0x846ca68bu;
+        h ^= h >> 16; h ^= k2;
+        index += (uint32_t)DT__W * 0x9e3779b9u;
+        dt__get(&v, x + i, n - i);
+        v = DT__FLOATS(DT__BITS(v * scale) & DT__TEST((dt__vi)(h >> 1) >= (dt__vi)(limit >> 1)));
+        if (add) { dt__get(&o, y + i, n - i); v += o; }
+        dt__set(&v, y + i, n - i);
+    }
+}
+
+// w -= rate * step; g is scaled first, weight decay added, momentum kept in v (NULL: none).
+DT__INLINE void dt__sgd_body(ptrdiff_t n, float *w, const float *g, float *v, float scale, float rate, float momentum, float decay, int nesterov) {
+    ptrdiff_t i;
+    DT__EACH(i, n) {
+        dt__v p, d, m;
+        dt__get(&p, w + i, n - i);
+        dt__get(&d, g + i, n - i);
+        d = d * scale + decay * p;
+        if (v) {
+            dt__get(&m, v + i, n - i);
+            m = momentum * m + d;
+            dt__set(&m, v + i, n - i);
+            if (nesterov) d += momentum * m; else d = m;
+        }
+        p -= rate * d;
+        dt__set(&p, w + i, n - i);
+    }
+}
+
+typedef struct { float scale, rate, beta1, beta2, epsilon, decay, shrink, root2; } dt__adam_numbers;
+
+// shrink: 1 - rate * decoupled decay; rate: divided by 1 - beta1^t; root2: 1 / sqrt(1 - beta2^t)
+DT__INLINE void dt__adam_body(ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a) {
+    ptrdiff_t i;
+    DT__EACH(i, n) {
+        dt__v p, d, m1, m2, root;
+        dt__get(&p, w + i, n - i);
+        dt__get(&d, g + i, n - i);
+        dt__get(&m1, m + i, n - i);
+        dt__get(&m2, v + i, n - i);
+        d = d * a->scale + a->decay * p;
+        m1 += (1.0f - a->beta1) * (d - m1);
+        m2 = a->beta2 * m2 + (1.0f - a->beta2) * d * d;
+        root = m2;
+        dt__v_sqrt(&root);
+        p = p * a->shrink - a->rate * m1 / (root * a->root2 + a->epsilon);
+        dt__set(&m1, m + i, n - i);
+        dt__set(&m2, v + i, n - i);
+        dt__set(&p, w + i, n - i);
+    }
+}
+
+DT__INLINE void dt__rmsprop_body(ptrdiff_t n, float *w, const float *g, float *s, float *v, float scale, float rate, float alpha, float epsilon, float momentum, float decay) {
+    ptrdiff_t i;
+    DT__EACH(i, n) {
+        dt__v p, d, q, root;
+        dt__get(&p, w + i, n - i);
+        dt__get(&d, g + i, n - i);
+        dt__get(&q, s + i, n - i);
+        d = d * scale + decay * p;
+        q = alpha * q + (1.0f - alpha) * d * d;
+        root = q;
+        dt__v_sqrt(&root);
+        d = d / (root + epsilon);
+        dt__set(&q, s + i, n - i);
+        if (v) { dt__get(&q, v + i, n - i); d += momentum * q; dt__set(&d, v + i, n - i); }
+        p -= rate * d;
+        dt__set(&p, w + i, n - i);
+    }
+}
+
+// y = x * scale, from bytes
+DT__INLINE void dt__from_bytes_body(ptrdiff_t n, const unsigned char *x, float scale, float *y) {
+    ptrdiff_t i = 0;
+#if DT__SIMD && (defined(__clang__) || __GNUC__ >= 9)
+    typedef unsigned char bytes __attribute__((vector_size(DT__W), aligned(1), may_alias));
+    typedef float floats __attribute__((vector_size(DT__W * 4)));
+    for (; i + DT__W <= n; i += DT__W) {
+        dt__v v = (dt__v)__builtin_convertvector(*(const bytes *)(x + i), floats);
+        v *= scale;
+        dt__set(&v, y + i, DT__W);
+    }
+#endif
+    for (; i < n; i++) y[i] = (float)x[i] * scale;
+}
+
+// c [n] = or += a [k] * B [k, n], with rows (bj = 1) or columns (bk = 1) of B contiguous
+DT__INLINE void dt__gemv_body(ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const float *b, ptrdiff_t bk, ptrdiff_t bj, float *c, int add) {
+    ptrdiff_t i, p;
+    if (bj == 1) {
+        DT__EACH(i, n) {
+            dt__v s, v;
+            memset(&s, 0, sizeof s);
+            if (add) dt__get(&s, c + i, n - i);
+            if (n - i >= DT__W) for (p = 0; p < k; p++) s += a[p * ak] * *(const dt__v *)(b + p * bk + i);
+            else for (p = 0; p < k; p++) { dt__get(&v, b + p * bk + i, n - i); s += a[p * ak] * v; }
+            dt__set(&s, c + i, n - i);
+        }
+        return;
+    }
+    for (i = 0; i < n; i++) c[i] = dt__dot_body(k, a, b + i * bj) + (add ? c[i] : 0);
+}
+
+// The loops that exist once per instruction set: return type, the word return if it has one, name, parameters, arguments.
+#define DT__VECTOR_LOOPS(X)                                                                                              \
+    X(void, , activate, (int kind, ptrdiff_t n, const float *x, float *y, float slope), (kind, n, x, y, slope))            \
+    X(void, , activate_back, (int kind, ptrdiff_t n, const float *x, const float *y, const float *dy, float *dx, int add, float slope), (kind, n, x, y, dy, dx, add, slope)) \
+    X(void, , axpby, (ptrdiff_t n, float a, const float *x, float b, float *y), (n, a, x, b, y))                           \
+    X(void, , multiply, (ptrdiff_t n, const float *a, const float *b, float *y, int add), (n, a, b, y, add))               \
+    X(void, , maximum, (ptrdiff_t n_out, ptrdiff_t n_in, ptrdiff_t c, ptrdiff_t rows, ptrdiff_t size, ptrdiff_t stride, ptrdiff_t pad, const float *x, float *y), (n_out, n_in, c, rows, size, stride, pad, x, y)) \
+    X(void, , maximum_back, (ptrdiff_t n_out, ptrdiff_t n_in, ptrdiff_t c, ptrdiff_t rows, ptrdiff_t size, ptrdiff_t stride, ptrdiff_t pad, const float *x, const float *y, const float *dy, float *dx), (n_out, n_in, c, rows, size, stride, pad, x, y, dy, dx)) \
+    X(float, return, dot, (ptrdiff_t n, const float *a, const float *b), (n, a, b))                                              \
+    X(float, return, sum, (ptrdiff_t n, const float *x), (n, x))                                                                 \
+    X(void, , add_bias, (ptrdiff_t rows, ptrdiff_t n, const float *bias, float *y), (rows, n, bias, y))                    \
+    X(void, , column_sums, (ptrdiff_t rows, ptrdiff_t n, const float *x, float *out, int add), (rows, n, x, out, add))     \
+    X(void, , column_moments, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *shift, const float *dy, float *s1, float *s2), (rows, n, x, shift, dy, s1, s2)) \
+    X(void, , columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale, const float *shift, float *y), (rows, n, x, scale, shift, y)) \
+    X(void, , columns_back, (ptrdiff_t rows, ptrdiff_t n, const float *dy, const float *x, const float *a, const float *b, const float *c, float *dx, int add), (rows, n, dy, x, a, b, c, dx, add)) \
+    X(float, return, softmax, (ptrdiff_t n, const float *x, float *y), (n, x, y))                                                \
+    X(void, , layernorm, (ptrdiff_t n, const float *x, const float *weight, const float *bias, float epsilon, float *y, float *mean_inv), (n, x, weight, bias, epsilon, y, mean_inv)) \
+    X(void, , layernorm_back, (ptrdiff_t n, const float *x, const float *weight, const float *mean_inv, const float *dy, float *dx, int add, float *dweight, float *dbias), (n, x, weight, mean_inv, dy, dx, add, dweight, dbias)) \
+    X(void, , dropout, (ptrdiff_t n, uint64_t key, uint32_t threshold, float scale, const float *x, float *y, int add), (n, key, threshold, scale, x, y, add)) \
+    X(void, , sgd, (ptrdiff_t n, float *w, const float *g, float *v, float scale, float rate, float momentum, float decay, int nesterov), (n, w, g, v, scale, rate, momentum, decay, nesterov)) \
+    X(void, , adam, (ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a), (n, w, g, m, v, a)) \
+    X(void, , rmsprop, (ptrdiff_t n, float *w, const float *g, float *s, float *v, float scale, float rate, float alpha, float epsilon, float momentum, float decay), (n, w, g, s, v, scale, rate, alpha, epsilon, momentum, decay)) \
+    X(void, , from_bytes, (ptrdiff_t n, const unsigned char *x, float scale, float *y), (n, x, scale, y))                  \
+    X(void, , gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const float *b, ptrdiff_t bk, ptrdiff_t bj, float *c, int add), (n, k, a, ak, b, bk, bj, c, add))
+
+#define DT__X(type, give, name, parameters, arguments) static type dt__##name##_base parameters { give dt__##name##_body arguments; }
+DT__VECTOR_LOOPS(DT__X)
+#undef DT__X
+#if DT__X86
+#define DT__X(type, give, name, parameters, arguments) DT__AVX2 static type dt__##name##_avx2 parameters { give dt__##name##_body arguments; }
+DT__VECTOR_LOOPS(DT__X)
+#undef DT__X
+#endif
+
+// ---- the table of one instruction set, and the choice among them
+
+typedef struct {
+    const char *name;
+    int columns;             // of a full panel
+    int n_tiles;
+    dt__tile tile[2];        // more rows first
+#define DT__X(type, give, name, parameters, arguments) type(*name) parameters;
+    DT__VECTOR_LOOPS(DT__X)
+#undef DT__X
+} dt__kernels;
+
+#define DT__X(type, give, name, parameters, arguments) dt__##name##_base,
+#if DT__X86
+static const dt__kernels dt__kernels_sse2 = {"sse2", 8, 1, {{6, dt__micro_sse2_6x8, dt__micro_sse2_6x4}, {0, NULL, NULL}}, DT__VECTOR_LOOPS(DT__X)};
+#elif DT__SIMD && defined(__aarch64__)
+static const dt__kernels dt__kernels_neon = {"neon", 8, 2, {{8, dt__micro_neon_8x8, dt__micro_neon_8x4}, {4, dt__micro_vector_4x8, dt__micro_vector_4x4}}, DT__VECTOR_LOOPS(DT__X)};
+#endif
+#if DT__SIMD
+static const dt__kernels dt__kernels_vector = {"vector", 8, 1, {{4, dt__micro_vector_4x8, dt__micro_vector_4x4}, {0, NULL, NULL}}, DT__VECTOR_LOOPS(DT__X)};
+#endif
+static const dt__kernels dt__kernels_plain = {"plain", 2, 1, {{4, dt__micro_plain_4x2, dt__micro_plain_4x1}, {0, NULL, NULL}}, DT__VECTOR_LOOPS(DT__X)};
+#undef DT__X
+#if DT__X86
+#define DT__X(type, give, name, parameters, arguments) dt__##name##_avx2,
+static const dt__kernels dt__kernels_avx512 = {"avx512", 32, 2, {{8, dt__micro_avx512_8x32, dt__micro_avx512_8x16}, {4, dt__micro_avx512_4x32, dt__micro_avx512_4x16}}, DT__VECTOR_LOOPS(DT__X)};
+static const dt__kernels dt__kernels_avx2 = {"avx2", 16, 2, {{6, dt__micro_avx2_6x16, dt__micro_avx2_6x8}, {4, dt__micro_avx2_4x16, dt__micro_avx2_4x8}}, DT__VECTOR_LOOPS(DT__X)};
+#undef DT__X
+#endif
+
+// The best table this CPU can run; DTRAIN_ISA may ask for a lesser one.
+DT__PRIVATE const dt__kernels *dt__kernels_choose(void) {
+    const dt__kernels *best[5];
+    int n = 0;
+#if DT__X86
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        if (__builtin_cpu_supports("avx512f")) best[n++] = &dt__kernels_avx512;
+        best[n++] = &dt__kernels_avx2;
+    }
+    best[n++] = &dt__kernels_sse2;
+#elif DT__SIMD && defined(__aarch64__)
+    best[n++] = &dt__kernels_neon;
+#endif
+#if DT__SIMD
+    best[n++] = &dt__kernels_vector;
+#endif
+    best[n++] = &dt__kernels_plain;
+#ifndef DTRAIN_NO_STDIO
+    {
+        const char *wanted = getenv("DTRAIN_ISA");
+        int i;
+        for (i = 0; wanted && i < n; i++) if (!strcmp(best[i]->name, wanted)) return best[i];
+    }
+#endif
+    return best[0];
+}
+
+// The table in use, chosen once; two threads that race here choose the same.
+DT__PRIVATE const dt__kernels *dt__cpu(void) {
+    static const dt__kernels *chosen;
+    const dt__kernels *k = DT__LOAD(&chosen);
+    if (!k) { k = dt__kernels_choose(); DT__STORE(&chosen, k); }
+    return k;
+}
+
+// ---- products
+
+// One operand as the micro-kernel walks it: .step along its own rows (A) or columns (B, always 1), .k and .k2 along
+// the sums. Tiles of a packed operand lie behind each other, each [k2][k][width].
+typedef struct {
+    const float *p;
+    ptrdiff_t step, k, k2;
+    int packed;
+    const float *edge;  // not packed: the last, partial tile, packed and zero-filled; NULL: reading past the end is safe
+} dt__operand;
+
+// How many of the larger and the smaller tiles cover m rows with the fewest rows in vain.
+DT__PRIVATE void dt__tile_plan(const dt__kernels *k, ptrdiff_t m, ptrdiff_t *large, ptrdiff_t *small) {
+    ptrdiff_t big = k->tile[0].rows, little = k->n_tiles > 1 ? k->tile[1].rows : 0, best = PTRDIFF_MAX, q;
+    *large = (m + big - 1) / big;
+    *small = 0;
+    if (!little) return;
+    for (q = m / big + 1; q >= 0 && q >= m / big - 2; q--) {
+        ptrdiff_t rest = m - q * big > 0 ? (m - q * big + little - 1) / little : 0;
+        if (q * big + rest * little < best) { best = q * big + rest * little; *large = q; *small = rest; }
+    }
+}
+
+// C [m, n] = or += A B over all of k2 and k, without blocking.
+DT__PRIVATE void dt__tiles(const dt__kernels *kernels, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k2, ptrdiff_t k, const dt__operand *a,
+                           const dt__operand *b, float *c, ptrdiff_t ci, int add) {
+    ptrdiff_t large, small, i, j, t, width = kernels->columns;
+    dt__tile_plan(kernels, m, &large, &small);
+    for (j = 0; j < n; j += width) {
+        ptrdiff_t columns = DT__MIN(n - j, width);
+        int half = columns <= width / 2, b_edge = columns < width && b->edge != NULL, b_packed = b->packed || b_edge;
+        const float *bp = b_edge ? b->edge : b->packed ? b->p + j * k2 * k : b->p + j;
+        ptrdiff_t bk = b_packed ? width : b->k, bk2 = b_packed ? k * width : b->k2;
+        for (i = t = 0; t < large + small; t++) {
+            const dt__tile *tile = &kernels->tile[t >= large];
+            ptrdiff_t rows = DT__MIN(m - i, (ptrdiff_t)tile->rows), r;
+            int a_edge = rows < tile->rows && a->edge != NULL, a_packed = a->packed || a_edge;
+            const float *ap = a_edge ? a->edge : a->packed ? a->p + i * k2 * k : a->p + i * a->step;
+            ptrdiff_t ai = a_packed ? 1 : a->step, ak = a_packed ? tile->rows : a->k, ak2 = a_packed ? k * tile->rows : a->k2;
+            dt__micro *micro = half ? tile->half : tile->full;
+            float *out = c + i * ci + j;
+            if (rows == tile->rows && columns == (half ? width / 2 : width)) {
+                micro(k2, k, ap, ai, ak, ak2, bp, bk, bk2, out, ci, add);
+            } else {  // the whole tile into a buffer, its valid part to C
+                float buffer[DT__MAX_TILE];
+                micro(k2, k, ap, ai, ak, ak2, bp, bk, bk2, buffer, width, 0);
+                for (r = 0; r < rows; r++) {
+                    ptrdiff_t x;
+                    if (!add) { memcpy(out + r * ci, buffer + r * width, (size_t)columns * sizeof(float)); continue; }
+                    for (x = 0; x < columns; x++) out[r * ci + x] += buffer[r * width + x];
+                }
+            }
+            i += rows;
+        }
+    }
+}
+
+// out [n_k][width] = the width lines (rows of A, columns of B) from p on, zeros beyond the n there are.
+DT__PRIVATE void dt__pack(const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n, ptrdiff_t width, ptrdiff_t n_k, float *out) {
+    ptrdiff_t i, k;
+    if (n > width) n = width;
+    if (step == 1) {
+        for (k = 0; k < n_k; k++, out += width) {
+            for (i = 0; i < n; i++) out[i] = p[k * stride_k + i];
+            for (; i < width; i++) out[i] = 0;
+        }
+        return;
+    }
+    for (i = 0; i < width; i++)  // a transposition: read along k, which is the contiguous side
+        for (k = 0; k < n_k; k++) out[k * width + i] = i < n ? p[i * step + k * stride_k] : 0;
+}
+
+// Cache blocks: a packed block of A stays in L2, one panel of B in L1, the packed block of B in L3.
+#ifndef DT_KERNELS_KC
+#define DT_KERNELS_KC 256
+#endif
+#ifndef DT_KERNELS_MC
+#define DT_KERNELS_MC 192
+#endif
+#ifndef DT_KERNELS_NC
+#define DT_KERNELS_NC 2048
+#endif
+
+// Floats of scratch that dt__gemm may use for products up to these sizes.
+DT__PRIVATE ptrdiff_t dt__gemm_scratch(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
+    ptrdiff_t kc = DT__MIN(k, DT_KERNELS_KC), columns = dt__cpu()->columns;
+    return kc * (DT__MIN(m, DT_KERNELS_MC) + 2 * dt__cpu()->tile[0].rows + dt__ceil(DT__MIN(n, DT_KERNELS_NC), columns) + columns);
+}
+
+// The block of size at most limit that splits n evenly, a multiple of unit.
+DT__PRIVATE ptrdiff_t dt__block(ptrdiff_t n, ptrdiff_t limit, ptrdiff_t unit) {
+    ptrdiff_t blocks = (n + limit - 1) / limit;
+    return blocks <= 1 ? n : DT__MIN(limit, dt__ceil((n + blocks - 1) / blocks, unit));
+}
+
+#ifdef DTRAIN_BLAS
+#include <cblas.h>
+#endif
+
+// C [m, n] = or += A [m, k] B [k, n]; A(i, p) = a[i * ai + p * ak], B(p, j) = b[p * bk + j * bj], C(i, j) = c[i * ci + j].
+DT__PRIVATE void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ai, ptrdiff_t ak, const float *b, ptrdiff_t bk,
+                          ptrdiff_t bj, float *c, ptrdiff_t ci, int add, float *scratch) {
+    const dt__kernels *kernels = dt__cpu();
+    ptrdiff_t columns = kernels->columns, rows = kernels->tile[0].rows, kc, mc, nc, i0, j0, k0;
+    float *packed_a, *packed_b, *edge_a;
+    if (m <= 0 || n <= 0) return;
+#ifdef DTRAIN_BLAS
+    if ((ai == 1 || ak == 1) && (bk == 1 || bj == 1) && m * n * k > 4096) {
+        cblas_sgemm(CblasRowMajor, ak == 1 ? CblasNoTrans : CblasTrans, bj == 1 ? CblasNoTrans : CblasTrans, (int)m, (int)n, (int)k, 1, a,
+                    (int)DT__MAX(ak == 1 ? ai : ak, 1), b, (int)DT__MAX(bj == 1 ? bk : bj, 1), add ? 1.0f : 0.0f, c, (int)ci);
+        return;
+    }
+#endif
+    if (m == 1 && (bj == 1 || (bk == 1 && ak == 1))) { kernels->gemv(n, k, a, ak, b, bk, bj, c, add); return; }
+    kc = DT__MAX(dt__block(k, DT_KERNELS_KC, 4), 1);
+    mc = dt__block(m, DT_KERNELS_MC, rows);
+    nc = dt__block(n, DT_KERNELS_NC, columns);
+    packed_a = scratch;
+    edge_a = packed_a + kc * (mc + rows);
+    packed_b = edge_a + kc * rows;
+    for (j0 = 0; j0 < n; j0 += nc) {
+        ptrdiff_t nb = DT__MIN(nc, n - j0), j;
+        for (k0 = 0; k0 == 0 || k0 < k; k0 += kc) {
+            ptrdiff_t kb = DT__MIN(kc, k - k0);
+            dt__operand ob;
+            ob.p = b + k0 * bk + j0 * bj; ob.step = 1; ob.k = bk; ob.k2 = 0; ob.edge = NULL;
+            ob.packed = bj != 1 || m > 8 * rows;  // below that, packing costs more than strided rows do
+            if (ob.packed) {
+                for (j = 0; j < nb; j += columns) dt__pack(ob.p + j * bj, bj, bk, nb - j, columns, kb, packed_b + j * kb);
+                ob.p = packed_b;
+            } else if (nb % columns) {
+                j = nb / columns * columns;
+                dt__pack(ob.p + j, 1, bk, nb - j, columns, kb, packed_b);
+                ob.edge = packed_b;
+            }
+            for (i0 = 0; i0 < m; i0 += mc) {
+                ptrdiff_t mb = DT__MIN(mc, m - i0), large, small, t, i = 0;
+                dt__operand oa;
+                oa.p = a + i0 * ai + k0 * ak; oa.step = ai; oa.k = ak; oa.k2 = 0; oa.edge = NULL;
+                oa.packed = n > 4 * columns;
+                dt__tile_plan(kernels, mb, &large, &small);
+                for (t = 0; t < large + small; t++) {
+                    ptrdiff_t height = kernels->tile[t >= large].rows;
+                    if (oa.packed) dt__pack(oa.p + i * ai, ai, ak, mb - i, height, kb, packed_a + i * kb);
+                    else if (mb - i < height) { dt__pack(oa.p + i * ai, ai, ak, mb - i, height, kb, edge_a); oa.edge = edge_a; }
+                    i += height;
+                }
+                if (oa.packed) oa.p = packed_a;
+                dt__tiles(kernels, mb, nb, 1, kb, &oa, &ob, c + i0 * ci + j0, ci, add || k0 > 0);
+            }
+        }
+    }
+}
+
+// =============================================================================================
+// >>graph - tensors, parameters, the memory plan, forward and backward
+//
+// What:    net builds nodes; dt__graph_finish numbers them in post-order from net's output, names them and
+//          lays every activation, gradient and scratch of one replica into one block by liveness.
+// Owns:    the graph (shared, constant after it is finished) and what one replica needs to run it.
+// Uses:    >>kernels, >>base.   Used by: everything below. Operations are records of >>layers and >>losses.
+// Promise: a step allocates nothing; a partial batch runs the same plan; numbers, names and seeds depend on
+//          the graph alone, not on the order in which a compiler evaluates arguments.
+// =============================================================================================
+
+typedef struct dt__replica dt__replica;
+typedef struct dt__graph dt__graph;
+
+enum {  // what an operation promises or needs
+    DT__READS_X = 1,       // backward reads the inputs' values
+    DT__READS_Y = 2,       // backward reads the output's value
+    DT__IN_PLACE = 4,      // y may lie on x, and dx on dy: every value depends on its own place only
+    DT__VIEW = 8,          // y is x under another shape
+    DT__PASSES = 16,       // dx of input 0 may lie on dy
+    DT__PER_FEATURE = 32,  // keeps the meaning of the last axis: passes a flatten's (h, w, c) on
+    DT__LOSS = 64          // has labels instead of a value
+};
+
+// One operation. It lives in one place: shape rule, forward, backward, and this record that ties them together.
+typedef struct {
+    const char *name;
+    unsigned flags;
+    int (*shape)(dt_tensor *t);                          // check inputs and options; set the shape, variables, sizes below
+    void (*forward)(dt__replica *r, dt_tensor *t);
+    void (*forward_after)(dt__replica *r, dt_tensor *t);   // after t->exchange floats of saved memory were summed over the replicas
+    void (*backward)(dt__replica *r, dt_tensor *t);
+    void (*backward_after)(dt__replica *r, dt_tensor *t);  // likewise
+    ptrdiff_t (*scratch)(const dt_tensor *t, ptrdiff_t rows, int backward);  // floats
+    void (*update)(dt__replica *r, dt_tensor *t);        // after the reduction: new running statistics from the batch's sums
+} dt__op;
+
+// A named array of the model: a parameter, or a running statistic.
+typedef struct {
+    char name[DT_MAX_NAME + 16];
+    const char *suffix;
+    dt_tensor *owner;                       // the layer that made it
+    int rank, dim[DT_MAX_RANK];             // its shape in files
+    int walk_rank;                          // file order is a walk through memory …
+    ptrdiff_t walk_dim[DT_MAX_RANK], walk_stride[DT_MAX_RANK];
+    ptrdiff_t size, offset;                 // floats, and where in the flat array
+    dt_initializer init;
+    double init_value;
+    ptrdiff_t fan_in, fan_out;
+    int statistic, frozen, no_decay, number;
+} dt__variable;
+
+#define DT__MAX_VARIABLES 4  // of one layer
+
+struct dt_tensor {
+    dt__graph *graph;
+    const dt__op *op;
+    dt_tensor **in;
+    int n_in;
+    int rank, dim[DT_MAX_RANK];        // dim[0], the batch, is 0
+    ptrdiff_t size;                    // values of one sample
+    dt_type type;
+    char name[DT_MAX_NAME];
+    void *options;                     // the operation's, with defaults filled in
+    dt__variable *variable[DT__MAX_VARIABLES];
+    int hwc[3];                        // behind a flatten: the image it came from
+    dt_tensor *made_before, *visitor;  // list of all nodes; stack of the walk
+    int number, visited;
+    int consumers, consumers_back, is_output;
+    int wants;                         // a gradient may flow here: something trainable lies before
+    int back;                          // … and a loss behind: backward runs
+    int value, gradient, saved, scratch[2];   // buffers; -1: none
+    ptrdiff_t saved_fixed, saved_row;  // floats, and floats per sample, kept from forward to backward
+    ptrdiff_t exchange;                // floats of saved that are summed over all replicas between the two phases
+    ptrdiff_t n_statistics, statistics;  // floats of batch sums, and where they ride in the gradient array
+    ptrdiff_t slack;                   // floats that may be read behind any buffer
+    int label;                         // losses: which of dt_batch.y, or -1
+    int loss_number;
+};
+
+typedef struct { ptrdiff_t floats, offset; int birth, death, next; } dt__buffer;
+
+typedef struct dt__named { struct dt__named *next; dt_tensor *t; char name[DT_MAX_NAME]; } dt__named;
+
+struct dt__graph {
+    dt__pool *pool;
+    dt_error error;
+    int sealed;                             // net has returned
+    dt_tensor failed;                       // what layers return after an error
+    dt_tensor *last_made;
+    dt_tensor *output, *main_loss;          // what net returned, and the loss of the options
+    dt__named *outputs;                     // by name
+    dt_tensor *input[DT_MAX_INPUTS];        // 0: net's own; then by name
+    dt_tensor *loss[DT_MAX_INPUTS];         // main_loss, then by name
+    int n_inputs, n_losses, n_labels;
+    dt_tensor **node;                       // post-order
+    int n;
+    dt__variable **variable;                // in the order of their first user
+    int n_variables;
+    ptrdiff_t n_trainable, n_floats;        // flat array: trainable ones first, then frozen ones and statistics
+    ptrdiff_t statistics, totals, n_gradients;  // gradient array: trainable ones, batch statistics, totals
+    int mixed_losses;                       // their weights differ, so they are exchanged before backward
+    int training, input_gradient, hwc_files, profile;
+    ptrdiff_t rows;                         // planned for one replica
+    dt__buffer *buffer;
+    int n_buffers;
+    ptrdiff_t block_floats, lower_bound;
+};
+
+// Totals behind the statistics: for each loss its sum and its weights, then these.
+enum { DT__RIGHT, DT__COUNTED, DT__RIGHT_TOP, DT__SEEDED, DT__N_TOTALS };
+
+struct dt__replica {
+    const dt__graph *graph;
+    int rank;
+    float *variables, *gradients;      // flat arrays
+    float *block;                      // activations, gradients of activations, scratch
+    unsigned char *written;            // per node: its gradient holds something
+    unsigned char *variable_written;   // per variable
+    ptrdiff_t rows, first_row;         // of this run, and the first one's place in the batch
+    int training, labelled, checking;
+    int top_k;
+    long step;
+    uint64_t seed;
+    const float *sample_weight;        // [rows] or NULL
+    float weight_scale[DT_MAX_INPUTS]; // mixed losses: scale of each one's gradient
+    float chunk_totals[2 * DT_MAX_INPUTS + DT__N_TOTALS];   // of the last forward
+    float global_totals[2 * DT_MAX_INPUTS];                 // mixed losses: of all replicas
+    float *exchange_at;
+    void (*exchange)(dt__replica *set, int n, ptrdiff_t floats);  // filled in by the strategy
+    dt_model *model;
+    double squares, data_seconds;      // of its slice of the gradient; spent on feeding
+    double *seconds;                   // profile: forward and backward of every node
+    dt_error error;
+};
+
+// ---- what operations call
+
+DT__PRIVATE float *dt__at(const dt__replica *r, int buffer) { return buffer < 0 ? NULL : r->block + r->graph->buffer[buffer].offset; }
+DT__PRIVATE float *dt__value(const dt__replica *r, const dt_tensor *t) { return dt__at(r, t->value); }
+DT__PRIVATE float *dt__saved(const dt__replica *r, const dt_tensor *t) { return dt__at(r, t->saved); }
+DT__PRIVATE float *dt__gradient(const dt__replica *r, const dt_tensor *t) { return dt__at(r, t->gradient); }
+DT__PRIVATE float *dt__weights(const dt__replica *r, const dt_tensor *t, int i) { return r->variables + t->variable[i]->offset; }
+
+// Where the gradient of input i goes; NULL if nobody wants it. *add: it already holds something.
+DT__PRIVATE float *dt__input_gradient(dt__replica *r, const dt_tensor *t, int i, int *add) {
+    const dt_tensor *x = t->in[i];
+    *add = 0;
+    if (!x->back || x->gradient < 0) return NULL;
+    *add = r->written[x->number];
+    r->written[x->number] = 1;
+    return dt__gradient(r, x);
+}
+
+// The same for variable i.
+DT__PRIVATE float *dt__weights_gradient(dt__replica *r, const dt_tensor *t, int i, int *add) {
+    const dt__variable *v = t->variable[i];
+    *add = 0;
+    if (!v || v->frozen || v->statistic) return NULL;
+    *add = r->variable_written[v->number];
+    r->variable_written[v->number] = 1;
+    return r->gradients + v->offset;
+}
+
+// Rows of the last axis: samples times positions.
+DT__PRIVATE ptrdiff_t dt__rows(const dt__replica *r, const dt_tensor *t) {
+    return t->size ? r->rows * (t->size / t->dim[t->rank - 1]) : 0;
+}
+
+// ---- building
+
+// Fail inside a layer: dt_conv2d "name": …
+DT__FORMAT(2) DT__PRIVATE int dt__bad(dt_tensor *t, const char *format, ...) {
+    char text[240];
+    dt__writer w;
+    va_list a;
+    w.text = text; w.size = sizeof text; w.n = 0;
+    text[0] = 0;
+    va_start(a, format);
+    dt__vprint(&w, format, a);
+    va_end(a);
+    if (t->name[0]) return dt__fail(&t->graph->error, DT_ERR_SHAPE, "dt_%s \"%s\": %s", t->op->name, t->name, text);
+    return dt__fail(&t->graph->error, DT_ERR_SHAPE, "dt_%s: %s", t->op->name, text);
+}
+
+// "[n,28,28,1]"
+typedef struct { char text[96]; } dt__shape_text;
+DT__PRIVATE const char *dt__shape_of(const dt_tensor *t, dt__shape_text *out) {
+    dt__writer w;
+    int i;
+    w.text = out->text; w.size = sizeof out->text; w.n = 0;
+    dt__put_text(&w, "[n");
+    for (i = 1; i < t->rank; i++) dt__print(&w, ",%d", t->dim[i]);
+    dt__put(&w, ']');
+    return out->text;
+}
+
+DT__PRIVATE int dt__set_name(dt_tensor *t, const char *name) {
+    if (!name) return 0;
+    if (!*name || strlen(name) >= DT_MAX_NAME)
+        return dt__fail(&t->graph->error, DT_ERR_ARGUMENT, "dt_%s: the name \"%.70s\" has %zu bytes: use 1 to %d", t->op->name, name, strlen(name), DT_MAX_NAME - 1);
+    memcpy(t->name, name, strlen(name) + 1);
+    return 0;
+}
+
+// Give t a shape [batch, dim[1], …]; checks for zero, negative and overflowing sizes.
+DT__PRIVATE int dt__set_shape(dt_tensor *t, int rank, const int *dim) {
+    int i;
+    if (rank < 1 || rank > DT_MAX_RANK) return dt__bad(t, "%d dimensions: at most %d with the batch", rank, DT_MAX_RANK);
+    t->rank = rank;
+    t->size = 1;
+    t->dim[0] = 0;
+    for (i = 1; i < rank; i++) {
+        if (dim[i] < 1) return dt__bad(t, "dimension %d of the output is %d: sizes start at 1", i, dim[i]);
+        if (!dt__mul(t->size, dim[i], &t->size) || t->size > PTRDIFF_MAX / 4096) return dt__bad(t, "the output is too large: a sample has more values than fit in memory");
+        t->dim[i] = dim[i];
+    }
+    return 0;
+}
+
+// A new node. options is copied; returns NULL only if there is no graph to keep the error in.
+DT__PRIVATE dt_tensor *dt__layer(const dt__op *op, dt_tensor *const *in, int n_in, const void *options, size_t options_size, const char *name) {
+    dt__graph *g;
+    dt_tensor *t;
+    int i;
+    if (!in[0]) return NULL;
+    g = in[0]->graph;
+    if (g->error.code) return &g->failed;
+    if (g->sealed) return NULL;
+    for (i = 1; i < n_in; i++) {
+        if (!in[i]) { dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_%s: input %d is NULL: an earlier layer got no tensor", op->name, i); return &g->failed; }
+        if (in[i]->graph != g) { dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_%s: input %d belongs to another model: use tensors that come from net's x", op->name, i); return &g->failed; }
+    }
+    t = (dt_tensor *)dt__take(g->pool, sizeof *t + (size_t)n_in * sizeof *t->in);
+    if (t && options_size) t->options = dt__take(g->pool, options_size);
+    if (!t || (options_size && !t->options)) { dt__fail(&g->error, DT_ERR_MEMORY, "dt_%s: no memory for the graph's nodes: raise .memory_size; dt_model_bytes() tells the number", op->name); return &g->failed; }
+    if (options_size) memcpy(t->options, options, options_size);
+    t->graph = g;
+    t->op = op;
+    t->in = (dt_tensor **)(void *)(t + 1);
+    t->n_in = n_in;
+    t->number = t->value = t->gradient = t->saved = t->scratch[0] = t->scratch[1] = t->label = -1;
+    t->type = DT_FLOAT32;
+    for (i = 0; i < n_in; i++) t->in[i] = in[i];
+    if (n_in && op->flags & DT__PER_FEATURE) memcpy(t->hwc, in[0]->hwc, sizeof t->hwc);
+    if (dt__set_name(t, name) || op->shape(t)) return &g->failed;
+    if (g->error.code) return &g->failed;
+    t->made_before = g->last_made;
+    g->last_made = t;
+    return t;
+}
+
+DT__PRIVATE dt_tensor *dt__layer1(const dt__op *op, dt_tensor *x, const void *options, size_t options_size, const char *name) {
+    return dt__layer(op, &x, 1, options, options_size, name);
+}
+
+DT__PRIVATE int dt__needs_floats(dt_tensor *t) {
+    int i;
+    for (i = 0; i < t->n_in; i++)
+        if (t->in[i]->type != DT_FLOAT32) return dt__bad(t, "input %d holds integers: put dt_embedding in between", i);
+    return 0;
+}
+
+// A variable of layer t, in memory order as in files; dims are its shape there.
+DT__PRIVATE dt__variable *dt__add_variable(dt_tensor *t, int slot, const char *suffix, int rank, const int *dim, dt_initializer init, double init_value, int frozen) {
+    dt__variable *v = (dt__variable *)dt__take(t->graph->pool, sizeof *v);
+    ptrdiff_t stride = 1;
+    int i;
+    if (!v) { dt__bad(t, "no memory for the graph's nodes: raise .memory_size"); return NULL; }
+    v->owner = t;
+    v->suffix = suffix;
+    v->rank = v->walk_rank = rank;
+    v->size = 1;
+    for (i = rank - 1; i >= 0; i--) {
+        v->dim[i] = dim[i];
+        v->walk_dim[i] = dim[i];
+        v->walk_stride[i] = stride;
+        stride *= dim[i];
+        if (!dt__mul(v->size, dim[i], &v->size)) { dt__bad(t, "%s is too large", suffix); return NULL; }
+    }
+    v->init = init;
+    v->init_value = init_value;
+    v->fan_in = rank > 1 ? v->size / DT__MAX(dim[0], 1) : v->size;
+    v->fan_out = rank > 1 ? v->size / DT__MAX(dim[1], 1) : v->size;
+    v->frozen = frozen;
+    v->number = -1;
+    t->variable[slot] = v;
+    return v;
+}
+
+// Take over the variables of another layer of the same kind; 1 if t shares.
+DT__PRIVATE int dt__share(dt_tensor *t, dt_tensor *from, int *shares) {
+    *shares = from != NULL;
+    if (!from) return 0;
+    if (from->graph != t->graph || from->op != t->op)
+        return dt__bad(t, ".share is a dt_%s%s: it must be a dt_%s of this model", from->op ? from->op->name : "?", from->graph != t->graph ? " of another model" : "", t->op->name);
+    memcpy(t->variable, from->variable, sizeof t->variable);
+    return 0;
+}
+
+// After dt__share: the variable in a slot must have the size that t needs.
+DT__PRIVATE int dt__shared_fits(dt_tensor *t, int slot, ptrdiff_t size) {
+    const dt__variable *v = t->variable[slot];
+    if (v ? v->size != size : size != 0)
+        return dt__bad(t, ".share: the other layer has %td values in variable %d, this one needs %td", v ? v->size : (ptrdiff_t)0, slot, size);
+    return 0;
+}
+
+// A walk through memory that makes file order: dims and strides of both.
+DT__PRIVATE void dt__set_walk(dt__variable *v, int rank, const ptrdiff_t *dim, const ptrdiff_t *stride) {
+    v->walk_rank = rank;
+    memcpy(v->walk_dim, dim, (size_t)rank * sizeof *dim);
+    memcpy(v->walk_stride, stride, (size_t)rank * sizeof *stride);
+}
+
+// A feature axis behind a flatten: channels first in files. features is what one index of it strides over.
+DT__PRIVATE void dt__walk_features(dt__variable *v, int rank_before, const int *hwc, ptrdiff_t features) {
+    ptrdiff_t dim[DT_MAX_RANK], stride[DT_MAX_RANK];
+    if (!hwc[2]) return;
+    memcpy(dim, v->walk_dim, sizeof dim);
+    memcpy(stride, v->walk_stride, sizeof stride);
+    dim[rank_before] = hwc[2]; stride[rank_before] = features;
+    dim[rank_before + 1] = hwc[0]; stride[rank_before + 1] = (ptrdiff_t)hwc[1] * hwc[2] * features;
+    dim[rank_before + 2] = hwc[1]; stride[rank_before + 2] = hwc[2] * features;
+    dt__set_walk(v, rank_before + 3, dim, stride);
+}
+
+// Where element i in file order lies in memory.
+DT__PRIVATE ptrdiff_t dt__walk(const dt__variable *v, ptrdiff_t i) {
+    ptrdiff_t at = 0;
+    int d;
+    for (d = v->walk_rank - 1; d >= 0; i /= v->walk_dim[d--]) at += i % v->walk_dim[d] * v->walk_stride[d];
+    return at;
+}
+
+DT_API int dt_rank(const dt_tensor *t) { return t ? t->rank : 0; }
+DT_API int dt_dim(const dt_tensor *t, int axis) {
+    if (t && axis < 0) axis += t->rank;
+    return t && axis >= 0 && axis < t->rank ? t->dim[axis] : 0;
+}
+
+// ---- inputs and outputs
+
+DT__PRIVATE int dt__input_shape(dt_tensor *t) {
+    const dt_input_options *o = (const dt_input_options *)t->options;
+    int dim[DT_MAX_RANK] = {0}, rank = 1;
+    for (; rank < DT_MAX_RANK && o->shape[rank - 1]; rank++) dim[rank] = o->shape[rank - 1];
+    t->type = o->type == DT_INT32 ? DT_INT32 : DT_FLOAT32;
+    if (o->type == DT_ONE_HOT) return dt__bad(t, ".type DT_ONE_HOT is for labels: inputs are DT_FLOAT32, DT_INT32 or DT_UINT8");
+    if (rank == 1) return dt__bad(t, "the shape is empty: give at least one size, as in {5}");
+    return dt__set_shape(t, rank, dim);
+}
+
+static const dt__op dt__input = {"input", 0, dt__input_shape, NULL, NULL, NULL, NULL, NULL, NULL};
+
+DT_API dt_tensor *dt_input_opt(dt_input_options o) {
+    dt_tensor *t;
+    dt__graph *g;
+    if (!o.x) return NULL;
+    g = o.x->graph;
+    if (!g->error.code && !o.name) { dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_input: a further input needs a name, which orders it among dt_batch.x"); }
+    if (!g->error.code && g->n_inputs == DT_MAX_INPUTS) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_input \"%s\": more than %d inputs", o.name, DT_MAX_INPUTS);
+    t = dt__layer1(&dt__input, o.x, &o, sizeof o, o.name);
+    if (t && t != &g->failed) {
+        int i = g->n_inputs++;
+        t->n_in = 0;  // x only said which model
+        for (; i > 1 && strcmp(g->input[i - 1]->name, t->name) > 0; i--) g->input[i] = g->input[i - 1];
+        g->input[i] = t;
+    }
+    return t;
+}
+
+DT_API dt_tensor *dt_output(dt_tensor *t, const char *name) {
+    dt__named **at, *o;
+    dt__graph *g;
+    if (!t || t->graph->error.code || t->graph->sealed) return t;
+    g = t->graph;
+    if (!name || !*name || strlen(name) >= DT_MAX_NAME) {
+        dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_output: an output needs a name of 1 to %d bytes", DT_MAX_NAME - 1);
+        return &g->failed;
+    }
+    for (at = &g->outputs; *at && strcmp((*at)->name, name) < 0; at = &(*at)->next) {}
+    if (*at && !strcmp((*at)->name, name)) { dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_output: two outputs are called \"%s\"", name); return &g->failed; }
+    o = (dt__named *)dt__take(g->pool, sizeof *o);
+    if (!o) { dt__fail(&g->error, DT_ERR_MEMORY, "dt_output \"%s\": no memory: raise .memory_size", name); return &g->failed; }
+    memcpy(o->name, name, strlen(name) + 1);
+    o->t = t;
+    o->next = *at;
+    *at = o;
+    return t;
+}
+
+// ---- numbering: post-order, inputs left to right, without recursion
+
+// Walk from root, appending to g->node if it is there, else only counting.
+DT__PRIVATE void dt__graph_walk(dt__graph *g, dt_tensor *root) {
+    dt_tensor *t = root;
+    if (!root || root->number >= 0) return;
+    root->visitor = NULL;
+    root->visited = 0;
+    while (t) {
+        if (t->visited < t->n_in) {
+            dt_tensor *x = t->in[t->visited++];
+            if (x->number < 0) { x->visitor = t; x->visited = 0; t = x; }
+        } else {
+            t->number = g->n;
+            if (g->node) g->node[g->n] = t;
+            g->n++;
+            t = t->visitor;
+        }
+    }
+}
+
+// The roots in order: net's output, its loss, then other outputs and losses by name.
+DT__PRIVATE void dt__graph_roots(dt__graph *g) {
+    const dt__named *o = g->outputs;
+    int i = g->main_loss != NULL;
+    g->n = 0;
+    dt__graph_walk(g, g->output);
+    dt__graph_walk(g, g->main_loss);
+    while (o || i < g->n_losses) {
+        if (o && (i >= g->n_losses || strcmp(o->name, g->loss[i]->name) <= 0)) { dt__graph_walk(g, o->t); o = o->next; }
+        else dt__graph_walk(g, g->loss[i++]);
+    }
+}
+
+DT__PRIVATE void dt__default_name(dt__graph *g, dt_tensor *t) {
+    int i, k = 1;
+    if (t->name[0]) return;
+    if (t == g->input[0]) { dt__format(t->name, sizeof t->name, "input"); return; }
+    for (i = 0; i < t->number || (t->number < 0 && i < g->n); i++) k += g->node[i]->op == t->op && g->node[i] != t;
+    dt__format(t->name, sizeof t->name, "%s_%d", t->op->name, k);
+}
+
+DT__PRIVATE int dt__graph_number(dt__graph *g) {
+    dt_tensor *t;
+    int i, j, k, n;
+    dt__graph_roots(g);
+    n = g->n;
+    g->node = (dt_tensor **)dt__take(g->pool, (size_t)n * sizeof *g->node);
+    if (!g->node) return dt__fail(&g->error, DT_ERR_MEMORY, "no memory for the graph's %d nodes: raise .memory_size", n);
+    for (t = g->last_made; t; t = t->made_before) t->number = -1;
+    dt__graph_roots(g);
+    for (i = 0; i < g->n_inputs; i++)
+        if (g->input[i]->number < 0) return dt__fail(&g->error, DT_ERR_ARGUMENT, "input \"%s\" is not used by anything that net returns: use it or leave it out", i ? g->input[i]->name : "x");
+    for (i = 0; i < n; i++) dt__default_name(g, g->node[i]);
+    for (i = n = 0; i < g->n; i++) for (k = 0; k < DT__MAX_VARIABLES; k++) n += g->node[i]->variable[k] != NULL;
+    g->variable = (dt__variable **)dt__take(g->pool, (size_t)n * sizeof *g->variable);
+    if (!g->variable) return dt__fail(&g->error, DT_ERR_MEMORY, "no memory for the graph's %d variables: raise .memory_size", n);
+    for (i = 0; i < g->n; i++) {
+        for (k = 0; k < DT__MAX_VARIABLES; k++) {
+            dt__variable *v = g->node[i]->variable[k];
+            if (!v || v->number >= 0) continue;
+            v->number = g->n_variables;
+            g->variable[g->n_variables++] = v;
+            dt__default_name(g, v->owner);
+            dt__format(v->name, sizeof v->name, "%s.%s", v->owner->name, v->suffix);
+            for (j = 0; j < v->number; j++)
+                if (!strcmp(g->variable[j]->name, v->name))
+                    return dt__fail(&g->error, DT_ERR_ARGUMENT, "two layers are called \"%s\": give each its own .name, or .share one's variables", v->owner->name);
+        }
+    }
+    for (i = 1; i < g->n_losses; i++)
+        for (j = 0; j < i; j++)
+            if (!strcmp(g->loss[i]->name, g->loss[j]->name)) return dt__fail(&g->error, DT_ERR_ARGUMENT, "two losses are called \"%s\": give each its own .name", g->loss[i]->name);
+    for (i = 2; i < g->n_inputs; i++)
+        if (!strcmp(g->input[i]->name, g->input[i - 1]->name)) return dt__fail(&g->error, DT_ERR_ARGUMENT, "two inputs are called \"%s\"", g->input[i]->name);
+    return 0;
+}
+
+// Offsets of variables and gradients: trainable ones first, so that both arrays agree on them.
+DT__PRIVATE void dt__graph_offsets(dt__graph *g, const char *freeze, const char *no_decay) {
+    int pass, i;
+    for (i = 0; i < g->n_variables; i++) {
+        dt__variable *v = g->variable[i];
+        v->frozen |= !g->training || dt__glob(freeze, v->name);
+        v->no_decay |= dt__glob(no_decay, v->name);
+    }
+    for (pass = 0; pass < 2; pass++) {
+        for (i = 0; i < g->n_variables; i++) {
+            dt__variable *v = g->variable[i];
+            if ((v->frozen || v->statistic) != pass) continue;
+            v->offset = g->n_floats;
+            g->n_floats += v->size;
+        }
+        if (!pass) g->n_trainable = g->n_floats;
+    }
+    g->statistics = g->n_gradients = dt__ceil(g->n_trainable, 16);  // slices of whole cache lines
+    for (i = 0; i < g->n; i++) {
+        g->node[i]->statistics = g->n_gradients;
+        g->n_gradients += g->node[i]->n_statistics;
+    }
+    g->totals = g->n_gradients;
+    g->n_gradients = dt__ceil(g->n_gradients + 2 * DT_MAX_INPUTS + DT__N_TOTALS, 16);
+}
+
+// ---- the plan
+
+// Backward runs on nodes that something trainable lies before and a loss (or net's output) behind.
+DT__PRIVATE void dt__graph_marks(dt__graph *g) {
+    int i, k;
+    for (i = 0; i < g->n; i++) {
+        dt_tensor *t = g->node[i];
+        t->wants = g->input_gradient && t == g->input[0];
+        for (k = 0; k < DT__MAX_VARIABLES; k++) t->wants |= t->variable[k] && !t->variable[k]->frozen && !t->variable[k]->statistic;
+        for (k = 0; k < t->n_in; k++) {
+            t->in[k]->consumers++;
+            if (!(t->op->flags & DT__LOSS && k == 1)) t->wants |= t->in[k]->wants;  // no gradient into a target
+        }
+        if (!t->op->backward && t->op != &dt__input) t->wants = 0;
+    }
+    {
+        const dt__named *o;
+        for (o = g->outputs; o; o = o->next) o->t->is_output = 1;
+        g->output->is_output = 1;
+    }
+    if (!g->training) return;
+    g->output->back = g->output->wants && (!g->main_loss || g->main_loss->in[0] == g->output);
+    for (i = g->n - 1; i >= 0; i--) {
+        dt_tensor *t = g->node[i];
+        if (t->op->flags & DT__LOSS) t->back = t->wants;
+        if (!t->back) continue;
+        for (k = 0; k < t->n_in; k++) {
+            if (!t->in[k]->wants || (t->op->flags & DT__LOSS && k == 1)) continue;
+            t->in[k]->back = 1;
+            t->in[k]->consumers_back++;
+        }
+    }
+}
+
+// May x's memory be overwritten by its consumer? Nobody else may read it afterwards.
+DT__PRIVATE int dt__overwritable(const dt_tensor *x) {
+    for (;; x = x->in[0]) {
+        if (x->consumers != 1 || x->is_output || (x->back && x->op->flags & DT__READS_Y) || x->op->flags & DT__LOSS) return 0;
+        if (x->n_in == 0 || x->value != x->in[0]->value) return 1;
+    }
+}
+
+DT__PRIVATE int dt__new_buffer(dt__graph *g, ptrdiff_t floats, int birth, int death) {
+    dt__buffer *b = &g->buffer[g->n_buffers];
+    b->floats = dt__ceil(floats, DT__ALIGN / 4);
+    b->birth = birth;
+    b->death = death;
+    b->offset = -1;
+    return g->n_buffers++;
+}
+
+DT__PRIVATE void dt__extend(dt__graph *g, int buffer, int time) {
+    if (buffer >= 0 && g->buffer[buffer].death < time) g->buffer[buffer].death = time;
+}
+
+// Times: 0 feed; 1 + i forward of node i; 2n - i its backward; 2n + 1 the end.
+DT__PRIVATE void dt__plan_values(dt__graph *g) {
+    int i, k, n = g->n, end = g->training ? 2 * n + 1 : n + 1;
+    for (i = 0; i < n; i++) {
+        dt_tensor *t = g->node[i], *x = t->n_in ? t->in[0] : NULL;
+        unsigned flags = t->op->flags;
+        for (k = 0; k < t->n_in; k++) {
+            dt__extend(g, t->in[k]->value, 1 + i);
+            if (t->back && flags & DT__READS_X) dt__extend(g, t->in[k]->value, 2 * n - i);
+        }
+        if (flags & DT__LOSS) {
+            t->value = t->label >= 0 ? dt__new_buffer(g, t->size * g->rows, 0, n) : -1;
+        } else if (flags & DT__VIEW || (flags & DT__IN_PLACE && !(t->back && flags & DT__READS_X) && dt__overwritable(x))) {
+            t->value = x->value;
+            dt__extend(g, t->value, 1 + i);
+        } else {
+            t->value = dt__new_buffer(g, t->size * g->rows, t->op == &dt__input ? 0 : 1 + i, 1 + i);
+        }
+        if (t->back && flags & DT__READS_Y) dt__extend(g, t->value, 2 * n - i);
+        if (t->is_output) dt__extend(g, t->value, end);
+        if (t->saved_fixed + t->saved_row && (g->training || t->exchange))
+            t->saved = dt__new_buffer(g, t->saved_fixed + t->saved_row * g->rows, 1 + i, t->back ? 2 * n - i : 1 + i);
+        if (t->op->scratch) t->scratch[0] = dt__new_buffer(g, t->op->scratch(t, g->rows, 0), 1 + i, 1 + i);
+    }
+}
+
+DT__PRIVATE void dt__plan_gradients(dt__graph *g) {
+    int i, k, n = g->n;
+    for (i = n - 1; i >= 0; i--) {
+        dt_tensor *t = g->node[i];
+        if (!t->back) continue;
+        if (t->op->scratch) t->scratch[1] = dt__new_buffer(g, t->op->scratch(t, g->rows, 1), 2 * n - i, 2 * n - i);
+        if (t == g->output && t->gradient < 0) t->gradient = dt__new_buffer(g, t->size * g->rows, n, 2 * n - i);  // dt_backward_from
+        for (k = 0; k < t->n_in; k++) {
+            dt_tensor *x = t->in[k];
+            int death = 2 * n - x->number;
+            if (!x->back || (t->op->flags & DT__LOSS && k == 1)) continue;
+            if (x == g->input[0] && g->input_gradient) death = 2 * n + 1;
+            if (x->gradient >= 0) { dt__extend(g, x->gradient, death); continue; }
+            if (k == 0 && t->gradient >= 0 && x->consumers_back == 1 && x != g->output && t->op->flags & (DT__IN_PLACE | DT__VIEW | DT__PASSES)) {
+                x->gradient = t->gradient;
+                dt__extend(g, x->gradient, death);
+            } else {
+                x->gradient = dt__new_buffer(g, x->size * g->rows, 2 * n - i, death);
+            }
+        }
+    }
+}
+
+// Largest buffer first, each at the lowest place that is free while it lives.
+DT__PRIVATE void dt__plan_place(dt__graph *g) {
+    int first = -1, k, i, time;
+    for (k = 0; k < g->n_buffers; k++) {
+        dt__buffer *b = NULL;
+        ptrdiff_t at = 0;
+        int *link;
+        for (i = 0; i < g->n_buffers; i++)
+            if (g->buffer[i].offset < 0 && (!b || g->buffer[i].floats > b->floats)) b = &g->buffer[i];
+        for (i = first; i >= 0; i = g->buffer[i].next) {  // the placed ones, by offset
+            const dt__buffer *p = &g->buffer[i];
+            if (p->death < b->birth || p->birth > b->death) continue;
+            if (p->offset >= at + b->floats) break;
+            at = DT__MAX(at, p->offset + p->floats);
+        }
+        b->offset = at;
+        for (link = &first; *link >= 0 && g->buffer[*link].offset <= at; link = &g->buffer[*link].next) {}
+        b->next = *link;
+        *link = (int)(b - g->buffer);
+        g->block_floats = DT__MAX(g->block_floats, at + b->floats);
+    }
+    for (time = 0; time <= 2 * g->n + 1; time++) {
+        ptrdiff_t alive = 0;
+        for (i = 0; i < g->n_buffers; i++) if (g->buffer[i].birth <= time && time <= g->buffer[i].death) alive += g->buffer[i].floats;
+        g->lower_bound = DT__MAX(g->lower_bound, alive);
+    }
+}
+
+// After net has returned and the losses are known: numbers, names, offsets, marks, plan.
+DT__PRIVATE int dt__graph_finish(dt__graph *g, const char *freeze, const char *no_decay) {
+    ptrdiff_t slack = 64, bytes;
+    int i;
+    g->sealed = 1;
+    if (dt__graph_number(g)) return g->error.code;
+    dt__graph_offsets(g, freeze, no_decay);
+    dt__graph_marks(g);
+    for (i = 0; i < g->n; i++) {
+        slack = DT__MAX(slack, g->node[i]->slack);
+        if (!dt__mul(g->node[i]->size + g->node[i]->saved_row, g->rows, &bytes) || bytes > PTRDIFF_MAX / 64)
+            return dt__fail(&g->error, DT_ERR_MEMORY, "layer \"%s\" has %td values a sample, which for %td samples is more than memory can hold: use a smaller .batch", g->node[i]->name, g->node[i]->size, g->rows);
+    }
+    g->buffer = (dt__buffer *)dt__take(g->pool, (size_t)g->n * 5 * sizeof *g->buffer);
+    if (!g->buffer) return dt__fail(&g->error, DT_ERR_MEMORY, "no memory for the plan: raise .memory_size");
+    dt__plan_values(g);
+    if (g->training) dt__plan_gradients(g);
+    dt__plan_place(g);
+    g->block_floats += dt__ceil(slack, DT__ALIGN / 4);
+    return 0;
+}
+
+// ---- running. A set is the replicas that this thread runs: its own, or, without threads, all of them in turn.
+
+DT__PRIVATE void dt__check_finite(dt__replica *r, const dt_tensor *t, const float *p, ptrdiff_t n, const char *what) {
+    ptrdiff_t i;
+    if (!p || r->error.code) return;
+    for (i = 0; i < n && p[i] - p[i] == 0; i++) {}
+    if (i == n) return;
+    dt__fail(&r->error, DT_ERR_NUMERIC, "step %ld, replica %d: the %s of layer \"%s\" is not finite (%g at index %td): lower .learning_rate, scale the input, or set .clip_norm",
+             r->step, r->rank, what, t->name, (double)p[i], i);
+}
+
+DT__PRIVATE void dt__exchange(dt__replica *set, int n, const dt_tensor *t) {
+    int i;
+    for (i = 0; i < n; i++) set[i].exchange_at = dt__saved(&set[i], t);
+    set->exchange(set, n, t->exchange);
+}
+
+DT__PRIVATE void dt__forward(dt__replica *set, int n) {
+    const dt__graph *g = set->graph;
+    int i, k;
+    for (k = 0; k < g->n; k++) {
+        dt_tensor *t = g->node[k];
+        double start = g->profile ? dt__now() : 0;
+        if (!t->op->forward || (t->op->flags & DT__LOSS && !set->labelled)) continue;
+        for (i = 0; i < n; i++) t->op->forward(&set[i], t);
+        if (t->op->forward_after) {
+            if (t->exchange && set->training) dt__exchange(set, n, t);
+            for (i = 0; i < n; i++) t->op->forward_after(&set[i], t);
+        }
+        for (i = 0; i < n && set->checking; i++)
+            if (!(t->op->flags & DT__LOSS)) dt__check_finite(&set[i], t, dt__value(&set[i], t), t->size * set[i].rows, "output");
+        if (g->profile) set->seconds[2 * k] += dt__now() - start;
+    }
+}
+
+// With seed: from net's output, whose gradient is in place; else from the losses.
+DT__PRIVATE void dt__backward(dt__replica *set, int n, int seeded) {
+    const dt__graph *g = set->graph;
+    int i, j, k;
+    for (i = 0; i < n; i++) {
+        memset(set[i].written, 0, (size_t)g->n);
+        if (seeded) set[i].written[g->output->number] = 1;
+    }
+    for (k = g->n - 1; k >= 0; k--) {
+        dt_tensor *t = g->node[k];
+        double start = g->profile ? dt__now() : 0;
+        int loss = (t->op->flags & DT__LOSS) != 0;
+        if (!t->back || !t->op->backward || (loss ? seeded : !set->written[k])) continue;
+        for (i = 0; i < n; i++) t->op->backward(&set[i], t);
+        if (t->op->backward_after) {
+            if (t->exchange) dt__exchange(set, n, t);
+            for (i = 0; i < n; i++) t->op->backward_after(&set[i], t);
+        }
+        for (i = 0; i < n && set->checking; i++) {
+            for (j = 0; j < DT__MAX_VARIABLES; j++)
+                if (t->variable[j] && !t->variable[j]->frozen && !t->variable[j]->statistic)
+                    dt__check_finite(&set[i], t, set[i].gradients + t->variable[j]->offset, t->variable[j]->size, "gradient");
+            for (j = 0; j < t->n_in; j++)
+                if (t->in[j]->back && !(loss && j)) dt__check_finite(&set[i], t->in[j], dt__gradient(&set[i], t->in[j]), t->in[j]->size * set[i].rows, "gradient");
+        }
+        if (g->profile) set->seconds[2 * k + 1] += dt__now() - start;
+    }
+}
+
+// Variables that no backward has reached since the last clear have gradient 0.
+DT__PRIVATE void dt__gradients_complete(dt__replica *r) {
+    int i;
+    for (i = 0; i < r->graph->n_variables; i++) {
+        const dt__variable *v = r->graph->variable[i];
+        if (!r->variable_written[i] && !v->frozen && !v->statistic) memset(r->gradients + v->offset, 0, (size_t)v->size * sizeof(float));
+        r->variable_written[i] = 1;
+    }
+}
+
+DT__PRIVATE void dt__gradients_clear(dt__replica *r) {
+    memset(r->variable_written, 0, (size_t)r->graph->n_variables);
+    memset(r->gradients + r->graph->statistics, 0, (size_t)(r->graph->n_gradients - r->graph->statistics) * sizeof(float));
+}
+
+// =============================================================================================
+// >>layers - one record per operation, reached from its layer function
+//
+// What:    for each operation its shape rule, forward, backward and record, side by side. There is no list of
+//          them, so the linker drops what a program does not use.
+// Owns:    nothing.
+// Uses:    >>graph, >>kernels.   Used by: net, through the interface.
+// Promise: forward and backward run with any number of rows, 0 included; backward adds where asked to.
+// =============================================================================================
+
+#define DT__OPTIONS(type, t) const type *o = (const type *)(t)->options
+#define DT__ELSE(value, standard) ((value) != 0 ? (value) : (standard))
+
+// y = or += x
+DT__PRIVATE void dt__copy(ptrdiff_t n, const float *x, float *y, int add) {
+    if (add) dt__cpu()->axpby(n, 1, x, 1, y);
+    else if (n > 0 && x != y) memcpy(y, x, (size_t)n * sizeof(float));
+}
+
+// ---- dense: Y [rows, out] = X [rows, in] W [in, out] + b
+
+DT__PRIVATE int dt__dense_shape(dt_tensor *t) {
+    DT__OPTIONS(dt_dense_options, t);
+    const dt_tensor *x = t->in[0];
+    int dim[DT_MAX_RANK], file[2], shares;
+    dt__shape_text text;
+    ptrdiff_t in = x->dim[x->rank - 1], out = o->units, size;
+    if (dt__needs_floats(t)) return 1;
+    if (x->rank < 2) return dt__bad(t, "input is %s: at least [n, features] is needed", dt__shape_of(x, &text));
+    if (o->units < 1) return dt__bad(t, ".units is %d: at least 1 output is needed", o->units);
+    memcpy(dim, x->dim, sizeof dim);
+    dim[x->rank - 1] = o->units;
+    if (!dt__mul(in, out, &size)) return dt__bad(t, "%td x %td weights do not fit in memory", in, out);
+    if (dt__set_shape(t, x->rank, dim) || dt__share(t, o->share, &shares)) return 1;
+    memset(t->hwc, 0, sizeof t->hwc);
+    if (shares) return dt__shared_fits(t, 0, size) || dt__shared_fits(t, 1, o->no_bias ? 0 : out);
+    file[0] = (int)out; file[1] = (int)in;
+    if (!dt__add_variable(t, 0, "weight", 2, file, o->init, o->init_value, o->frozen)) return 1;
+    t->variable[0]->fan_in = in;
+    t->variable[0]->fan_out = out;
+    t->variable[0]->walk_stride[0] = 1;
+    t->variable[0]->walk_stride[1] = out;
+    dt__walk_features(t->variable[0], 1, x->hwc, out);
+    return !o->no_bias && !dt__add_variable(t, 1, "bias", 1, file, DT_CONSTANT, 0, o->frozen);
+}
+
+DT__PRIVATE ptrdiff_t dt__dense_scratch(const dt_tensor *t, ptrdiff_t rows, int backward) {
+    ptrdiff_t in = t->in[0]->dim[t->rank - 1], out = t->dim[t->rank - 1], m = rows * (t->size / out), a, b;
+    if (!backward) return dt__gemm_scratch(m, out, in);
+    a = dt__gemm_scratch(in, out, m);
+    b = dt__gemm_scratch(m, in, out);
+    return DT__MAX(a, b);
+}
+
+DT__PRIVATE void dt__dense_forward(dt__replica *r, dt_tensor *t) {
+    ptrdiff_t in = t->in[0]->dim[t->rank - 1], out = t->dim[t->rank - 1], m = dt__rows(r, t);
+    float *y = dt__value(r, t);
+    dt__gemm(m, out, in, dt__value(r, t->in[0]), in, 1, dt__weights(r, t, 0), out, 1, y, out, 0, dt__at(r, t->scratch[0]));
+    if (t->variable[1]) dt__cpu()->add_bias(m, out, dt__weights(r, t, 1), y);
+}
+
+DT__PRIVATE void dt__dense_backward(dt__replica *r, dt_tensor *t) {
+    ptrdiff_t in = t->in[0]->dim[t->rank - 1], out = t->dim[t->rank - 1], m = dt__rows(r, t);
+    float *dy = dt__gradient(r, t), *scratch = dt__at(r, t->scratch[1]), *d;
+    int add;
+    if ((d = dt__weights_gradient(r, t, 0, &add)) != NULL)  // dW = X^T dY   [in,out] = [in,m] [m,out]
+        dt__gemm(in, out, m, dt__value(r, t->in[0]), 1, in, dy, out, 1, d, out, add, scratch);
+    if ((d = dt__weights_gradient(r, t, 1, &add)) != NULL) dt__cpu()->column_sums(m, out, dy, d, add);
+    if ((d = dt__input_gradient(r, t, 0, &add)) != NULL)  // dX = dY W^T   [m,in] = [m,out] [out,in]
+        dt__gemm(m, in, out, dy, out, 1, dt__weights(r, t, 0), 1, out, d, in, add, scratch);
+}
+
+static const dt__op dt__dense = {"dense", DT__READS_X, dt__dense_shape, dt__dense_forward, NULL, dt__dense_backward, NULL, dt__dense_scratch, NULL};
+DT_API dt_tensor *dt_dense_opt(dt_dense_options o) { return dt__layer1(&dt__dense, o.x, &o, sizeof o, o.name); }
+
+// ---- conv2d: direct, channels last. Memory holds weights as [group][kh][kw][c / groups][filters / groups], depthwise
+// ones as [kh][kw][c]. The three passes are one micro-kernel walked with other strides:
+//
+//   pass              rows        columns   inner k      outer k   A (row, k, k2)          B
+//   forward           ow          filters   kw * c       kh        s*c, 1, pitch           weights
+//   backward weights  kw * c      filters   ow           oh        1, s*c, s*pitch         dY
+//   backward data     w           c         kw * filters kh        filters, 1, dY's pitch  weights flipped and transposed
+//
+// Groups and dilation break "kw * c contiguous" and go one kernel row at a time; strided backward data accumulates
+// tap by tap into a padded dX.
+
+typedef struct {
+    ptrdiff_t h, w, c, oh, ow, f, kh, kw, s, dil, groups, cg, fg, top, left;
+    ptrdiff_t hp, wp;  // the part of the padded image that is used
+} dt__conv;
+
+DT__PRIVATE dt__conv dt__conv_of(const dt_tensor *t) {
+    DT__OPTIONS(dt_conv2d_options, t);
+    const int *x = t->in[0]->dim;
+    dt__conv v;
+    v.h = x[1]; v.w = x[2]; v.c = x[3];
+    v.oh = t->dim[1]; v.ow = t->dim[2]; v.f = t->dim[3];
+    v.kh = o->kernel; v.kw = o->kernel_w; v.s = o->stride; v.dil = o->dilation;
+    v.groups = o->groups; v.cg = v.c / v.groups; v.fg = v.f / v.groups;
+    v.hp = (v.oh - 1) * v.s + v.dil * (v.kh - 1) + 1;
+    v.wp = (v.ow - 1) * v.s + v.dil * (v.kw - 1) + 1;
+    v.top = o->padding == DT_SAME ? DT__MAX(v.hp - v.h, 0) / 2 : o->padding;
+    v.left = o->padding == DT_SAME ? DT__MAX(v.wp - v.w, 0) / 2 : o->padding;
+    return v;
+}
+
+DT__PRIVATE int dt__conv_depthwise(const dt__conv *v) { return v->groups > 1 && v->cg == 1 && v->fg == 1; }
+DT__PRIVATE int dt__conv_simple(const dt__conv *v) { return v->groups == 1 && v->dil == 1; }
+DT__PRIVATE int dt__conv_padded(const dt__conv *v) { return v->top || v->left || v->hp > v->h || v->wp > v->w; }
+DT__PRIVATE int dt__conv_flips(const dt__conv *v) { return dt__conv_simple(v) && v->s == 1 && v->top < v->kh && v->left < v->kw; }
+// Floats of packed weights: n columns per group, the rest of the kernel as rows.
+DT__PRIVATE ptrdiff_t dt__conv_packed(const dt__conv *v, ptrdiff_t rows, ptrdiff_t n) { return v->groups * v->kh * v->kw * rows * dt__ceil(n, dt__cpu()->columns); }
+
+// One axis: outputs for n inputs, or 0 if the kernel does not fit.
+DT__PRIVATE int dt__conv_size(int n, int kernel, int stride, int dilation, int padding) {
+    ptrdiff_t extent = (ptrdiff_t)dilation * (kernel - 1) + 1, in = (ptrdiff_t)n + 2 * (ptrdiff_t)padding;
+    if (padding == DT_SAME) return (n + stride - 1) / stride;
+    return in < extent ? 0 : (int)((in - extent) / stride + 1);
+}
+
+DT__PRIVATE int dt__conv_shape(dt_tensor *t) {
+    dt_conv2d_options *o = (dt_conv2d_options *)t->options;
+    const dt_tensor *x = t->in[0];
+    int dim[4], file[4], shares;
+    dt__shape_text text;
+    dt__conv v;
+    ptrdiff_t d[DT_MAX_RANK], st[DT_MAX_RANK], size;
+    if (dt__needs_floats(t)) return 1;
+    if (x->rank != 4) return dt__bad(t, "input is %s: [n, height, width, channels] is needed", dt__shape_of(x, &text));
+    o->kernel_w = DT__ELSE(o->kernel_w, o->kernel);
+    o->stride = DT__ELSE(o->stride, 1);
+    o->dilation = DT__ELSE(o->dilation, 1);
+    o->groups = DT__ELSE(o->groups, 1);
+    if (o->filters < 1 || o->kernel < 1 || o->kernel_w < 1 || o->kernel > 32767 || o->kernel_w > 32767)
+        return dt__bad(t, "%d filters of %dx%d: sizes from 1 to 32767 are needed", o->filters, o->kernel, o->kernel_w);
+    if (o->stride < 1 || o->dilation < 1 || o->groups < 1 || o->padding < DT_SAME || o->stride > 32767 || o->dilation > 32767 || o->padding > 32767)
+        return dt__bad(t, ".stride %d, .dilation %d, .groups %d, .padding %d: they are 1 or more, padding 0 or more or DT_SAME", o->stride, o->dilation, o->groups, o->padding);
+    if (x->dim[3] % o->groups || o->filters % o->groups)
+        return dt__bad(t, ".groups = %d does not divide %d channels and %d filters", o->groups, x->dim[3], o->filters);
+    dim[0] = 0;
+    dim[1] = dt__conv_size(x->dim[1], o->kernel, o->stride, o->dilation, o->padding);
+    dim[2] = dt__conv_size(x->dim[2], o->kernel_w, o->stride, o->dilation, o->padding);
+    dim[3] = o->filters;
+    if (dim[1] < 1 || dim[2] < 1)
+        return dt__bad(t, "input %s is smaller than the %dx%d kernel%s: use .padding = DT_SAME or a kernel of at most %d", dt__shape_of(x, &text), o->kernel,
+                       o->kernel_w, o->dilation > 1 ? " with its dilation" : "", DT__MIN(x->dim[1], x->dim[2]) + 2 * DT__MAX(o->padding, 0));
+    if (dt__set_shape(t, 4, dim) || dt__share(t, o->share, &shares)) return 1;
+    v = dt__conv_of(t);
+    t->slack = DT__MAX(8 * v.s * v.c, 8 * v.f) + 64;
+    if (!dt__mul(v.kh * v.kw, v.cg, &size) || !dt__mul(size, v.f, &size)) return dt__bad(t, "the weights do not fit in memory");
+    if (shares) return dt__shared_fits(t, 0, size) || dt__shared_fits(t, 1, o->no_bias ? 0 : v.f);
+    file[0] = o->filters; file[1] = (int)v.cg; file[2] = o->kernel; file[3] = o->kernel_w;
+    if (!dt__add_variable(t, 0, "weight", 4, file, o->init, o->init_value, o->frozen)) return 1;
+    t->variable[0]->fan_in = v.cg * v.kh * v.kw;
+    t->variable[0]->fan_out = v.fg * v.kh * v.kw;
+    d[0] = v.groups; d[1] = v.fg; d[2] = v.cg; d[3] = v.kh; d[4] = v.kw;
+    st[0] = v.kh * v.kw * v.cg * v.fg; st[1] = 1; st[2] = v.fg; st[3] = v.kw * v.cg * v.fg; st[4] = v.cg * v.fg;
+    if (dt__conv_depthwise(&v)) { st[0] = 1; st[3] = v.kw * v.c; st[4] = v.c; }
+    dt__set_walk(t->variable[0], 5, d, st);
+    return !o->no_bias && !dt__add_variable(t, 1, "bias", 1, file, DT_CONSTANT, 0, o->frozen);
+}
+
+DT__PRIVATE ptrdiff_t dt__conv_scratch(const dt_tensor *t, ptrdiff_t rows, int backward) {
+    dt__conv v = dt__conv_of(t);
+    ptrdiff_t image = dt__conv_padded(&v) ? v.hp * v.wp * v.c : 0, other, packed;
+    (void)rows;
+    if (dt__conv_depthwise(&v)) return 0;
+    if (!backward) return image + dt__conv_packed(&v, v.cg, v.fg) + t->slack;
+    other = !t->in[0]->back ? 0 : dt__conv_flips(&v) ? (v.h + v.kh - 1) * (v.w + v.kw - 1) * v.f : v.hp * v.wp * v.c;
+    packed = t->in[0]->back ? dt__conv_packed(&v, v.fg, v.cg) : 0;
+    return DT__MAX(image, other) + packed + t->slack;
+}
+
+// out [hp, wp, c] = the image x [h, w, c] behind top rows and left columns of zeros, cut or filled up.
+DT__PRIVATE void dt__pad_image(const float *x, ptrdiff_t h, ptrdiff_t w, ptrdiff_t c, ptrdiff_t top, ptrdiff_t left, ptrdiff_t hp, ptrdiff_t wp, float *out) {
+    ptrdiff_t y, before = DT__MIN(left, wp), n = DT__MAX(DT__MIN(w, wp - left), 0), after = wp - before - n;
+    for (y = 0; y < hp; y++, out += wp * c) {
+        if (y < top || y - top >= h) { memset(out, 0, (size_t)(wp * c) * sizeof(float)); continue; }
+        memset(out, 0, (size_t)(before * c) * sizeof(float));
+        memcpy(out + before * c, x + (y - top) * w * c, (size_t)(n * c) * sizeof(float));
+        memset(out + (before + n) * c, 0, (size_t)(after * c) * sizeof(float));
+    }
+}
+
+DT__PRIVATE dt__operand dt__operand_of(const float *p, ptrdiff_t step, ptrdiff_t k, ptrdiff_t k2, int packed) {
+    dt__operand a;
+    a.p = p; a.step = step; a.k = k; a.k2 = k2; a.packed = packed; a.edge = NULL;
+    return a;
+}
+
+// Weights [rows][n] as panels that the micro-kernel can read in full: packed only if the last panel needs zeros.
+DT__PRIVATE int dt__conv_packs(ptrdiff_t n) {
+    ptrdiff_t columns = dt__cpu()->columns;
+    return n % columns && n % columns != columns / 2;
+}
+DT__PRIVATE void dt__pack_panels(const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n, ptrdiff_t n_k, float *out) {
+    ptrdiff_t j, columns = dt__cpu()->columns;
+    for (j = 0; j < n; j += columns) dt__pack(p + j * step, step, stride_k, n - j, columns, n_k, out + j * n_k);
+}
+
+DT__PRIVATE void dt__depthwise_run(dt__replica *r, dt_tensor *t, const float *x, float *y, const float *dy, float *dw, float *dx) {
+    const dt__kernels *k = dt__cpu();
+    dt__conv v = dt__conv_of(t);
+    const float *weight = dt__weights(r, t, 0);
+    ptrdiff_t i, oy, ox, ky, kx;
+    for (i = 0; i < r->rows; i++)
+        for (oy = 0; oy < v.oh; oy++)
+            for (ox = 0; ox < v.ow; ox++)
+                for (ky = 0; ky < v.kh; ky++)
+                    for (kx = 0; kx < v.kw; kx++) {
+                        ptrdiff_t iy = oy * v.s + ky * v.dil - v.top, ix = ox * v.s + kx * v.dil - v.left;
+                        ptrdiff_t at = ((i * v.h + iy) * v.w + ix) * v.c, out = ((i * v.oh + oy) * v.ow + ox) * v.c, tap = (ky * v.kw + kx) * v.c;
+                        if (iy < 0 || iy >= v.h || ix < 0 || ix >= v.w) continue;
+                        if (y) k->multiply(v.c, x + at, weight + tap, y + out, 1);
+                        if (dw) k->multiply(v.c, x + at, dy + out, dw + tap, 1);
+                        if (dx) k->multiply(v.c, weight + tap, dy + out, dx + at, 1);
+                    }
+}
+
+DT__PRIVATE void dt__conv_forward(dt__replica *r, dt_tensor *t) {
+    const dt__kernels *kernels = dt__cpu();
+    dt__conv v = dt__conv_of(t);
+    const float *x = dt__value(r, t->in[0]), *weight = dt__weights(r, t, 0), *image;
+    float *y = dt__value(r, t), *scratch = dt__at(r, t->scratch[0]), *packed = scratch;
+    ptrdiff_t taps = v.kw * v.cg, i, g, oy, ky, pitch = (dt__conv_padded(&v) ? v.wp : v.w) * v.c;
+    ptrdiff_t row_floats = taps * (dt__conv_packs(v.fg) ? dt__ceil(v.fg, kernels->columns) : v.fg);  // weights of one kernel row
+    if (dt__conv_depthwise(&v)) {
+        memset(y, 0, (size_t)(r->rows * t->size) * sizeof(float));
+        dt__depthwise_run(r, t, x, y, NULL, NULL, NULL);
+    } else {
+        if (dt__conv_packs(v.fg)) {
+            if (dt__conv_simple(&v)) dt__pack_panels(weight, 1, v.fg, v.fg, v.kh * taps, packed);
+            else for (g = 0; g < v.groups * v.kh; g++) dt__pack_panels(weight + g * taps * v.fg, 1, v.fg, v.fg, taps, packed + g * row_floats);
+            weight = packed;
+            scratch += v.groups * v.kh * row_floats;
+        }
+        for (i = 0; i < r->rows; i++) {
+            image = x + i * t->in[0]->size;
+            if (dt__conv_padded(&v)) { dt__pad_image(image, v.h, v.w, v.c, v.top, v.left, v.hp, v.wp, scratch); image = scratch; }
+            for (oy = 0; oy < v.oh; oy++) {
+                float *out = y + i * t->size + oy * v.ow * v.f;
+                const float *line = image + oy * v.s * pitch;
+                if (dt__conv_simple(&v)) {
+                    dt__operand a = dt__operand_of(line, v.s * v.c, 1, pitch, 0), b = dt__operand_of(weight, 1, v.fg, taps * v.fg, weight == packed);
+                    dt__tiles(kernels, v.ow, v.f, v.kh, taps, &a, &b, out, v.f, 0);
+                    continue;
+                }
+                for (g = 0; g < v.groups; g++)
+                    for (ky = 0; ky < v.kh; ky++) {
+                        dt__operand a = dt__operand_of(line + ky * v.dil * pitch + g * v.cg, v.s * v.c, 1, v.dil * v.c, 0);
+                        dt__operand b = dt__operand_of(weight + (g * v.kh + ky) * row_floats, 1, v.fg, v.cg * v.fg, weight == packed);
+                        dt__tiles(kernels, v.ow, v.fg, v.kw, v.cg, &a, &b, out + g * v.fg, v.f, ky > 0);
+                    }
+            }
+        }
+    }
+    if (t->variable[1]) kernels->add_bias(r->rows * v.oh * v.ow, v.f, dt__weights(r, t, 1), y);
+}
+
+DT__PRIVATE void dt__conv_backward_weights(dt__replica *r, dt_tensor *t, float *dw, int add) {
+    const dt__kernels *kernels = dt__cpu();
+    dt__conv v = dt__conv_of(t);
+    float *scratch = dt__at(r, t->scratch[1]);
+    ptrdiff_t i, g, ky, kx, pitch = (dt__conv_padded(&v) ? v.wp : v.w) * v.c;
+    if (!add && r->rows == 0) memset(dw, 0, (size_t)t->variable[0]->size * sizeof(float));
+    for (i = 0; i < r->rows; i++, add = 1) {
+        const float *image = dt__value(r, t->in[0]) + i * t->in[0]->size, *dy = dt__gradient(r, t) + i * t->size;
+        if (dt__conv_padded(&v)) { dt__pad_image(image, v.h, v.w, v.c, v.top, v.left, v.hp, v.wp, scratch); image = scratch; }
+        for (ky = 0; ky < v.kh; ky++) {
+            if (dt__conv_simple(&v)) {
+                dt__operand a = dt__operand_of(image + ky * pitch, 1, v.s * v.c, v.s * pitch, 0), b = dt__operand_of(dy, 1, v.f, v.ow * v.f, 0);
+                dt__tiles(kernels, v.kw * v.c, v.f, v.oh, v.ow, &a, &b, dw + ky * v.kw * v.c * v.f, v.f, add);
+                continue;
+            }
+            for (g = 0; g < v.groups; g++)
+                for (kx = 0; kx < v.kw; kx++) {
+                    dt__operand a = dt__operand_of(image + ky * v.dil * pitch + kx * v.dil * v.c + g * v.cg, 1, v.s * v.c, v.s * pitch, 0);
+                    dt__operand b = dt__operand_of(dy + g * v.fg, 1, v.f, v.ow * v.f, 0);
+                    dt__tiles(kernels, v.cg, v.fg, v.oh, v.ow, &a, &b, dw + ((g * v.kh + ky) * v.kw + kx) * v.cg * v.fg, v.fg, add);
+                }
+        }
+    }
+}
+
+// Stride 1: a forward convolution of padded dY with flipped, transposed weights.
+DT__PRIVATE void dt__conv_backward_flipped(dt__replica *r, dt_tensor *t, float *dx, int add) {
+    const dt__kernels *kernels = dt__cpu();
+    dt__conv v = dt__conv_of(t);
+    float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(&v, v.f, v.c);
+    ptrdiff_t taps = v.kh * v.kw, i, j, y, k, wide = v.w + v.kw - 1;
+    for (j = 0; j < v.c; j += kernels->columns)
+        for (k = 0; k < taps; k++)
+            dt__pack(dt__weights(r, t, 0) + ((taps - 1 - k) * v.c + j) * v.f, v.f, 1, v.c - j, kernels->columns, v.f, packed + j * taps * v.f + k * v.f * kernels->columns);
+    for (i = 0; i < r->rows; i++) {
+        dt__pad_image(dt__gradient(r, t) + i * t->size, v.oh, v.ow, v.f, v.kh - 1 - v.top, v.kw - 1 - v.left, v.h + v.kh - 1, wide, image);
+        for (y = 0; y < v.h; y++) {
+            dt__operand a = dt__operand_of(image + y * wide * v.f, v.f, 1, wide * v.f, 0), b = dt__operand_of(packed, 1, 0, 0, 1);
+            dt__tiles(kernels, v.w, v.c, v.kh, v.kw * v.f, &a, &b, dx + ((i * v.h + y) * v.w) * v.c, v.c, add);
+        }
+    }
+}
+
+// Any stride, dilation and groups: each tap adds dY W^T to its places in a padded dX.
+DT__PRIVATE void dt__conv_backward_taps(dt__replica *r, dt_tensor *t, float *dx, int add) {
+    const dt__kernels *kernels = dt__cpu();
+    dt__conv v = dt__conv_of(t);
+    float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(&v, v.fg, v.cg);
+    ptrdiff_t tap_floats = v.fg * dt__ceil(v.cg, kernels->columns), i, g, ky, kx, oy, y;
+    ptrdiff_t columns = DT__MIN(v.w, DT__MAX(v.wp - v.left, 0));
+    for (g = 0; g < v.groups * v.kh * v.kw; g++) dt__pack_panels(dt__weights(r, t, 0) + g * v.cg * v.fg, v.fg, 1, v.cg, v.fg, packed + g * tap_floats);
+    for (i = 0; i < r->rows; i++) {
+        const float *dy = dt__gradient(r, t) + i * t->size;
+        memset(image, 0, (size_t)(v.hp * v.wp * v.c) * sizeof(float));
+        for (oy = 0; oy < v.oh; oy++)
+            for (g = 0; g < v.groups; g++)
+                for (ky = 0; ky < v.kh; ky++)
+                    for (kx = 0; kx < v.kw; kx++) {
+                        dt__operand a = dt__operand_of(dy + oy * v.ow * v.f + g * v.fg, v.f, 1, 0, 0);
+                        dt__operand b = dt__operand_of(packed + ((g * v.kh + ky) * v.kw + kx) * tap_floats, 1, 0, 0, 1);
+                        dt__tiles(kernels, v.ow, v.cg, 1, v.fg, &a, &b, image + ((oy * v.s + ky * v.dil) * v.wp + kx * v.dil) * v.c + g * v.cg, v.s * v.c, 1);
+                    }
+        for (y = 0; y < v.h; y++) {
+            float *out = dx + (i * v.h + y) * v.w * v.c;
+            ptrdiff_t n = y + v.top < v.hp ? columns * v.c : 0;
+            dt__copy(n, image + ((y + v.top) * v.wp + v.left) * v.c, out, add);
+            if (!add) memset(out + n, 0, (size_t)(v.w * v.c - n) * sizeof(float));
+        }
+    }
+}
+
+DT__PRIVATE void dt__conv_backward(dt__replica *r, dt_tensor *t) {
+    dt__conv v = dt__conv_of(t);
+    float *dw, *dx, *db;
+    int add_w, add_x, add_b;
+    dw = dt__weights_gradient(r, t, 0, &add_w);
+    db = dt__weights_gradient(r, t, 1, &add_b);
+    dx = dt__input_gradient(r, t, 0, &add_x);
+    if (db) dt__cpu()->column_sums(r->rows * v.oh * v.ow, v.f, dt__gradient(r, t), db, add_b);
+    if (dt__conv_depthwise(&v)) {
+        if (dw && !add_w) memset(dw, 0, (size_t)t->variable[0]->size * sizeof(float));
+        if (dx && !add_x) memset(dx, 0, (size_t)(r->rows * t->in[0]->size) * sizeof(float));
+        dt__depthwise_run(r, t, dt__value(r, t->in[0]), NULL, dt__gradient(r, t), dw, dx);
+        return;
+    }
+    if (dw) dt__conv_backward_weights(r, t, dw, add_w);
+    if (dx && dt__conv_flips(&v)) dt__conv_backward_flipped(r, t, dx, add_x);
+    else if (dx) dt__conv_backward_taps(r, t, dx, add_x);
+}
+
+static const dt__op dt__conv2d = {"conv2d", DT__READS_X, dt__conv_shape, dt__conv_forward, NULL, dt__conv_backward, NULL, dt__conv_scratch, NULL};
+DT_API dt_tensor *dt_conv2d_opt(dt_conv2d_options o) { return dt__layer1(&dt__conv2d, o.x, &o, sizeof o, o.name); }
+
+// ---- pooling
+
+DT__PRIVATE int dt__pool_shape(dt_tensor *t) {
+    dt_pool2d_options *o = (dt_pool2d_options *)t->options;
+    const dt_tensor *x = t->in[0];
+    dt__shape_text text;
+    int dim[4];
+    if (dt__needs_floats(t)) return 1;
+    if (x->rank != 4) return dt__bad(t, "input is %s: [n, height, width, channels] is needed", dt__shape_of(x, &text));
+    o->stride = DT__ELSE(o->stride, o->size);
+    if (o->size < 1 || o->stride < 1 || o->padding < 0 || o->padding > o->size / 2 || o->size > 32767)
+        return dt__bad(t, ".size %d, .stride %d, .padding %d: size and stride are at least 1, padding at most size / 2", o->size, o->stride, o->padding);
+    dim[0] = 0;
+    dim[1] = dt__conv_size(x->dim[1], o->size, o->stride, 1, o->padding);
+    dim[2] = dt__conv_size(x->dim[2], o->size, o->stride, 1, o->padding);
+    dim[3] = x->dim[3];
+    if (dim[1] < 1 || dim[2] < 1) return dt__bad(t, "input %s is smaller than the %dx%d window: use a window of at most %d", dt__shape_of(x, &text), o->size, o->size, DT__MIN(x->dim[1], x->dim[2]) + 2 * o->padding);
+    return dt__set_shape(t, 4, dim);
+}
+
+// The rows of the input that output row oy sees: first, and how many.
+DT__PRIVATE ptrdiff_t dt__pool_rows(const dt_tensor *t, ptrdiff_t oy, ptrdiff_t *n) {
+    DT__OPTIONS(dt_pool2d_options, t);
+    ptrdiff_t first = oy * o->stride - o->padding, last = DT__MIN(first + o->size, (ptrdiff_t)t->in[0]->dim[1]);
+    first = DT__MAX(first, 0);
+    *n = last - first;
+    return first;
+}
+
+DT__PRIVATE void dt__maxpool_forward(dt__replica *r, dt_tensor *t) {
+    DT__OPTIONS(dt_pool2d_options, t);
+    const dt_tensor *x = t->in[0];
+    ptrdiff_t i, oy, n, line = (ptrdiff_t)x->dim[2] * x->dim[3], out = (ptrdiff_t)t->dim[2] * t->dim[3];
+    for (i = 0; i < r->rows; i++)
+        for (oy = 0; oy < t->dim[1]; oy++) {
+            ptrdiff_t first = dt__pool_rows(t, oy, &n);
+            dt__cpu()->maximum(t->dim[2], x->dim[2], x->dim[3], n, o->size, o->stride, o->padding, dt__value(r, x) + i * x->size + first * line, dt__value(r, t) + i * t->size + oy * out);
+        }
+}
+
+DT__PRIVATE void dt__maxpool_backward(dt__replica *r, dt_tensor *t) {
+    DT__OPTIONS(dt_pool2d_options, t);
+    const dt_tensor *x = t->in[0];
+    ptrdiff_t i, oy, n, line = (ptrdiff_t)x->dim[2] * x->dim[3], out = (ptrdiff_t)t->dim[2] * t->dim[3];
+    int add;
+    float *dx = dt__input_gradient(r, t, 0, &add);
+    if (!dx) return;
+    if (!add) memset(dx, 0, (size_t)(r->rows * x->size) * sizeof(float));
+    for (i = 0; i < r->rows; i++)
+        for (oy = 0; oy < t->dim[1]; oy++) {
+            ptrdiff_t first = dt__pool_rows(t, oy, &n), at = i * x->size + first * line, to = i * t->size + oy * out;
+            dt__cpu()->maximum_back(t->dim[2], x->dim[2], x->dim[3], n, o->size, o->stride, o->padding, dt__value(r, x) + at, dt__value(r, t) + to, dt__gradient(r, t) + to, dx + at);
+        }
+}
+
+static const dt__op dt__maxpool2d = {"maxpool2d", DT__READS_X | DT__READS_Y, dt__pool_shape, dt__maxpool_forward, NULL, dt__maxpool_backward, NULL, NULL, NULL};
+DT_API dt_tensor *dt_maxpool2d_opt(dt_pool2d_options o) { return dt__layer1(&dt__maxpool2d, o.x, &o, sizeof o, o.name); }
+
+// Forward with y, backward with dy and dx: every value of a window counts 1 / (values inside the image).
+DT__PRIVATE void dt__avgpool_run(dt__replica *r, dt_tensor *t, float *y, const float *dy, float *dx) {
+    DT__OPTIONS(dt_pool2d_options, t);
+    const dt_tensor *x = t->in[0];
+    ptrdiff_t c = x->dim[3], i, oy, ox, ky, kx, n;
+    for (i = 0; i < r->rows; i++)
+        for (oy = 0; oy < t->dim[1]; oy++) {
+            ptrdiff_t first = dt__pool_rows(t, oy, &n);
+            for (ox = 0; ox < t->dim[2]; ox++) {
+                ptrdiff_t x0 = ox * o->stride - o->padding, x1 = DT__MIN(x0 + o->size, (ptrdiff_t)x->dim[2]), to = i * t->size + (oy * t->dim[2] + ox) * c;
+                x0 = DT__MAX(x0, 0);
+                for (ky = first; ky < first + n; ky++)
+                    for (kx = x0; kx < x1; kx++) {
+                        ptrdiff_t at = i * x->size + (ky * x->dim[2] + kx) * c;
+                        float share = 1 / (float)(n * (x1 - x0));
+                        if (y) dt__cpu()->axpby(c, share, dt__value(r, x) + at, ky == first && kx == x0 ? 0.0f : 1.0f, y + to);
+                        else dt__cpu()->axpby(c, share, dy + to, 1, dx + at);
+                    }
+            }
+        }
+}
+DT__PRIVATE void dt__avgpool_forward(dt__replica *r, dt_tensor *t) { dt__avgpool_run(r, t, dt__value(r, t), NULL, NULL); }
+DT__PRIVATE void dt__avgpool_backward(dt__replica *r, dt_tensor *t) {
+    int add;
+    float *dx = dt__input_gradient(r, t, 0, &add);
+    if (!dx) return;
+    if (!add) memset(dx, 0, (size_t)(r->rows * t->in[0]->size) * sizeof(float));
+    dt__avgpool_run(r, t, NULL, dt__gradient(r, t), dx);
+}
+
+static const dt__op dt__avgpool2d = {"avgpool2d", 0, dt__pool_shape, dt__avgpool_forward, NULL, dt__avgpool_backward, NULL, NULL, NULL};
+DT_API dt_tensor *dt_avgpool2d_opt(dt_pool2d_options o) { return dt__layer1(&dt__avgpool2d, o.x, &o, sizeof o, o.name); }
+
+DT__PRIVATE int dt__global_avgpool_shape(dt_tensor *t) {
+    const dt_tensor *x = t->in[0];
+    dt__shape_text text;
+    int dim[2];
+    if (dt__needs_floats(t)) return 1;
+    if (x->rank != 4) return dt__bad(t, "input is %s: [n, height, width, channels] is needed", dt__shape_of(x, &text));
+    dim[0] = 0; dim[1] = x->dim[3];
+    return dt__set_shape(t, 2, dim);
+}
+DT__PRIVATE void dt__global_avgpool_forward(dt__replica *r, dt_tensor *t) {
+    const dt_tensor *x = t->in[0];
+    ptrdiff_t i, n = (ptrdiff_t)x->dim[1] * x->dim[2], c = x->dim[3];
+    float *y = dt__value(r, t);
+    for (i = 0; i < r->rows; i++) dt__cpu()->column_sums(n, c, dt__value(r, x) + i * x->size, y + i * c, 0);
+    dt__cpu()->axpby(r->rows * c, 1 / (float)n, y, 0, y);
+}
+DT__PRIVATE void dt__global_avgpool_backward(dt__replica *r, dt_tensor *t) {
+    const dt_tensor *x = t->in[0];
+    ptrdiff_t i, k, n = (ptrdiff_t)x->dim[1] * x->dim[2], c = x->dim[3];
+    int add;
+    float *dx = dt__input_gradient(r, t, 0, &add);
+    for (i = 0; dx && i < r->rows; i++)
+        for (k = 0; k < n; k++) dt__cpu()->axpby(c, 1 / (float)n, dt__gradient(r, t) + i * c, add ? 1.0f : 0.0f, dx + (i * n + k) * c);
+}
+static const dt__op dt__global_avgpool = {"global_avgpool", 0, dt__global_avgpool_shape, dt__global_avgpool_forward, NULL, dt__global_avgpool_backward, NULL, NULL, NULL};
+DT_API dt_tensor *dt_global_avgpool(dt_tensor *x) { return dt__layer1(&dt__global_avgpool, x, NULL, 0, NULL); }
+
+// ---- views: flatten and reshape
+
+DT__PRIVATE int dt__flatten_shape(dt_tensor *t) {
+    const dt_tensor *x = t->in[0];
+    int dim[2], i;
+    if (x->size > INT_MAX) return dt__bad(t, "%td values in a row are too many", x->size);
+    dim[0] = 0; dim[1] = (int)x->size;
+    t->type = x->type;
+    for (i = 0; i < 3; i++) t->hwc[i] = x->rank == 4 ? x->dim[i + 1] : x->rank == 2 ? x->hwc[i] : 0;
+    return dt__set_shape(t, 2, dim);
+}
+DT__PRIVATE void dt__view_backward(dt__replica *r, dt_tensor *t) {
+    int add;
+    float *dx = dt__input_gradient(r, t, 0, &add);
+    if (dx) dt__copy(r->rows * t->size, dt__gradient(r, t), dx, add);
+}
+static const dt__op dt__flatten = {"flatten", DT__VIEW, dt__flatten_shape, NULL, NULL, dt__view_backward, NULL, NULL, NULL};
+DT_API dt_tensor *dt_flatten(dt_tensor *x) { return dt__layer1(&dt__flatten, x, NULL, 0, NULL); }
+
+// An axis behind a flatten loses its image: files then hold it as memory does, and say so.
+DT__PRIVATE void dt__forget_image(dt_tensor *t) { if (t->in[0]->hwc[2]) t->graph->hwc_files = 1; }
+
+DT__PRIVATE int dt__reshape_shape(dt_tensor *t) {
+    DT__OPTIONS(dt_reshape_options, t);
+    const dt_tensor *x = t->in[0];
+    int dim[DT_MAX_RANK] = {0}, rank, open = 0;
+    ptrdiff_t known = 1;
+    dt__shape_text text;
+    for (rank = 1; rank < DT_MAX_RANK && o->shape[rank - 1]; rank++) {
+        dim[rank] = o->shape[rank - 1];
+        if (dim[rank] < -1 || (dim[rank] == -1 && open)) return dt__bad(t, "size %d of the new shape is %d: sizes start at 1, and one of them may be -1", rank, dim[rank]);
+        if (dim[rank] == -1) open = rank;
+        else if (!dt__mul(known, dim[rank], &known)) return dt__bad(t, "the new shape is too large");
+    }
+    if (rank == 1) return dt__bad(t, "the new shape is empty: give at least one size, as in {7, 7, 64}");
+    if (open && x->size % known == 0 && x->size / known <= INT_MAX) { dim[open] = (int)(x->size / known); known = x->size; }
+    if (known != x->size) return dt__bad(t, "input %s has %td values a sample, the new shape %td: they must agree", dt__shape_of(x, &text), x->size, known);
+    t->type = x->type;
+    dt__forget_image(t);
+    if (x->rank == 4 && rank == 2) t->graph->hwc_files = 1;
+    return dt__set_shape(t, rank, dim);
+}
+static const dt__op dt__reshape = {"reshape", DT__VIEW, dt__reshape_shape, NULL, NULL, dt__view_backward, NULL, NULL, NULL};
+DT_API dt_tensor *dt_reshape_opt(dt_reshape_options o) { return dt__layer1(&dt__reshape, o.x, &o, sizeof o, o.name); }
+
+// ---- batch norm. saved: [count, sums 1 [c], sums 2 [c]] which .sync exchanges, then mean [c], 1 / deviation [c].
+// The batch's sums, shifted by the running mean, ride at the end of the gradient array, so that running statistics
+// come from the global batch and are equal everywhere.
+
+DT__PRIVATE int dt__norm_variables(dt_tensor *t, int c, int no_bias, int frozen) {
+    int i;
+    if (!dt__add_variable(t, 0, "weight", 1, &c, DT_CONSTANT, 1, frozen)) return 1;
+    if (!no_bias && !dt__add_variable(t, 1, "bias", 1, &c, DT_CONSTANT, 0, frozen)) return 1;
+    for (i = 0; i < 2; i++) if (t->variable[i]) dt__walk_features(t->variable[i], 0, t->in[0]->hwc, 1);
+    return 0;
+}
+
+DT__PRIVATE int dt__batchnorm_shape(dt_tensor *t) {
+    dt_batchnorm_options *o = (dt_batchnorm_options *)t->options;
+    const dt_tensor *x = t->in[0];
+    int c = x->dim[x->rank - 1], shares, i;
+    if (dt__needs_floats(t)) return 1;
+    if (x->rank < 2) return dt__bad(t, "the input has no channels");
+    o->momentum = DT__ELSE(o->momentum, 0.1);
+    o->epsilon = DT__ELSE(o->epsilon, 1e-5);
+    if (!(o->momentum > 0 && o->momentum <= 1) || !(o->epsilon > 0 && o->epsilon < 1)) return dt__bad(t, ".momentum %g, .epsilon %g: both lie between 0 and 1", o->momentum, o->epsilon);
+    if (dt__set_shape(t, x->rank, x->dim) || dt__share(t, o->share, &shares)) return 1;
+    if (shares) { if (dt__shared_fits(t, 0, c)) return 1; }
+    else {
+        if (dt__norm_variables(t, c, 0, o->frozen)) return 1;
+        if (!dt__add_variable(t, 2, "running_mean", 1, &c, DT_CONSTANT, 0, o->frozen) || !dt__add_variable(t, 3, "running_var", 1, &c, DT_CONSTANT, 1, o->frozen)) return 1;
+        for (i = 2; i < 4; i++) { t->variable[i]->statistic = 1; dt__walk_features(t->variable[i], 0, x->hwc, 1); }
+    }
+    t->n_statistics = 1 + 2 * (ptrdiff_t)c;
+    t->saved_fixed = 1 + 4 * (ptrdiff_t)c;
+    if (o->sync) t->exchange = 1 + 2 * (ptrdiff_t)c;
+    return 0;
+}
+
+// Frozen statistics, or inference: the running ones normalise.
+DT__PRIVATE int dt__batchnorm_fixed(const dt__replica *r, const dt_tensor *t) { return !r->training || t->variable[2]->frozen; }
+
+DT__PRIVATE void dt__batchnorm_forward(dt__replica *r, dt_tensor *t) {
+    ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
+    const float *x = dt__value(r, t->in[0]), *running = dt__weights(r, t, 2);
+    float *sums = dt__saved(r, t), *ride = r->gradients + t->statistics;
+    if (dt__batchnorm_fixed(r, t)) return;
+    memset(sums, 0, (size_t)(1 + 4 * c) * sizeof(float));
+    if (n == 0) return;
+    sums[0] = (float)n;
+    dt__cpu()->column_moments(n, c, x, x, NULL, sums + 1, sums + 1 + c);  // shifted by the first row: no cancellation
+    ride[0] += sums[0];
+    for (i = 0; i < c; i++) {
+        double mean = (double)sums[1 + i] / (double)n, m2 = (double)sums[1 + c + i] - mean * (double)sums[1 + i], shift;
+        shift = (double)x[i] + mean - (double)running[i];
+        sums[1 + i] = (float)((double)n * shift);
+        sums[1 + c + i] = (float)(DT__MAX(m2, 0) + (double)n * shift * shift);
+        ride[1 + i] += sums[1 + i];
+        ride[1 + c + i] += sums[1 + c + i];
+        sums[1 + 2 * c + i] = (float)((double)x[i] + mean);
+        sums[1 + 3 * c + i] = (float)(DT__MAX(m2, 0) / (double)n);  // the variance, for now
+    }
+}
+
+DT__PRIVATE void dt__batchnorm_forward_after(dt__replica *r, dt_tensor *t) {
+    DT__OPTIONS(dt_batchnorm_options, t);
+    ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
+    const float *weight = dt__weights(r, t, 0), *bias = dt__weights(r, t, 1), *running = dt__weights(r, t, 2), *running_var = dt__weights(r, t, 3);
+    float *sums = dt__saved(r, t), *mean = sums ? sums + 1 + 2 * c : NULL, *inv = sums ? mean + c : NULL;
+    float *scale = dt__at(r, t->scratch[0]), *shift = scale + c;
+    int fixed = dt__batchnorm_fixed(r, t);
+    for (i = 0; i < c; i++) {
+        double m = (double)running[i], v = (double)running_var[i];
+        if (!fixed && t->exchange && sums[0] > 0) {
+            double s = (double)sums[1 + i] / (double)sums[0];
+            m += s;
+            v = DT__MAX((double)sums[1 + c + i] / (double)sums[0] - s * s, 0);
+        } else if (!fixed) {
+            m = (double)mean[i];
+            v = (double)inv[i];
+        }
+        v = 1 / sqrt(v + o->epsilon);
+        if (sums) { mean[i] = (float)m; inv[i] = (float)v; }
+        scale[i] = (float)v * weight[i];
+        shift[i] = bias[i] - (float)m * scale[i];
+    }
+    dt__cpu()->columns_affine(n, c, dt__value(r, t->in[0]), scale, shift, dt__value(r, t));
+}
+
+DT__PRIVATE void dt__batchnorm_backward(dt__replica *r, dt_tensor *t) {
+    ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
+    float *sums = dt__saved(r, t), *mean = sums + 1 + 2 * c, *inv = mean + c, *d;
+    int add;
+    dt__cpu()->column_moments(n, c, dt__value(r, t->in[0]), mean, dt__gradient(r, t), sums + 1, sums + 1 + c);
+    sums[0] = (float)n;
+    if ((d = dt__weights_gradient(r, t, 0, &add)) != NULL) for (i = 0; i < c; i++) d[i] = (add ? d[i] : 0) + sums[1 + c + i] * inv[i];
+    if ((d = dt__weights_gradient(r, t, 1, &add)) != NULL) for (i = 0; i < c; i++) d[i] = (add ? d[i] : 0) + sums[1 + i];
+}
+
+// dx = weight / deviation * (dy - mean(dy) - xhat * mean(dy * xhat)), as dy * a + x * b + d per column
+DT__PRIVATE void dt__batchnorm_backward_after(dt__replica *r, dt_tensor *t) {
+    ptrdiff_t c = t->dim[t->rank - 1], i;
+    const float *weight = dt__weights(r, t, 0), *sums = dt__saved(r, t), *mean = sums + 1 + 2 * c, *inv = mean + c;
+    float *a = dt__at(r, t->scratch[1]), *b = a + c, *d = b + c, *dx, count = sums[0];
+    int add, fixed = dt__batchnorm_fixed(r, t);
+    dx = dt__input_gradient(r, t, 0, &add);
+    if (!dx) return;
+    for (i = 0; i < c; i++) {
+        a[i] = weight[i] * inv[i];
+        b[i] = fixed || count == 0 ? 0 : -a[i] * inv[i] * inv[i] * sums[1 + c + i] / count;
+        d[i] = fixed || count == 0 ? 0 : -a[i] * sums[1 + i] / count - b[i] * mean[i];
+    }
+    dt__cpu()->columns_back(dt__rows(r, t), c, dt__gradient(r, t), dt__value(r, t->in[0]), a, b, d, dx, add);
+}
+
+// New running statistics from the reduced sums that rode in r's gradient array.
+DT__PRIVATE void dt__batchnorm_update(dt__replica *r, dt_tensor *t) {
+    DT__OPTIONS(dt_batchnorm_options, t);
+    ptrdiff_t c = t->dim[t->rank - 1], i;
+    const float *sums = r->gradients + t->statistics;
+    float *mean = dt__weights(r, t, 2), *var = dt__weights(r, t, 3);
+    double n = (double)sums[0];
+    if (n == 0 || t->variable[2]->frozen) return;
+    for (i = 0; i < c; i++) {
+        double s = (double)sums[1 + i] / n, v = DT__MAX((double)sums[1 + c + i] / n - s * s, 0);
+        if (n > 1) v *= n / (n - 1);
+        mean[i] = (float)((double)mean[i] + o->momentum * s);
+        var[i] = (float)((1 - o->momentum) * (double)var[i] + o->momentum * v);
+    }
+}
+
+DT__PRIVATE ptrdiff_t dt__batchnorm_scratch(const dt_tensor *t, ptrdiff_t rows, int backward) {
+    (void)rows;
+    return (backward ? 3 : 2) * (ptrdiff_t)t->dim[t->rank - 1];
+}
+
+static const dt__op dt__batchnorm = {"batchnorm", DT__READS_X | DT__PER_FEATURE, dt__batchnorm_shape, dt__batchnorm_forward, dt__batchnorm_forward_after,
+                                     dt__batchnorm_backward, dt__batchnorm_backward_after, dt__batchnorm_scratch, dt__batchnorm_update};
+DT_API dt_tensor *dt_batchnorm_opt(dt_batchnorm_options o) { return dt__layer1(&dt__batchnorm, o.x, &o, sizeof o, o.name); }
+
+// ---- layer norm. saved: mean and 1 / deviation of every row
+
+DT__PRIVATE int dt__layernorm_shape(dt_tensor *t) {
+    dt_layernorm_options *o = (dt_layernorm_options *)t->options;
+    const dt_tensor *x = t->in[0];
+    int c = x->dim[x->rank - 1], shares;
+    if (dt__needs_floats(t)) return 1;
+    if (x->rank < 2) return dt__bad(t, "the input has no features");
+    o->epsilon = DT__ELSE(o->epsilon, 1e-5);
+    if (!(o->epsilon > 0 && o->epsilon < 1)) return dt__bad(t, ".epsilon %g: it lies between 0 and 1", o->epsilon);
+    if (dt__set_shape(t, x->rank, x->dim) || dt__share(t, o->share, &shares)) return 1;
+    t->saved_row = 2 * (t->size / c);
+    if (shares) return dt__shared_fits(t, 0, c) || dt__shared_fits(t, 1, o->no_bias ? 0 : c);
+    return dt__norm_variables(t, c, o->no_bias, o->frozen);
+}
+DT__PRIVATE void dt__layernorm_forward(dt__replica *r, dt_tensor *t) {
+    DT__OPTIONS(dt_layernorm_options, t);
+    ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
+    const float *bias = t->variable[1] ? dt__weights(r, t, 1) : NULL;
+    float *saved = dt__saved(r, t), unused[2];
+    for (i = 0; i < n; i++)
+        dt__cpu()->layernorm(c, dt__value(r, t->in[0]) + i * c, dt__weights(r, t, 0), bias, (float)o->epsilon, dt__value(r, t) + i * c, saved ? saved + 2 * i : unused);
+}
+DT__PRIVATE void dt__layernorm_backward(dt__replica *r, dt_tensor *t) {
+    ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
+    int add, add_w, add_b;
+    float *dx = dt__input_gradient(r, t, 0, &add), *dw = dt__weights_gradient(r, t, 0, &add_w), *db = dt__weights_gradient(r, t, 1, &add_b);
+    if (dw && !add_w) memset(dw, 0, (size_t)c * sizeof(float));
+    if (db && !add_b) memset(db, 0, (size_t)c * sizeof(float));
+    for (i = 0; i < n; i++)
+        dt__cpu()->layernorm_back(c, dt__value(r, t->in[0]) + i * c, dt__weights(r, t, 0), dt__saved(r, t) + 2 * i, dt__gradient(r, t) + i * c, dx ? dx + i * c : NULL, add, dw, db);
+}
+static const dt__op dt__layernorm = {"layernorm", DT__READS_X | DT__PER_FEATURE, dt__layernorm_shape, dt__layernorm_forward, NULL, dt__layernorm_backward, NULL, NULL, NULL};
+DT_API dt_tensor *dt_layernorm_opt(dt_layernorm_options o) { return dt__layer1(&dt__layernorm, o.x, &o, sizeof o, o.name); }
+
+// ---- value by value: dropout, activations, scale
+
+DT__PRIVATE int dt__same_shape(dt_tensor *t) { return dt__needs_floats(t) || dt__set_shape(t, t->in[0]->rank, t->in[0]->dim); }
+
+typedef struct { double rate; } dt__dropout_options;
+DT__PRIVATE int dt__dropout_shape(dt_tensor *t) {
+    DT__OPTIONS(dt__dropout_options, t);
+    if (!(o->rate >= 0 && o->rate < 1)) return dt__bad(t, "the rate is %g: it must be at least 0 and below 1", o->rate);
+    return dt__same_shape(t);
+}
+// The mask is a function of seed, step, node and sample, so backward makes it again instead of keeping it.
+DT__PRIVATE void dt__dropout_run(dt__replica *r, dt_tensor *t, const float *x, float *y, int add) {
+    DT__OPTIONS(dt__dropout_options, t);
+    ptrdiff_t i, n = t->size;
+    if (!r->training || o->rate == 0) { dt__copy(r->rows * n, x, y, add); return; }
+    for (i = 0; i < r->rows; i++)
+        dt__cpu()->dropout(n, dt__random(r->seed + (uint64_t)t->number, (uint64_t)r->step, (uint64_t)(r->first_row + i)), (uint32_t)(o->rate * 4294967295.0),
+                           (float)(1 / (1 - o->rate)), x + i * n, y + i * n, add);
+}
+DT__PRIVATE void dt__dropout_forward(dt__replica *r, dt_tensor *t) { dt__dropout_run(r, t, dt__value(r, t->in[0]), dt__value(r, t), 0); }
+DT__PRIVATE void dt__dropout_backward(dt__replica *r, dt_tensor *t) {
+    int add;
+    float *dx = dt__input_gradient(r, t, 0, &add);
+    if (dx) dt__dropout_run(r, t, dt__gradient(r, t), dx, add);
+}
+static const dt__op dt__dropout = {"dropout", DT__IN_PLACE | DT__PER_FEATURE, dt__dropout_shape, dt__dropout_forward, NULL, dt__dropout_backward, NULL, NULL, NULL};
+DT_API dt_tensor *dt_dropout(dt_tensor *x, double rate) {
+    dt__dropout_options o;
+    o.rate = rate;
+    return dt__layer1(&dt__dropout, x, &o, sizeof o, NULL);
+}
+
+typedef struct { int kind; float slope; } dt__activation_options;
+DT__PRIVATE void dt__activation_forward(dt__replica *r, dt_tensor *t) {
+    DT__OPTIONS(dt__activation_options, t);
+    dt__cpu()->activate(o->kind, r->rows * t->size, dt__value(r, t->in[0]), dt__value(r, t), o->slope);
+}
+DT__PRIVATE void dt__activation_backward(dt__replica *r, dt_tensor *t) {
+    DT__OPTIONS(dt__activation_options, t);
+    int add;
+    float *dx = dt__input_gradient(r, t, 0, &add);
+    if (dx) dt__cpu()->activate_back(o->kind, r->rows * t->size, dt__value(r, t->in[0]), dt__value(r, t), dt__gradient(r, t), dx, add, o->slope);
+}
+DT__PRIVATE dt_tensor *dt__activation(const dt__op *op, dt_tensor *x, int kind, double slope) {
+    dt__activation_options o;
+    o.kind = kind;
+    o.slope = (float)slope;
+    if (x && !(slope >= 0 && slope < 1e6)) dt__fail(&x->graph->error, DT_ERR_ARGUMENT, "dt_leaky_relu: the slope is %g: it must be 0 or more", slope);
+    return dt__layer1(op, x, &o, sizeof o, NULL);
+}
+#define DT__ACTIVATION(symbol, reads)                                                                                                   \
+    static const dt__op dt__##symbol = {#symbol, reads | DT__IN_PLACE | DT__PER_FEATURE, dt__same_shape, dt__activation_forward, NULL, \
+                                        dt__activation_backward, NULL, NULL, NULL};
+DT__ACTIVATION(relu, DT__READS_Y)
+DT__ACTIVATION(leaky_relu, DT__READS_Y)
+DT__ACTIVATION(gelu, DT__READS_X)
+DT__ACTIVATION(gelu_tanh, DT__READS_X)
+DT__ACTIVATION(silu, DT__READS_X)
+DT__ACTIVATION(tanh, DT__READS_Y)
+DT__ACTIVATION(sigmoid, DT__READS_Y)
+#undef DT__ACTIVATION
+DT_API dt_tensor *dt_relu(dt_tensor *x) { return dt__activation(&dt__relu, x, DT__RELU, 0); }
+DT_API dt_tensor *dt_leaky_relu(dt_tensor *x, double slope) { return dt__activation(&dt__leaky_relu, x, DT__LEAKY_RELU, slope); }
+DT_API dt_tensor *dt_gelu(dt_tensor *x) { return dt__activation(&dt__gelu, x, DT__GELU, 0); }
+DT_API dt_tensor *dt_gelu_tanh(dt_tensor *x) { return dt__activation(&dt__gelu_tanh, x, DT__GELU_TANH, 0); }
+DT_API dt_tensor *dt_silu(dt_tensor *x) { return dt__activation(&dt__silu, x, DT__SILU, 0); }
+DT_API dt_tensor *dt_tanh(dt_tensor *x) { return dt__activation(&dt__tanh, x, DT__TANH, 0); }
+DT_API dt_tensor *dt_sigmoid(dt_tensor *x) { return dt__activation(&dt__sigmoid, x, DT__SIGMOID, 0); }
+
+typedef struct { double factor, offset; } dt__scale_options;
+DT__PRIVATE void dt__scale_forward(dt__replica *r, dt_tensor *t) {
+    DT__OPTIONS(dt__scale_options, t);
+    ptrdiff_t i, n = r->rows * t->size;
+    float *y = dt__value(r, t), offset = (float)o->offset;
+    dt__cpu()->axpby(n, (float)o->factor, dt__value(r, t->in[0]), 0, y);
+    for (i = 0; offset != 0 && i < n; i++) y[i] += offset;
+}
+DT__PRIVATE void dt__scale_backward(dt__replica *r, dt_tensor *t) {
+    DT__OPTIONS(dt__scale_options, t);
+    int add;
+    float *dx = dt__input_gradient(r, t, 0, &add);
+    if (dx) dt__cpu()->axpby(r->rows * t->size, (float)o->factor, dt__gradient(r, t), add ? 1.0f : 0.0f, dx);
+}
+static const dt__op dt__scale = {"scale", DT__IN_PLACE, dt__same_shape, dt__scale_forward, NULL, dt__scale_backward, NULL, NULL, NULL};
+DT_API dt_tensor *dt_scale(dt_tensor *x, double factor, double offset) {
+    dt__scale_options o;
+    o.factor = factor;
+    o.offset = offset;
+    if (x && !(factor - factor == 0 && offset - offset == 0)) dt__fail(&x->graph->error, DT_ERR_ARGUMENT, "dt_scale: factor %g, offset %g: both must be finite", factor, offset);
+    return dt__layer1(&dt__scale, x, &o, sizeof o, NULL);
+}
+
+// ---- softmax over the last axis
+
+DT__PRIVATE void dt__softmax_forward(dt__replica *r, dt_tensor *t) {
+    ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
+    for (i = 0; i < n; i++) dt__cpu()->softmax(c, dt__value(r, t->in[0]) + i * c, dt__value(r, t) + i * c);
+}
+// dx = y * (dy - sum(dy * y))
+DT__PRIVATE void dt__softmax_backward(dt__replica *r, dt_tensor *t) {
+    ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
+    int add;
+    float *dx = dt__input_gradient(r, t, 0, &add);
+    for (i = 0; dx && i < n; i++) {
+        const float *y = dt__value(r, t) + i * c, *dy = dt__gradient(r, t) + i * c;
+        dt__cpu()->multiply(c, y, dy, dx + i * c, add);
+        dt__cpu()->axpby(c, -dt__cpu()->dot(c, y, dy), y, 1, dx + i * c);
+    }
+}
+DT__PRIVATE int dt__softmax_shape(dt_tensor *t) { return t->in[0]->rank < 2 ? dt__bad(t, "the input has no last axis") : dt__same_shape(t); }
+static const dt__op dt__softmax = {"softmax", DT__READS_Y, dt__softmax_shape, dt__softmax_forward, NULL, dt__softmax_backward, NULL, NULL, NULL};
+DT_API dt_tensor *dt_softmax(dt_tensor *x) { return dt__layer1(&dt__softmax, x, NULL, 0, NULL); }
+
+// ---- two tensors of one shape: y = a + factor * b, and y = a * b
+
+DT__PRIVATE int dt__pair_shape(dt_tensor *t) {
+    const dt_tensor *a = t->in[0], *b = t->in[1];
+    dt__shape_text one, two;
+    if (dt__needs_floats(t)) return 1;
+    if (a->rank != b->rank || memcmp(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim))
+        return dt__bad(t, "the inputs are %s and %s: both need one shape", dt__shape_of(a, &one), dt__shape_of(b, &two));
+    if (memcmp(a->hwc, b->hwc, sizeof a->hwc)) { memset(t->hwc, 0, sizeof t->hwc); t->graph->hwc_files = 1; }
+    return dt__set_shape(t, a->rank, a->dim);
+}
+typedef struct { float factor; } dt__add_options;
+DT__PRIVATE void dt__add_forward(dt__replica *r, dt_tensor *t) {
+    DT__OPTIONS(dt__add_options, t);
+    ptrdiff_t n = r->rows * t->size;
+    float *y = dt__value(r, t);
+    if (t->in[0] == t->in[1]) { dt__cpu()->axpby(n, 1 + o->factor, dt__value(r, t->in[0]), 0, y); return; }
+    dt__copy(n, dt__value(r, t->in[0]), y, 0);
+    dt__cpu()->axpby(n, o->factor, dt__value(r, t->in[1]), 1, y);
+}
+DT__PRIVATE void dt__add_backward(dt__replica *r, dt_tensor *t) {
+    DT__OPTIONS(dt__add_options, t);
+    ptrdiff_t n = r->rows * t->size;
+    int add;
+    float *d = dt__input_gradient(r, t, 1, &add);  // b first: a's gradient may lie on dy
+    if (d) dt__cpu()->axpby(n, o->factor, dt__gradient(r, t), add ? 1.0f : 0.0f, d);
+    d = dt__input_gradient(r, t, 0, &add);
+    if (d) dt__copy(n, dt__gradient(r, t), d, add);
+}
+static const dt__op dt__add = {"add", DT__PASSES | DT__PER_FEATURE, dt__pair_shape, dt__add_forward, NULL, dt__add_backward, NULL, NULL, NULL};
+static const dt__op dt__sub = {"sub", DT__PASSES | DT__PER_FEATURE, dt__pair_shape, dt__add_forward, NULL, dt__add_backward, NULL, NULL, NULL};
+DT__PRIVATE dt_tensor *dt__add_layer(const dt__op *op, dt_tensor *a, dt_tensor *b, float factor) {
+    dt_tensor *in[2];
+    dt__add_options o;
+    in[0] = a; in[1] = b;
+    o.factor = factor;
+    return dt__layer(op, in, 2, &o, sizeof o, NULL);
+}
+DT_API dt_tensor *dt_add(dt_tensor *a, dt_tensor *b) { return dt__add_layer(&dt__add, a, b, 1); }
+DT_API dt_tensor *dt_sub(dt_tensor *a, dt_tensor *b) { return dt__add_layer(&dt__sub, a, b, -1); }
+
+DT__PRIVATE void dt__mul_forward(dt__replica *r, dt_tensor *t) {
+    dt__cpu()->multiply(r->rows * t->size, dt__value(r, t->in[0]), dt__value(r, t->in[1]), dt__value(r, t), 0);
+}
+DT__PRIVATE void dt__mul_backward(dt__replica *r, dt_tensor *t) {
+    int i, add;
+    for (i = 0; i < 2; i++) {
+        float *d = dt__input_gradient(r, t, i, &add);
+        if (d) dt__cpu()->multiply(r->rows * t->size, dt__gradient(r, t), dt__value(r, t->in[1 - i]), d, add);
+    }
+}
+static const dt__op dt__multiply = {"mul", DT__READS_X | DT__PER_FEATURE, dt__pair_shape, dt__mul_forward, NULL, dt__mul_backward, NULL, NULL, NULL};
+DT_API dt_tensor *dt_mul(dt_tensor *a, dt_tensor *b) {
+    dt_tensor *in[2];
+    in[0] = a; in[1] = b;
+    return dt__layer(&dt__multiply, in, 2, NULL, 0, NULL);
+}
+
+// ---- moving blocks: concat, slice, pad
+
+// Around an axis: blocks before it in one sample, and floats behind one index of it.
+DT__PRIVATE ptrdiff_t dt__outer(const dt_tensor *t, int axis) { ptrdiff_t n = 1; int i; for (i = 1; i < axis; i++) n *= t->dim[i]; return n; }
+DT__PRIVATE ptrdiff_t dt__inner(const dt_tensor *t, int axis) { ptrdiff_t n = 1; int i; for (i = axis + 1; i < t->rank; i++) n *= t->dim[i]; return n; }
+
+// Turn -1 into the last axis and check.
+DT__PRIVATE int dt__axis(dt_tensor *t, int *axis) {
+    int rank = t->in[0]->rank, asked = *axis;
+    if (*axis < 0) *axis += rank;
+    return *axis < 1 || *axis >= rank ? dt__bad(t, "axis %d: the input has axes 1 to %d behind the batch", asked, rank - 1) : 0;
+}
+
+typedef struct { int axis; } dt__concat_options;
+DT__PRIVATE int dt__concat_shape(dt_tensor *t) {
+    dt__concat_options *o = (dt__concat_options *)t->options;
+    const dt_tensor *a = t->in[0], *b = t->in[1];
+    dt__shape_text one, two;
+    int dim[DT_MAX_RANK], i, ok;
+    if (dt__needs_floats(t) || dt__axis(t, &o->axis)) return 1;
+    ok = a->rank == b->rank;
+    for (i = 1; ok && i < a->rank; i++) ok = i == o->axis || a->dim[i] == b->dim[i];
+    if (!ok) return dt__bad(t, "the inputs are %s and %s: they may differ along axis %d only", dt__shape_of(a, &one), dt__shape_of(b, &two), o->axis);
+    memcpy(dim, a->dim, sizeof dim);
+    if (b->dim[o->axis] > INT_MAX - dim[o->axis]) return dt__bad(t, "axis %d becomes too large", o->axis);
+    dim[o->axis] += b->dim[o->axis];
+    dt__forget_image(t);
+    return dt__set_shape(t, a->rank, dim);
+}
+DT__PRIVATE void dt__concat_run(dt__replica *r, dt_tensor *t, int backward) {
+    DT__OPTIONS(dt__concat_options, t);
+    ptrdiff_t blocks = r->rows * dt__outer(t, o->axis), inner = dt__inner(t, o->axis), whole = t->dim[o->axis] * inner, at = 0, i;
+    int k, add = 0;
+    for (k = 0; k < 2; k++) {
+        const dt_tensor *x = t->in[k];
+        ptrdiff_t part = x->dim[o->axis] * inner;
+        float *dx = backward ? dt__input_gradient(r, t, k, &add) : NULL;
+        for (i = 0; i < blocks; i++) {
+            if (!backward) dt__copy(part, dt__value(r, x) + i * part, dt__value(r, t) + i * whole + at, 0);
+            else if (dx) dt__copy(part, dt__gradient(r, t) + i * whole + at, dx + i * part, add);
+        }
+        at += part;
+    }
+}
+DT__PRIVATE void dt__concat_forward(dt__replica *r, dt_tensor *t) { dt__concat_run(r, t, 0); }
+DT__PRIVATE void dt__concat_backward(dt__replica *r, dt_tensor *t) { dt__concat_run(r, t, 1); }
+static const dt__op dt__concat = {"concat", 0, dt__concat_shape, dt__concat_forward, NULL, dt__concat_backward, NULL, NULL, NULL};
+DT_API dt_tensor *dt_concat(dt_tensor *a, dt_tensor *b, int axis) {
+    dt_tensor *in[2];
+    dt__concat_options o;
+    in[0] = a; in[1] = b;
+    o.axis = axis;
+    return dt__layer(&dt__concat, in, 2, &o, sizeof o, NULL);
+}
+
+DT__PRIVATE int dt__slice_shape(dt_tensor *t) {
+    dt_slice_options *o = (dt_slice_options *)t->options;
+    const dt_tensor *x = t->in[0];
+    int dim[DT_MAX_RANK], n, end = o->end;
+    if (dt__needs_floats(t) || dt__axis(t, &o->axis)) return 1;
+    n = x->dim[o->axis];
+    o->step = DT__ELSE(o->step, 1);
+    if (o->end <= 0 && o->end >= -n) o->end += n;
+    if (o->begin < 0 || o->begin >= o->end || o->end > n || o->step < 1)
+        return dt__bad(t, "from %d to %d by %d along axis %d of size %d: begin lies in 0..%d, end behind it, and the step is at least 1", o->begin, end, o->step, o->axis, n, n - 1);
+    memcpy(dim, x->dim, sizeof dim);
+    dim[o->axis] = (o->end - o->begin - 1) / o->step + 1;
+    dt__forget_image(t);
+    return dt__set_shape(t, x->rank, dim);
+}
+DT__PRIVATE void dt__slice_run(dt__replica *r, dt_tensor *t, float *dx) {
+    DT__OPTIONS(dt_slice_options, t);
+    ptrdiff_t blocks = r->rows * dt__outer(t, o->axis), inner = dt__inner(t, o->axis), n = t->dim[o->axis], from = t->in[0]->dim[o->axis], i, k;
+    for (i = 0; i < blocks; i++)
+        for (k = 0; k < n; k += o->step == 1 ? n : 1) {
+            ptrdiff_t x = (i * from + o->begin + k * o->step) * inner, y = (i * n + k) * inner, count = o->step == 1 ? n * inner : inner;
+            if (dx) dt__copy(count, dt__gradient(r, t) + y, dx + x, 1);
+            else dt__copy(count, dt__value(r, t->in[0]) + x, dt__value(r, t) + y, 0);
+        }
+}
+DT__PRIVATE void dt__slice_forward(dt__replica *r, dt_tensor *t) { dt__slice_run(r, t, NULL); }
+DT__PRIVATE void dt__slice_backward(dt__replica *r, dt_tensor *t) {
+    int add;
+    float *dx = dt__input_gradient(r, t, 0, &add);
+    if (!dx) return;
+    if (!add) memset(dx, 0, (size_t)(r->rows * t->in[0]->size) * sizeof(float));
+    dt__slice_run(r, t, dx);
+}
+static const dt__op dt__slice = {"slice", 0, dt__slice_shape, dt__slice_forward, NULL, dt__slice_backward, NULL, NULL, NULL};
+DT_API dt_tensor *dt_slice_opt(dt_slice_options o) { return dt__layer1(&dt__slice, o.x, &o, sizeof o, o.name); }
+
+typedef struct { int axis, before, after; } dt__pad_options;
+DT__PRIVATE int dt__pad_shape(dt_tensor *t) {
+    dt__pad_options *o = (dt__pad_options *)t->options;
+    int dim[DT_MAX_RANK];
+    if (dt__needs_floats(t) || dt__axis(t, &o->axis)) return 1;
+    memcpy(dim, t->in[0]->dim, sizeof dim);
+    if (o->before < 0 || o->after < 0 || o->before > (1 << 24) || o->after > (1 << 24) || dim[o->axis] > (1 << 28)) return dt__bad(t, "%d before and %d after: 0 or more are needed", o->before, o->after);
+    dim[o->axis] += o->before + o->after;
+    dt__forget_image(t);
+    return dt__set_shape(t, t->in[0]->rank, dim);
+}
+DT__PRIVATE void dt__pad_forward(dt__replica *r, dt_tensor *t) {
+    DT__OPTIONS(dt__pad_options, t);
+    ptrdiff_t blocks = r->rows * dt__outer(t, o->axis), inner = dt__inner(t, o->axis), n = t->dim[o->axis] * inner, part = t->in[0]->dim[o->axis] * inner, i;
+    memset(dt__value(r, t), 0, (size_t)(r->rows * t->size) * sizeof(float));
+    for (i = 0; i < blocks; i++) dt__copy(part, dt__value(r, t->in[0]) + i * part, dt__value(r, t) + i * n + o->before * inner, 0);
+}
+DT__PRIVATE void dt__pad_backward(dt__replica *r, dt_tensor *t) {
+    DT__OPTIONS(dt__pad_options, t);
+    ptrdiff_t blocks = r->rows * dt__outer(t, o->axis), inner = dt__inner(t, o->axis), n = t->dim[o->axis] * inner, part = t->in[0]->dim[o->axis] * inner, i;
+    int add;
+    float *dx = dt__input_gradient(r, t, 0, &add);
+    for (i = 0; dx && i < blocks; i++) dt__copy(part, dt__gradient(r, t) + i * n + o->before * inner, dx + i * part, add);
+}
+static const dt__op dt__pad = {"pad", 0, dt__pad_shape, dt__pad_forward, NULL, dt__pad_backward, NULL, NULL, NULL};
+DT_API dt_tensor *dt_pad(dt_tensor *x, int axis, int before, int after) {
+    dt__pad_options o;
+    o.axis = axis; o.before = before; o.after = after;
+    return dt__layer1(&dt__pad, x, &o, sizeof o, NULL);
+}
+
+// ---- embedding
+
+DT__PRIVATE int dt__embedding_shape(dt_tensor *t) {
+    dt_embedding_options *o = (dt_embedding_options *)t->options;
+    const dt_tensor *x = t->in[0];
+    int dim[DT_MAX_RANK], file[2], shares;
+    ptrdiff_t size;
+    if (x->type != DT_INT32) return dt__bad(t, "the input holds floats: give the input .input_type (or .type) DT_INT32");
+    if (o->tokens < 1 || o->features < 1) return dt__bad(t, "%d tokens, %d features: at least 1 of each is needed", o->tokens, o->features);
+    if (x->rank >= DT_MAX_RANK) return dt__bad(t, "the input has %d dimensions: at most %d", x->rank, DT_MAX_RANK - 1);
+    memcpy(dim, x->dim, sizeof dim);
+    dim[x->rank] = o->features;
+    if (!dt__mul(o->tokens, o->features, &size)) return dt__bad(t, "%d x %d weights do not fit in memory", o->tokens, o->features);
+    if (dt__set_shape(t, x->rank + 1, dim) || dt__share(t, o->share, &shares)) return 1;
+    if (shares) return dt__shared_fits(t, 0, size);
+    if (!o->init) { o->init = DT_NORMAL; o->init_value = DT__ELSE(o->init_value, 1); }
+    file[0] = o->tokens; file[1] = o->features;
+    return !dt__add_variable(t, 0, "weight", 2, file, o->init, o->init_value, o->frozen);
+}
+DT__PRIVATE void dt__embedding_forward(dt__replica *r, dt_tensor *t) {
+    DT__OPTIONS(dt_embedding_options, t);
+    ptrdiff_t n = r->rows * t->in[0]->size, i;
+    const int32_t *x = (const int32_t *)(const void *)dt__value(r, t->in[0]);
+    for (i = 0; i < n; i++) {
+        if (x[i] < 0 || x[i] >= o->tokens) {
+            dt__fail(&r->error, DT_ERR_ARGUMENT, "dt_embedding \"%s\": token %d of sample %td lies outside 0..%d", t->name, (int)x[i], r->first_row + i / t->in[0]->size, o->tokens - 1);
+            memset(dt__value(r, t) + i * o->features, 0, (size_t)o->features * sizeof(float));
+        } else {
+            dt__copy(o->features, dt__weights(r, t, 0) + (ptrdiff_t)x[i] * o->features, dt__value(r, t) + i * o->features, 0);
+        }
+    }
+}
+DT__PRIVATE void dt__embedding_backward(dt__replica *r, dt_tensor *t) {
+    DT__OPTIONS(dt_embedding_options, t);
+    ptrdiff_t n = r->rows * t->in[0]->size, i;
+    const int32_t *x = (const int32_t *)(const void *)dt__value(r, t->in[0]);
+    int add;
+    float *dw = dt__weights_gradient(r, t, 0, &add);
+    if (!dw) return;
+    if (!add) memset(dw, 0, (size_t)t->variable[0]->size * sizeof(float));
+    for (i = 0; i < n; i++)
+        if (x[i] >= 0 && x[i] < o->tokens) dt__copy(o->features, dt__gradient(r, t) + i * o->features, dw + (ptrdiff_t)x[i] * o->features, 1);
+}
+static const dt__op dt__embedding = {"embedding", DT__READS_X, dt__embedding_shape, dt__embedding_forward, NULL, dt__embedding_backward, NULL, NULL, NULL};
+DT_API dt_tensor *dt_embedding_opt(dt_embedding_options o) { return dt__layer1(&dt__embedding, o.x, &o, sizeof o, o.name); }
+
+// ---- custom
+
+DT__PRIVATE int dt__custom_shape(dt_tensor *t) {
+    DT__OPTIONS(dt_custom_options, t);
+    int dim[DT_MAX_RANK] = {0}, rank = 1, i;
+    ptrdiff_t size = 1;
+    if (!o->forward) return dt__bad(t, ".forward is NULL: a callback is needed");
+    for (; rank < DT_MAX_RANK && o->shape[rank - 1]; rank++) dim[rank] = o->shape[rank - 1];
+    if (rank == 1) { rank = t->in[0]->rank; memcpy(dim, t->in[0]->dim, sizeof dim); }
+    if (dt__set_shape(t, rank, dim)) return 1;
+    for (i = 0; i < DT_MAX_RANK - 1 && o->weight[i]; i++)
+        if (o->weight[i] < 1 || !dt__mul(size, o->weight[i], &size)) return dt__bad(t, ".weight: size %d is %d", i, o->weight[i]);
+    return i > 0 && !dt__add_variable(t, 0, "weight", i, o->weight, o->init, o->init_value, o->frozen);
+}
+DT__PRIVATE void dt__custom_call(dt__replica *r, dt_tensor *t, int backward) {
+    DT__OPTIONS(dt_custom_options, t);
+    dt_custom_call c;
+    int i, add, code;
+    memset(&c, 0, sizeof c);
+    c.n = (int)r->rows;
+    c.n_inputs = t->n_in;
+    c.y = dt__value(r, t);
+    c.training = r->training;
+    c.step = r->step;
+    c.user = o->user;
+    if (t->variable[0]) c.weight = dt__weights(r, t, 0);
+    for (i = 0; i < t->n_in; i++) {
+        c.x[i] = dt__value(r, t->in[i]);
+        if (!backward) continue;
+        c.dx[i] = dt__input_gradient(r, t, i, &add);
+        if (c.dx[i] && !add) memset(c.dx[i], 0, (size_t)(r->rows * t->in[i]->size) * sizeof(float));
+    }
+    if (backward) {
+        c.dy = dt__gradient(r, t);
+        c.dweight = dt__weights_gradient(r, t, 0, &add);
+        if (c.dweight && !add) memset(c.dweight, 0, (size_t)t->variable[0]->size * sizeof(float));
+    }
+    code = backward ? o->backward(&c) : o->forward(&c);
+    if (code) dt__fail(&r->error, DT_ERR_CALLBACK, "dt_custom \"%s\": .%s returned %d", t->name, backward ? "backward" : "forward", code);
+}
+DT__PRIVATE void dt__custom_forward(dt__replica *r, dt_tensor *t) { dt__custom_call(r, t, 0); }
+DT__PRIVATE void dt__custom_backward(dt__replica *r, dt_tensor *t) { dt__custom_call(r, t, 1); }
+static const dt__op dt__custom = {"custom", DT__READS_X | DT__READS_Y, dt__custom_shape, dt__custom_forward, NULL, dt__custom_backward, NULL, NULL, NULL};
+static const dt__op dt__custom_constant = {"custom", 0, dt__custom_shape, dt__custom_forward, NULL, NULL, NULL, NULL, NULL};
+DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
+    dt_tensor *in[DT_MAX_INPUTS];
+    int n = 1;
+    in[0] = o.x;
+    while (n < DT_MAX_INPUTS && o.more[n - 1]) { in[n] = o.more[n - 1]; n++; }
+    return dt__layer(o.backward ? &dt__custom : &dt__custom_constant, in, n, &o, sizeof o, o.name);
+}
+
+// =============================================================================================
+// >>losses - losses, and the metrics that are counted with them
+//
+// What:    a loss is a node at the graph's end. Forward adds up weight * loss and the weights of its rows, and keeps
+//          the gradient of the prediction; backward passes that on. The division by the global sum of weights
+//          comes after the reduction, so that any split of the batch gives the same answer.
+// Owns:    nothing. Labels lie in the loss node's value buffer, as int32 classes or floats.
+// Uses:    >>graph, >>kernels.   Used by: net, >>replicas.
+// Promise: definitions equal PyTorch's. Labels are checked when they are fed, not when they do harm.
+// =============================================================================================
+
+// The node that holds the loss's logits: a cross-entropy on a softmax (a binary one on a sigmoid) looks through it, which
+// is the same function without its overflow.
+DT__PRIVATE dt_tensor *dt__logits(dt_tensor *t, dt_loss_kind kind) {
+    if (t && t->n_in && ((kind == DT_CROSS_ENTROPY && t->op == &dt__softmax) || (kind == DT_BINARY_CROSS_ENTROPY && t->op == &dt__sigmoid))) return t->in[0];
+    return t;
+}
+
+DT__PRIVATE int dt__loss_shape(dt_tensor *t) {
+    dt_loss_options *o = (dt_loss_options *)t->options;
+    const dt_tensor *p = t->in[0], *target = t->n_in > 1 ? t->in[1] : NULL;
+    dt__shape_text one, two;
+    ptrdiff_t classes = p->rank > 1 ? p->dim[p->rank - 1] : 1;
+    int cross = o->kind == DT_CROSS_ENTROPY;
+    if (p->type != DT_FLOAT32) return dt__bad(t, "the prediction holds integers");
+    if (o->kind <= DT_NO_LOSS || o->kind > DT_VALUE) return dt__bad(t, "kind %d is no loss", (int)o->kind);
+    o->weight = DT__ELSE(o->weight, 1);
+    o->delta = DT__ELSE(o->delta, 1);
+    if (!o->label_type) o->label_type = cross ? DT_INT32 : DT_FLOAT32;
+    if (!(o->weight - o->weight == 0) || !(o->delta > 0) || !(o->label_smoothing >= 0 && o->label_smoothing <= 1) || o->reduction < DT_MEAN || o->reduction > DT_SUM)
+        return dt__bad(t, ".weight %g, .delta %g, .label_smoothing %g, .reduction %d: a finite weight, a positive delta, a smoothing of 0 to 1, DT_MEAN or DT_SUM are needed",
+                       o->weight, o->delta, o->label_smoothing, (int)o->reduction);
+    if (cross && (p->rank < 2 || classes < 2)) return dt__bad(t, "cross-entropy on %s needs at least 2 outputs: for one output use DT_BINARY_CROSS_ENTROPY", dt__shape_of(p, &one));
+    t->type = cross && o->label_type != DT_ONE_HOT ? DT_INT32 : DT_FLOAT32;
+    if (target && cross) t->type = target->type;
+    t->rank = 1;
+    t->size = o->kind == DT_VALUE ? 0 : t->type == DT_INT32 ? p->size / classes : p->size;
+    if (target && target->size != t->size) return dt__bad(t, "the target is %s, the prediction %s", dt__shape_of(target, &one), dt__shape_of(p, &two));
+    if (target && !cross && target->type != DT_FLOAT32) return dt__bad(t, "the target holds integers");
+    t->saved_row = p->size;
+    return 0;
+}
+
+DT__PRIVATE ptrdiff_t dt__loss_scratch(const dt_tensor *t, ptrdiff_t rows, int backward) {
+    (void)rows;
+    return backward ? 0 : t->in[0]->dim[t->in[0]->rank - 1];
+}
+
+// What the loss compares with: labels or the target's values; NULL for DT_VALUE.
+DT__PRIVATE const float *dt__loss_labels(const dt__replica *r, const dt_tensor *t) { return t->n_in > 1 ? dt__value(r, t->in[1]) : dt__value(r, t); }
+DT__PRIVATE int dt__ignored(const dt_loss_options *o, int label) { return o->ignore_label && label == (o->ignore_label == DT_IGNORE_CLASS_0 ? 0 : o->ignore_label); }
+
+// Count one row of logits for accuracy and top-k.
+DT__PRIVATE void dt__count_row(dt__replica *r, const float *x, ptrdiff_t classes, ptrdiff_t label) {
+    float *totals = r->chunk_totals + 2 * DT_MAX_INPUTS;
+    ptrdiff_t k, before = 0;
+    for (k = 0; k < classes; k++) before += x[k] > x[label] || (k < label && x[k] == x[label]);
+    totals[DT__COUNTED] += 1;
+    totals[DT__RIGHT] += before == 0;
+    totals[DT__RIGHT_TOP] += before < r->top_k;
+}
+
+// One row: returns its loss, adds its weight, leaves the gradient in d.
+//   q: the target distribution times class weights, Q its sum:  loss = Q log(sum exp x) - q x,  d = Q softmax(x) - q
+DT__PRIVATE double dt__cross_entropy_row(dt__replica *r, const dt_tensor *t, const float *x, ptrdiff_t classes, int label, const float *soft, double *weight, float *d) {
+    DT__OPTIONS(dt_loss_options, t);
+    const float *cw = o->class_weights;
+    double smooth = o->label_smoothing, lse, total = 0, dot = 0;
+    ptrdiff_t k, best = label;
+    if (!soft && dt__ignored(o, label)) { memset(d, 0, (size_t)classes * sizeof(float)); *weight = 0; return 0; }
+    lse = (double)dt__cpu()->softmax(classes, x, d);
+    if (soft) for (best = 0, k = 1; k < classes; k++) if (soft[k] > soft[best]) best = k;
+    if (t->loss_number == 0) dt__count_row(r, x, classes, best);
+    *weight = soft || !cw ? 1 : (double)cw[label];
+    if (!soft && !cw && smooth == 0) { d[label] -= 1; return lse - (double)x[label]; }
+    for (k = 0; k < classes; k++) {
+        double q = (cw ? (double)cw[k] : 1) * ((1 - smooth) * (soft ? (double)soft[k] : k == label) + smooth / (double)classes);
+        total += q;
+        dot += q * (double)x[k];
+    }
+    for (k = 0; k < classes; k++) {
+        double q = (cw ? (double)cw[k] : 1) * ((1 - smooth) * (soft ? (double)soft[k] : k == label) + smooth / (double)classes);
+        d[k] = (float)(total * (double)d[k] - q);
+    }
+    return total * lse - dot;
+}
+
+DT__PRIVATE void dt__cross_entropy_forward(dt__replica *r, dt_tensor *t, double *sum, double *weights) {
+    const dt_tensor *p = t->in[0];
+    ptrdiff_t classes = p->dim[p->rank - 1], per_sample = p->size / classes, n = r->rows * per_sample, i, k;
+    const float *labels = dt__loss_labels(r, t), *x = dt__value(r, p);
+    float *saved = dt__saved(r, t), *row = dt__at(r, t->scratch[0]);
+    for (i = 0; i < n; i++) {
+        float *d = saved && r->training ? saved + i * classes : row, sw = r->sample_weight ? r->sample_weight[i / per_sample] : 1;
+        double weight, loss;
+        int32_t label = 0;
+        if (t->type == DT_INT32) memcpy(&label, labels + i, sizeof label);
+        loss = dt__cross_entropy_row(r, t, x + i * classes, classes, label, t->type == DT_INT32 ? NULL : labels + i * classes, &weight, d);
+        *sum += loss * (double)sw;
+        *weights += weight * (double)sw;
+        if (sw != 1) for (k = 0; k < classes; k++) d[k] *= sw;
+    }
+}
+
+// The losses that look at one value at a time: returns the loss, *d its gradient.
+DT__PRIVATE double dt__pointwise(const dt_loss_options *o, double x, double y, double *d) {
+    double e = x - y, a = fabs(e), z;
+    switch (o->kind) {
+    case DT_BINARY_CROSS_ENTROPY:  // log(1 + exp(x)) - x y, without overflow
+        z = exp(-fabs(x));
+        *d = (x >= 0 ? 1 / (1 + z) : z / (1 + z)) - y;
+        return DT__MAX(x, 0) - x * y + log1p(z);
+    case DT_MSE: *d = 2 * e; return e * e;
+    case DT_MAE: *d = e > 0 ? 1 : e < 0 ? -1 : e; return a;
+    case DT_HUBER: *d = a < o->delta ? e : e > 0 ? o->delta : -o->delta; return a < o->delta ? 0.5 * e * e : o->delta * (a - 0.5 * o->delta);
+    default: *d = 1; return x;
+    }
+}
+
+DT__PRIVATE void dt__pointwise_forward(dt__replica *r, dt_tensor *t, double *sum, double *weights) {
+    DT__OPTIONS(dt_loss_options, t);
+    const dt_tensor *p = t->in[0];
+    const float *labels = dt__loss_labels(r, t), *x = dt__value(r, p);
+    float *saved = r->training ? dt__saved(r, t) : NULL, *totals = r->chunk_totals + 2 * DT_MAX_INPUTS;
+    double share = o->reduction == DT_SUM || o->kind == DT_VALUE ? 1 : 1 / (double)p->size;
+    ptrdiff_t i, k;
+    for (i = 0; i < r->rows; i++) {
+        double sw = r->sample_weight ? (double)r->sample_weight[i] : 1, d;
+        for (k = i * p->size; k < (i + 1) * p->size; k++) {
+            double y = labels ? (double)labels[k] : 0;
+            *sum += sw * share * dt__pointwise(o, (double)x[k], y, &d);
+            if (saved) saved[k] = (float)(sw * share * d);
+            if (o->kind == DT_BINARY_CROSS_ENTROPY && t->loss_number == 0) {
+                totals[DT__COUNTED] += 1;
+                totals[DT__RIGHT] += (x[k] > 0) == (y > 0.5);
+            }
+        }
+        *weights += sw;
+    }
+}
+
+DT__PRIVATE void dt__loss_forward(dt__replica *r, dt_tensor *t) {
+    DT__OPTIONS(dt_loss_options, t);
+    double sum = 0, weights = 0;
+    if (o->kind == DT_CROSS_ENTROPY) dt__cross_entropy_forward(r, t, &sum, &weights);
+    else dt__pointwise_forward(r, t, &sum, &weights);
+    r->chunk_totals[2 * t->loss_number] = (float)sum;
+    r->chunk_totals[2 * t->loss_number + 1] = (float)weights;
+}
+
+DT__PRIVATE void dt__loss_backward(dt__replica *r, dt_tensor *t) {
+    DT__OPTIONS(dt_loss_options, t);
+    int add;
+    float scale = (float)o->weight * (r->graph->mixed_losses ? r->weight_scale[t->loss_number] : 1), *dx = dt__input_gradient(r, t, 0, &add);
+    if (dx) dt__cpu()->axpby(r->rows * t->in[0]->size, scale, dt__saved(r, t), add ? 1.0f : 0.0f, dx);
+}
+
+static const dt__op dt__loss = {"loss", DT__LOSS, dt__loss_shape, dt__loss_forward, NULL, dt__loss_backward, NULL, dt__loss_scratch, NULL};
+
+// The loss of the options comes first, others by name.
+DT__PRIVATE dt_tensor *dt__add_loss(const dt_loss_options *o, int main_loss) {
+    dt_tensor *in[2], *t = o->t;
+    dt__graph *g;
+    dt_loss_options copy = *o;
+    int i, n;
+    if (!t) return NULL;
+    g = t->graph;
+    if (!g->error.code && g->n_losses == DT_MAX_INPUTS) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_loss: more than %d losses", DT_MAX_INPUTS);
+    copy.name = o->name ? o->name : "loss";
+    in[0] = dt__logits(t, o->kind);
+    in[1] = o->target;
+    t = dt__layer(&dt__loss, in, o->target ? 2 : 1, &copy, sizeof copy, copy.name);
+    if (!t || t == &g->failed) return t;
+    n = g->n_losses++;
+    for (i = n; i > 0 && (main_loss || (g->loss[i - 1] != g->main_loss && strcmp(g->loss[i - 1]->name, t->name) > 0)); i--) g->loss[i] = g->loss[i - 1];
+    g->loss[i] = t;
+    if (main_loss) g->main_loss = t;
+    return o->t;
+}
+
+DT_API dt_tensor *dt_loss_opt(dt_loss_options o) { return dt__add_loss(&o, 0); }
+
+// All losses are known: number them and their labels, and see whether their weights differ.
+DT__PRIVATE void dt__losses_finish(dt__graph *g) {
+    int i, sums = 0, odd = 0;
+    for (i = 0; i < g->n_losses; i++) {
+        dt_tensor *t = g->loss[i];
+        DT__OPTIONS(dt_loss_options, t);
+        t->loss_number = i;
+        if (t->n_in == 1 && o->kind != DT_VALUE) t->label = g->n_labels++;
+        sums += o->reduction == DT_SUM;
+        odd += o->kind == DT_CROSS_ENTROPY && (o->class_weights || o->ignore_label || t->in[0]->rank > 2);
+    }
+    g->mixed_losses = g->n_losses > 1 && (odd || (sums && sums < g->n_losses));
+}
+
+// ---- totals: [sum, weights] of each loss, then the counts
+
+DT__PRIVATE int dt__loss_means(const dt__graph *g, int i) { return ((const dt_loss_options *)g->loss[i]->options)->reduction == DT_MEAN; }
+
+// The loss that totals speak of.
+DT__PRIVATE double dt__totals_loss(const dt__graph *g, const float *totals) {
+    double loss = 0;
+    int i;
+    for (i = 0; i < g->n_losses; i++) {
+        double w = dt__loss_means(g, i) ? (double)totals[2 * i + 1] : 1;
+        if (w != 0) loss += ((const dt_loss_options *)g->loss[i]->options)->weight * (double)totals[2 * i] / w;
+    }
+    return loss;
+}
+
+// What the summed gradients are divided by: the weights of the first mean loss, and rows seeded by hand.
+DT__PRIVATE double dt__totals_divisor(const dt__graph *g, const float *totals) {
+    double seeded = (double)totals[2 * DT_MAX_INPUTS + DT__SEEDED];
+    int i;
+    for (i = 0; i < g->n_losses; i++) if (dt__loss_means(g, i)) return (double)totals[2 * i + 1] + seeded;
+    return seeded > 0 ? seeded : 1;
+}
+
+DT__PRIVATE double dt__totals_accuracy(const dt__graph *g, const float *totals, int which) {
+    float counted = totals[2 * DT_MAX_INPUTS + DT__COUNTED];
+    int kind = g->n_losses ? (int)((const dt_loss_options *)g->loss[0]->options)->kind : 0;
+    if (counted == 0 || (which == DT__RIGHT_TOP && kind != DT_CROSS_ENTROPY)) return (double)NAN;
+    return (double)(totals[2 * DT_MAX_INPUTS + which] / counted);
+}
+
+// Mixed losses: how each one's gradient is scaled so that one division serves all. totals: of the whole chunk.
+DT__PRIVATE void dt__losses_balance(dt__replica *r, const float *totals) {
+    const dt__graph *g = r->graph;
+    double first = dt__totals_divisor(g, totals);
+    int i;
+    for (i = 0; i < g->n_losses; i++) {
+        double w = dt__loss_means(g, i) ? (double)totals[2 * i + 1] : 1;
+        r->weight_scale[i] = w != 0 ? (float)(first / w) : 0;
+    }
+}
+
+// ---- labels
+
+// Convert the labels of one sample to the form the loss node keeps; dst may be src. index is for the message.
+DT__PRIVATE int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_type type, ptrdiff_t index, dt_error *err) {
+    DT__OPTIONS(dt_loss_options, t);
+    const dt_tensor *p = t->in[0];
+    const unsigned char *bytes = (const unsigned char *)src;
+    ptrdiff_t i, classes = p->dim[p->rank - 1];
+    for (i = 0; i < t->size; i++) {
+        float f = 0;
+        int32_t v = 0;
+        if (type == DT_UINT8) { v = bytes[i]; f = (float)v; }
+        else if (type == DT_INT32) { memcpy(&v, bytes + 4 * i, 4); f = (float)v; }
+        else { memcpy(&f, bytes + 4 * i, 4); v = f > -2e9f && f < 2e9f ? (int32_t)f : -1; }
+        if (f - f != 0) return dt__fail(err, DT_ERR_ARGUMENT, "label %g of sample %td is not a finite number", (double)f, index);
+        if (t->type != DT_INT32) { dst[i] = f; continue; }
+        if ((float)v != f && type != DT_INT32) return dt__fail(err, DT_ERR_ARGUMENT, "label %g of sample %td is no whole number: for one-hot or soft labels set .label_type = DT_ONE_HOT", (double)f, index);
+        if ((v < 0 || v >= classes) && !dt__ignored(o, v))
+            return dt__fail(err, DT_ERR_ARGUMENT, "label %d of sample %td lies outside 0..%td, the outputs of the net: add outputs, set .ignore_label, or check .label_type, which is %s",
+                            (int)v, index, classes - 1, type == DT_UINT8 ? "DT_UINT8" : type == DT_INT32 ? "DT_INT32" : "DT_FLOAT32");
+        memcpy(dst + i, &v, sizeof v);
+    }
+    return 0;
+}
+
+// =============================================================================================
+// >>optimizers - update rules, schedules, clipping
+//
+// What:    the options resolved to numbers, the learning rate of a step, and the update of one slice.
+// Owns:    nothing; moments lie in arrays beside the flat array of variables.
+// Uses:    >>kernels, >>base.   Used by: >>replicas.
+// Promise: definitions equal PyTorch's to rounding.
+// =============================================================================================
+
+typedef struct {
+    dt_optimizer kind;
+    double rate, momentum, beta1, beta2, alpha, epsilon, decay, clip;
+    dt_schedule schedule;
+    long warmup, total, decay_steps;
+    double final_rate, factor;
+    double (*rate_at)(long step, void *user);
+    void *user;
+    int n_slots;  // arrays of moments
+} dt__optimizer;
+
+DT__PRIVATE double dt__default(double value, double standard) { return value == 0 ? standard : value == DT_OFF ? 0 : value; }
+
+DT__PRIVATE int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *err) {
+    int adam = o->optimizer == DT_ADAM || o->optimizer == DT_ADAMW;
+    p->kind = o->optimizer;
+    p->rate = dt__default(o->learning_rate, adam ? 1e-3 : 1e-2);
+    p->momentum = dt__default(o->momentum, o->optimizer == DT_MOMENTUM || o->optimizer == DT_NESTEROV ? 0.9 : 0);
+    p->beta1 = dt__default(o->beta1, 0.9);
+    p->beta2 = dt__default(o->beta2, 0.999);
+    p->alpha = dt__default(o->alpha, 0.99);
+    p->epsilon = dt__default(o->epsilon, 1e-8);
+    p->decay = dt__default(o->weight_decay, o->optimizer == DT_ADAMW ? 0.01 : 0);
+    p->clip = o->clip_norm;
+    p->schedule = o->schedule;
+    p->warmup = o->warmup_steps;
+    p->total = o->total_steps;
+    p->decay_steps = o->decay_steps;
+    p->final_rate = o->final_rate;
+    p->factor = DT__ELSE(o->decay_factor, o->schedule == DT_STEP_DECAY ? 0.1 : 0.96);
+    p->rate_at = o->rate_at;
+    p->user = o->user;
+#define DT__NEED(ok, flag, value, range) if (!(ok)) return dt__fail(err, DT_ERR_ARGUMENT, "." flag " is %g: it must be " range, (double)(value))
+    DT__NEED(o->optimizer >= DT_SGD && o->optimizer <= DT_RMSPROP, "optimizer", o->optimizer, "one of dt_optimizer");
+    DT__NEED(o->schedule >= DT_CONSTANT_RATE && o->schedule <= DT_LINEAR_DECAY, "schedule", o->schedule, "one of dt_schedule");
+    DT__NEED(p->rate >= 0 && p->rate < 1e6, "learning_rate", p->rate, "0 or more, and finite");
+    DT__NEED(p->momentum >= 0 && p->momentum < 1, "momentum", p->momentum, "at least 0 and below 1");
+    DT__NEED(p->beta1 >= 0 && p->beta1 < 1, "beta1", p->beta1, "at least 0 and below 1");
+    DT__NEED(p->beta2 >= 0 && p->beta2 < 1, "beta2", p->beta2, "at least 0 and below 1");
+    DT__NEED(p->alpha >= 0 && p->alpha < 1, "alpha", p->alpha, "at least 0 and below 1");
+    DT__NEED(p->epsilon >= 0 && p->epsilon < 1, "epsilon", p->epsilon, "between 0 and 1");
+    DT__NEED(p->decay >= 0 && p->decay < 1e6, "weight_decay", p->decay, "0 or more, and finite");
+    DT__NEED(p->clip >= 0 && p->clip - p->clip == 0, "clip_norm", p->clip, "0 (off) or a positive number");
+    DT__NEED(p->final_rate >= 0 && p->final_rate < 1e6, "final_rate", p->final_rate, "0 or more, and finite");
+    DT__NEED(p->factor > 0 && p->factor < 1e6, "decay_factor", p->factor, "positive and finite");
+    DT__NEED(p->warmup >= 0 && p->total >= 0 && p->decay_steps >= 0, "warmup_steps, .total_steps or .decay_steps", DT__MIN(p->warmup, DT__MIN(p->total, p->decay_steps)), "0 or more");
+#undef DT__NEED
+    p->n_slots = adam ? 2 : (o->optimizer == DT_RMSPROP) + (p->momentum > 0 || o->optimizer == DT_MOMENTUM || o->optimizer == DT_NESTEROV);
+    return 0;
+}
+
+// The learning rate of the update after `step` updates.
+DT__PRIVATE double dt__rate_of(const dt__optimizer *p, long step) {
+    double t, n;
+    if (p->rate_at) return p->rate_at(step, p->user);
+    if (step < p->warmup) return p->rate * (double)(step + 1) / (double)(p->warmup + 1);
+    t = (double)(step - p->warmup);
+    n = p->total > p->warmup ? (double)(p->total - p->warmup) : 1;
+    if (p->schedule == DT_COSINE_DECAY || p->schedule == DT_LINEAR_DECAY) {
+        if (p->total == 0) return p->rate;  // length unknown: dt_train fills it in
+        t = t < n ? t / n : 1;
+        if (p->schedule == DT_LINEAR_DECAY) return p->rate + (p->final_rate - p->rate) * t;
+        return p->final_rate + (p->rate - p->final_rate) * 0.5 * (1 + cos(3.14159265358979323846 * t));
+    }
+    t /= (double)DT__ELSE(p->decay_steps, 1000);
+    if (p->schedule == DT_STEP_DECAY) return p->rate * pow(p->factor, floor(t));
+    if (p->schedule == DT_EXPONENTIAL_DECAY) return p->rate * pow(p->factor, t);
+    return p->rate;
+}
+
+// Update n values: w from the summed gradient g times scale. step counts from 1.
+DT__PRIVATE void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, const float *g, float *slot0, float *slot1, double scale, double rate, long step, int no_decay) {
+    const dt__kernels *k = dt__cpu();
+    double decay = no_decay ? 0 : p->decay;
+    dt__adam_numbers a;
+    switch (p->kind) {
+    case DT_ADAM:
+    case DT_ADAMW:
+        a.scale = (float)scale;
+        a.rate = (float)(rate / (1 - pow(p->beta1, (double)step)));
+        a.beta1 = (float)p->beta1;
+        a.beta2 = (float)p->beta2;
+        a.epsilon = (float)p->epsilon;
+        a.decay = p->kind == DT_ADAM ? (float)decay : 0;
+        a.shrink = p->kind == DT_ADAMW ? (float)(1 - rate * decay) : 1;
+        a.root2 = (float)(1 / sqrt(1 - pow(p->beta2, (double)step)));
+        k->adam(n, w, g, slot0, slot1, &a);
+        break;
+    case DT_RMSPROP:
+        k->rmsprop(n, w, g, slot0, slot1, (float)scale, (float)rate, (float)p->alpha, (float)p->epsilon, (float)p->momentum, (float)decay);
+        break;
+    default:
+        k->sgd(n, w, g, slot0, (float)scale, (float)rate, (float)p->momentum, (float)decay, p->kind == DT_NESTEROV);
+        break;
+    }
+}
+
+// =============================================================================================
+// >>data - data sets: IDX, CIFAR-10, CSV, arrays, callbacks
+//
+// What:    a source is opened into parts that stay as they are on disk (mapped bytes where possible); a sample is
+//          converted when a replica feeds it. Shuffling is a keyed permutation, computed per index.
+// Owns:    the files of an open dt_dataset.
+// Uses:    >>losses (labels), >>base.   Used by: >>replicas, >>train.
+// Promise: every header is compared with the bytes there are before anything is allocated or multiplied; a sample
+//          and its augmentation depend on (seed, epoch, index) alone.
+// =============================================================================================
+
+enum { DT__SOURCE_NONE, DT__SOURCE_ARRAYS, DT__SOURCE_READ, DT__SOURCE_OPENED, DT__SOURCE_IDX, DT__SOURCE_MNIST, DT__SOURCE_CIFAR, DT__SOURCE_CSV };
+
+typedef struct { const unsigned char *x, *y; long n; } dt__part;
+
+#define DT__MAX_PARTS 64
+
+struct dt_dataset {
+    dt_source source;
+    dt_dataset_info info;
+    long n_all;                          // before folding
+    ptrdiff_t x_stride, y_stride;        // bytes; 0: as large as the model's sample
+    int planar;                          // x is [channels][height * width] bytes
+    dt__part part[DT__MAX_PARTS];
+    int n_parts;
+#ifndef DTRAIN_NO_STDIO
+    dt__file file[DT__MAX_PARTS];
+    int n_files;
+#endif
+    void *owned[2];
+};
+
+DT__PRIVATE dt_source dt__source(int kind) {
+    dt_source s;
+    memset(&s, 0, sizeof s);
+    s.kind = kind;
+    return s;
+}
+DT_API dt_source dt_mnist(const char *folder, dt_split split) { dt_source s = dt__source(DT__SOURCE_MNIST); s.path = folder; s.split = (int)split; return s; }
+DT_API dt_source dt_idx(const char *images, const char *labels) { dt_source s = dt__source(DT__SOURCE_IDX); s.path = images; s.labels = labels; return s; }
+DT_API dt_source dt_cifar10(const char *path, dt_split split) { dt_source s = dt__source(DT__SOURCE_CIFAR); s.path = path; s.split = (int)split; return s; }
+DT_API dt_source dt_csv_opt(dt_csv_options o) { dt_source s = dt__source(DT__SOURCE_CSV); s.path = o.path; s.csv = o; return s; }
+DT_API dt_source dt_arrays(const void *x, dt_type x_type, const void *y, dt_type y_type, long n) {
+    dt_source s = dt__source(DT__SOURCE_ARRAYS);
+    s.x = x; s.x_type = x_type; s.y = y; s.y_type = y_type; s.n = n;
+    return s;
+}
+DT_API dt_source dt_from(int (*read)(void *user, long index, void *x, void *y), void *user, long n) {
+    dt_source s = dt__source(DT__SOURCE_READ);
+    s.read = read; s.user = user; s.n = n;
+    return s;
+}
+DT_API dt_source dt_opened(dt_dataset *d) { dt_source s = dt__source(DT__SOURCE_OPENED); s.dataset = d; return s; }
+DT_API dt_source dt_fold(dt_source s, int folds, int fold, dt_split split) {
+    s.folds = folds ? folds : -1;  // 0 folds is an error, told when the source is opened
+    s.fold = split == DT_TEST ? fold : -1 - fold;
+    return s;
+}
+
+// ---- order
+
+// A Feistel network over the smallest even number of bits that holds n, walked until it lands below n: a
+// permutation of 0..n-1 without a table.
+DT_API long dt_shuffle(long position, long n, uint64_t seed, long epoch) {
+    int half = 1, round;
+    uint64_t v = (uint64_t)position, key = dt__random(seed, 0x73687566, (uint64_t)epoch), mask;
+    if (n <= 1 || position < 0 || position >= n) return position;
+    while (half < 31 && (UINT64_C(1) << (2 * half)) < (uint64_t)n) half++;
+    mask = (UINT64_C(1) << half) - 1;
+    do {
+        uint64_t left = v >> half, right = v & mask;
+        for (round = 0; round < 4; round++) {
+            uint64_t next = left ^ (dt__mix(key + (uint64_t)round * UINT64_C(0x632be59bd9b4e019) + right) & mask);
+            left = right;
+            right = next;
+        }
+        v = left << half | right;
+    } while (v >= (uint64_t)n);
+    return (long)v;
+}
+
+#ifndef DTRAIN_NO_MALLOC
+
+// Add n samples to a data set; bounded by what a long and the parts hold.
+DT__PRIVATE int dt__add_part(dt_dataset *d, const unsigned char *x, const unsigned char *y, size_t n, const char *what, dt_error *err) {
+    if (d->n_parts == DT__MAX_PARTS) return dt__fail(err, DT_ERR_ARGUMENT, "%s: more than %d files", what, DT__MAX_PARTS);
+    if (n > (size_t)(LONG_MAX - d->n_all)) return dt__fail(err, DT_ERR_FORMAT, "%s: more samples than can be counted", what);
+    d->part[d->n_parts].x = x;
+    d->part[d->n_parts].y = y;
+    d->part[d->n_parts++].n = (long)n;
+    d->n_all += (long)n;
+    return 0;
+}
+
+#ifndef DTRAIN_NO_STDIO
+
+// A file of the data set; its bytes stay until the set is closed.
+DT__PRIVATE dt__file *dt__add_file(dt_dataset *d, const char *what, const char *path, dt_error *err) {
+    if (d->n_files == DT__MAX_PARTS) { dt__fail(err, DT_ERR_ARGUMENT, "%s: more than %d files", what, DT__MAX_PARTS); return NULL; }
+    if (dt__file_read(what, path, &d->file[d->n_files], err)) return NULL;
+    return &d->file[d->n_files++];
+}
+
+// IDX: 0 0 type(8: bytes) rank, then rank big-endian sizes, then the bytes. Returns where these begin, or 0.
+DT__PRIVATE size_t dt__idx_header(const dt__file *f, const char *path, int rank_min, int rank_max, size_t *dim, int *rank, dt_error *err) {
+    size_t header, left;
+    int i;
+    if (f->size < 4 || f->data[0] || f->data[1]) { dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no IDX file: it must begin with two zero bytes%s", path, f->size > 1 && f->data[0] == 0x1f && f->data[1] == 0x8b ? "; it is compressed: give its name the ending .gz" : ""); return 0; }
+    if (f->data[2] != 8) { dt__fail(err, DT_ERR_FORMAT, "\"%s\": IDX type 0x%02x: only bytes (0x08) are read", path, (unsigned)f->data[2]); return 0; }
+    *rank = f->data[3];
+    if (*rank < rank_min || *rank > rank_max) { dt__fail(err, DT_ERR_FORMAT, "\"%s\" has %d dimensions where %d to %d are needed: is it the %s file?", path, *rank, rank_min, rank_max, rank_max == 1 ? "label" : "image"); return 0; }
+    header = 4 + 4 * (size_t)*rank;
+    if (f->size < header) { dt__fail(err, DT_ERR_FORMAT, "\"%s\" ends inside its header, after %zu bytes", path, f->size); return 0; }
+    left = f->size - header;
+    for (i = *rank - 1; i >= 0; i--) {
+        dim[i] = dt__read_be32(f->data + 4 + 4 * i);
+        if (dim[i] == 0 || dim[i] > INT_MAX) { dt__fail(err, DT_ERR_FORMAT, "\"%s\": size %d is %zu", path, i, dim[i]); return 0; }
+    }
+    for (i = *rank - 1, left = 1; i >= 0; i--) {
+        if (left > SIZE_MAX / dim[i]) { dt__fail(err, DT_ERR_FORMAT, "\"%s\": its header promises more bytes than fit in memory", path); return 0; }
+        left *= dim[i];
+    }
+    if (left != f->size - header) { dt__fail(err, DT_ERR_FORMAT, "\"%s\" is %s: its header promises %zu bytes, %zu follow", path, left > f->size - header ? "cut" : "too long", left, f->size - header); return 0; }
+    return header;
+}
+
+DT__PRIVATE int dt__open_idx(dt_dataset *d, const char *images, const char *labels, dt_error *err) {
+    const dt__file *x, *y = NULL;
+    size_t dim[4], count, x_at, y_at = 0, i;
+    int rank, one;
+    if (!images) return dt__fail(err, DT_ERR_ARGUMENT, "dt_idx: the path of the images is NULL");
+    x = dt__add_file(d, "dt_idx", images, err);
+    if (!x || !(x_at = dt__idx_header(x, images, 2, 4, dim, &rank, err))) return DT_ERR_FORMAT;
+    d->info.input[0] = (int)dim[1];
+    d->info.input[1] = rank > 2 ? (int)dim[2] : 0;
+    d->info.input[2] = rank == 3 ? 1 : rank > 3 ? (int)dim[3] : 0;  // a grey image has one channel
+    d->x_stride = (ptrdiff_t)((x->size - x_at) / dim[0]);
+    d->info.x_type = DT_UINT8;
+    count = dim[0];
+    if (labels) {
+        y = dt__add_file(d, "dt_idx", labels, err);
+        if (!y || !(y_at = dt__idx_header(y, labels, 1, 1, dim, &one, err))) return DT_ERR_FORMAT;
+        if (dim[0] != count) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" holds %zu images, \"%s\" %zu labels: they must agree", images, count, labels, dim[0]);
+        d->info.y_type = DT_UINT8;
+        d->y_stride = 1;
+        for (i = 0; i < count; i++) d->info.classes = DT__MAX(d->info.classes, y->data[y_at + i] + 1);
+    }
+    return dt__add_part(d, x->data + x_at, y ? y->data + y_at : NULL, count, "dt_idx", err);
+}
+
+// The first of a file's usual names that is there: with - or . before idx, plain or .gz.
+DT__PRIVATE int dt__mnist_name(const char *folder, const char *stem, const char *kind, char *out, size_t size, dt_error *err) {
+    int i;
+    for (i = 0; i < 4; i++) {
+        FILE *f;
+        int gz = i >= 2;
+        size_t n = dt__format(out, size, "%s/%s%c%s-ubyte%s", folder, stem, i % 2 ? '.' : '-', kind, gz ? ".gz" : "");
+        if (n >= size) return dt__fail(err, DT_ERR_ARGUMENT, "dt_mnist: the folder's name \"%.40s...\" is too long", folder);
+        f = fopen(out, "rb");
+        if (f) { fclose(f); return 0; }
+    }
+    return dt__fail(err, DT_ERR_IO, "dt_mnist: no \"%s-%s-ubyte\" (or .gz) in the folder \"%s\": put the four files of MNIST or Fashion-MNIST there", stem, kind, folder);
+}
+
+DT__PRIVATE int dt__open_mnist(dt_dataset *d, const dt_source *s, dt_error *err) {
+    char images[1024], labels[1024];
+    const char *stem = s->split == DT_TEST ? "t10k" : "train";
+    char x[32], y[32];
+    if (!s->path) return dt__fail(err, DT_ERR_ARGUMENT, "dt_mnist: the folder is NULL");
+    dt__format(x, sizeof x, "%s-images", stem);
+    dt__format(y, sizeof y, "%s-labels", stem);
+    if (dt__mnist_name(s->path, x, "idx3", images, sizeof images, err) || dt__mnist_name(s->path, y, "idx1", labels, sizeof labels, err)) return DT_ERR_IO;
+    return dt__open_idx(d, images, labels, err);
+}
+
+// CIFAR-10 binary: records of a label byte and 3 planes of 32 x 32 bytes.
+DT__PRIVATE int dt__open_cifar_file(dt_dataset *d, const char *path, dt_error *err) {
+    const dt__file *f = dt__add_file(d, "dt_cifar10", path, err);
+    size_t i, n;
+    if (!f) return DT_ERR_IO;
+    n = f->size / 3073;
+    if (n == 0 || f->size % 3073) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" has %zu bytes, which is no whole number of CIFAR-10's records of 3073: it is cut, or another file", path, f->size);
+    for (i = 0; i < n; i++)
+        if (f->data[i * 3073] > 9) return dt__fail(err, DT_ERR_FORMAT, "\"%s\": record %zu has label %u, CIFAR-10 has 0..9: damaged, or another file", path, i, (unsigned)f->data[i * 3073]);
+    return dt__add_part(d, f->data + 1, f->data, n, "dt_cifar10", err);
+}
+
+#if DT__POSIX
+// All files of a folder whose names begin with prefix and end in .bin or .bin.gz, in the order of their names.
+DT__PRIVATE int dt__open_cifar_folder(dt_dataset *d, const char *folder, const char *prefix, dt_error *err) {
+    char name[DT__MAX_PARTS][256], path[1024];
+    const struct dirent *e;
+    int n = 0, i, code = 0;
+    DIR *dir = opendir(folder);
+    if (!dir) return dt__fail(err, DT_ERR_IO, "dt_cifar10: cannot open the folder \"%s\": %s", folder, strerror(errno));
+    while ((e = readdir(dir)) != NULL) {
+        const char *end = strstr(e->d_name, ".bin");
+        if (strncmp(e->d_name, prefix, strlen(prefix)) || !end || (strcmp(end, ".bin") && strcmp(end, ".bin.gz")) || strlen(e->d_name) > 255 || n == DT__MAX_PARTS) continue;
+        for (i = n; i > 0 && strcmp(name[i - 1], e->d_name) > 0; i--) memcpy(name[i], name[i - 1], sizeof name[i]);
+        memcpy(name[i], e->d_name, strlen(e->d_name) + 1);
+        n++;
+    }
+    closedir(dir);
+    for (i = 0; i < n && !code; i++) {
+        if (i > 0 && !strncmp(name[i], name[i - 1], strlen(name[i - 1]))) continue;  // both x.bin and x.bin.gz: one is enough
+        dt__format(path, sizeof path, "%s/%s", folder, name[i]);
+        code = dt__open_cifar_file(d, path, err);
+    }
+    if (!n) return dt__fail(err, DT_ERR_IO, "dt_cifar10: no \"%s*.bin\" (or .bin.gz) in the folder \"%s\": put CIFAR-10's binary version there", prefix, folder);
+    return code;
+}
+#endif
+
+DT__PRIVATE int dt__open_cifar(dt_dataset *d, const dt_source *s, dt_error *err) {
+    const char *p = s->path;
+    char path[1024];
+    if (!p || !*p) return dt__fail(err, DT_ERR_ARGUMENT, "dt_cifar10: the path is empty");
+    d->info.input[0] = d->info.input[1] = 32;
+    d->info.input[2] = 3;
+    d->info.classes = 10;
+    d->info.x_type = d->info.y_type = DT_UINT8;
+    d->x_stride = d->y_stride = 3073;
+    d->planar = 1;
+#if DT__POSIX
+    {
+        struct stat st;
+        if (!stat(p, &st) && S_ISDIR(st.st_mode)) return dt__open_cifar_folder(d, p, s->split == DT_TEST ? "test_batch" : "data_batch", err);
+    }
+#endif
+    while (*p) {
+        const char *end = strchr(p, ',');
+        size_t n = end ? (size_t)(end - p) : strlen(p);
+        if (n >= sizeof path) return dt__fail(err, DT_ERR_ARGUMENT, "dt_cifar10: the path \"%.40s...\" is too long", p);
+        memcpy(path, p, n);
+        path[n] = 0;
+        if (dt__open_cifar_file(d, path, err)) return DT_ERR_FORMAT;
+        p += n + (end != NULL);
+    }
+    return 0;
+}
+
+// ---- CSV (RFC 4180, with any of , ; tab between fields)
+
+typedef struct {
+    const char *path, *p, *end;
+    char separator;
+    long line;            // of the field just read, from 1
+    char text[128];       // the field without quotes and blanks around it, cut
+    int quoted, last;     // last: of its row
+} dt__csv;
+
+// Read one field; 0 or an error.
+DT__PRIVATE int dt__csv_field(dt__csv *c, dt_error *err) {
+    size_t n = 0;
+    c->quoted = 0;
+    while (c->p < c->end && (*c->p == ' ' || (*c->p == '\t' && c->separator != '\t'))) c->p++;
+    if (c->p < c->end && *c->p == '"') {
+        c->quoted = 1;
+        for (c->p++;; c->p++) {
+            if (c->p >= c->end) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld: a quote does not end", c->path, c->line);
+            if (*c->p == '"' && !(c->p + 1 < c->end && c->p[1] == '"')) break;
+            if (*c->p == '"') c->p++;
+            c->line += *c->p == '\n';
+            if (n + 1 < sizeof c->text) c->text[n++] = *c->p;
+        }
+        for (c->p++; c->p < c->end && *c->p == ' '; c->p++) {}
+        if (c->p < c->end && *c->p != c->separator && *c->p != '\n' && *c->p != '\r') return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld: text behind a closing quote", c->path, c->line);
+    } else {
+        for (; c->p < c->end && *c->p != c->separator && *c->p != '\n' && *c->p != '\r'; c->p++) {
+            if (!*c->p) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld holds a zero byte: it is no text file", c->path, c->line);
+            if (n + 1 < sizeof c->text) c->text[n++] = *c->p;
+        }
+        while (n && c->text[n - 1] == ' ') n--;
+    }
+    c->text[n] = 0;
+    c->last = 1;
+    if (c->p < c->end && *c->p == c->separator) { c->p++; c->last = 0; return 0; }
+    if (c->p < c->end && *c->p == '\r') c->p++;
+    if (c->p < c->end && *c->p == '\n') c->p++;
+    return 0;
+}
+
+DT__PRIVATE void dt__csv_skip_blank(dt__csv *c) {
+    for (; c->p < c->end && (*c->p == '\n' || *c->p == '\r'); c->p++) c->line += *c->p == '\n';
+}
+
+DT__PRIVATE int dt__csv_is_missing(const char *s) {
+    static const char *const word[] = {"", "?", "NA", "N/A", "nan", "NaN", "NAN", "null", "NULL"};
+    int i;
+    for (i = 0; i < DT__COUNT(word); i++) if (!strcmp(s, word[i])) return 1;
+    return 0;
+}
+
+DT__PRIVATE int dt__csv_number(const char *s, float *out) {
+    const char *end;
+    double v = dt__parse_double(s, s + strlen(s), &end);
+    *out = (float)v;
+    return end > s && !*end && v - v == 0 && (double)*out - (double)*out == 0;
+}
+
+// Words as labels, numbered in the order of their appearance.
+typedef struct { char *text; size_t size, used; int n; } dt__words;
+DT__PRIVATE int dt__word_number(dt__words *w, const char *s) {
+    size_t at = 0, n = strlen(s) + 1;
+    int k = 0;
+    for (; at < w->used; at += strlen(w->text + at) + 1, k++) if (!strcmp(w->text + at, s)) return k;
+    if (w->used + n > w->size) {
+        char *p = (char *)realloc(w->text, (w->size + n) * 2);
+        if (!p) return -1;
+        w->text = p;
+        w->size = (w->size + n) * 2;
+    }
+    memcpy(w->text + w->used, s, n);
+    w->used += n;
+    return w->n++;
+}
+
+typedef struct {
+    float *x, *y;
+    long n, cap;
+    int columns, label, word_labels, whole_labels;
+    double *sum;   // per feature, of the values present
+    long *count;
+} dt__table;
+
+// One row into the table; *keep says whether it counts.
+DT__PRIVATE int dt__csv_row(dt__csv *c, const dt_csv_options *o, dt__table *t, dt__words *words, int *keep, dt_error *err) {
+    int k, features = t->columns - (t->label >= 0), at = 0;
+    *keep = 1;
+    if (t->n == t->cap) {
+        long cap = t->cap ? t->cap * 2 : 256;
+        float *p;
+        if ((size_t)cap > SIZE_MAX / 8 / (size_t)(features + 1)) return dt__fail(err, DT_ERR_MEMORY, "\"%s\" does not fit in memory", c->path);
+        p = (float *)realloc(t->x, (size_t)cap * (size_t)features * sizeof *p);
+        if (p) t->x = p;
+        if (p) p = (float *)realloc(t->y, (size_t)cap * sizeof *p);
+        if (!p) return dt__fail(err, DT_ERR_MEMORY, "\"%s\" does not fit in memory", c->path);
+        t->y = p;
+        t->cap = cap;
+    }
+    for (k = 0; k < t->columns; k++) {
+        float v = 0;
+        if (dt__csv_field(c, err)) return DT_ERR_FORMAT;
+        if (c->last != (k == t->columns - 1)) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld has %s fields than the %d of the first row", c->path, c->line, c->last ? "fewer" : "more", t->columns);
+        if (dt__csv_is_missing(c->text) && !(k == t->label && t->word_labels)) {
+            if (k == t->label && o->missing != DT_MISSING_SKIP) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: the label is missing: set .missing = DT_MISSING_SKIP", c->path, c->line, k + 1);
+            if (o->missing == DT_MISSING_ERROR) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: the value is missing: set .missing", c->path, c->line, k + 1);
+            if (o->missing == DT_MISSING_SKIP) *keep = 0;
+            v = o->missing == DT_MISSING_MEAN ? (float)NAN : 0;
+        } else if (k == t->label && t->word_labels) {
+            int number = dt__word_number(words, c->text);
+            if (number < 0) return dt__fail(err, DT_ERR_MEMORY, "\"%s\" does not fit in memory", c->path);
+            v = (float)number;
+        } else if (!dt__csv_number(c->text, &v)) {
+            return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: \"%.40s\" is no number", c->path, c->line, k + 1, c->text);
+        }
+        if (k == t->label) { t->y[t->n] = v; continue; }
+        t->x[t->n * features + at] = v;
+        at++;
+    }
+    if (*keep) {
+        if (t->label >= 0) t->whole_labels &= t->y[t->n] >= 0 && t->y[t->n] < 1e6f && t->y[t->n] == floorf(t->y[t->n]);
+        for (k = 0; k < features; k++) {
+            float v = t->x[t->n * features + k];
+            if (v == v) { t->sum[k] += (double)v; t->count[k]++; }
+        }
+        t->n++;
+    }
+    return 0;
+}
+
+// Find the separator, the header, the columns and the kind of labels, and stop before the first row of data.
+DT__PRIVATE int dt__csv_start(dt__csv *c, const dt_csv_options *o, dt__table *t, dt_error *err) {
+    const char *q;
+    int i, count[3] = {0, 0, 0}, words = 0;
+    float v;
+    dt__csv row;
+    c->line = 1;
+    if (c->end - c->p >= 3 && !memcmp(c->p, "\xef\xbb\xbf", 3)) c->p += 3;  // a byte order mark
+    for (i = 0; i < o->skip; i++) { while (c->p < c->end && *c->p != '\n') c->p++; if (c->p < c->end) { c->p++; c->line++; } }
+    dt__csv_skip_blank(c);
+    for (q = c->p; q < c->end && *q != '\n'; q++) { count[0] += *q == ','; count[1] += *q == ';'; count[2] += *q == '\t'; }
+    c->separator = o->separator ? (char)o->separator : count[1] > count[0] && count[1] >= count[2] ? ';' : count[2] > count[0] ? '\t' : ',';
+    row = *c;
+    for (row.last = 0; !row.last && row.p <= row.end; t->columns++) {
+        if (dt__csv_field(&row, err)) return DT_ERR_FORMAT;
+        words += !dt__csv_number(row.text, &v) && !dt__csv_is_missing(row.text);
+        if (t->columns == 100000) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld has more than 100000 fields", c->path, c->line);
+    }
+    t->label = o->label == DT_OFF ? -1 : o->label ? o->label - 1 : t->columns - 1;
+    if (t->label < -1 || t->label >= t->columns) return dt__fail(err, DT_ERR_ARGUMENT, "\"%s\" has %d columns, .label is %d: columns count from 1", c->path, t->columns, o->label);
+    if (t->columns - (t->label >= 0) < 1) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" has one column only: where are the features? .separator may help", c->path);
+    // A word in the label's column alone is no header but a label.
+    if (words) {
+        dt__csv again = *c;
+        for (i = 0; i < t->columns; i++) {
+            if (dt__csv_field(&again, err)) return DT_ERR_FORMAT;
+            if (i == t->label && words == 1 && !dt__csv_number(again.text, &v) && !dt__csv_is_missing(again.text)) words = 0;
+        }
+    }
+    if (o->header == 1 || (o->header == 0 && words)) { *c = row; c->line++; dt__csv_skip_blank(c); }
+    // The kind of labels shows in the first row of data.
+    if (t->label >= 0 && c->p < c->end) {
+        row = *c;
+        for (i = 0, row.last = 0; i <= t->label && !row.last; i++) if (dt__csv_field(&row, err)) return DT_ERR_FORMAT;
+        t->word_labels = !dt__csv_number(row.text, &v) && !dt__csv_is_missing(row.text);
+    }
+    return 0;
+}
+
+DT__PRIVATE int dt__open_csv(dt_dataset *d, const dt_source *s, dt_error *err) {
+    const dt__file *f;
+    dt__table t;
+    dt__words words;
+    dt__csv c;
+    int keep, k, features, code;
+    long i;
+    memset(&t, 0, sizeof t);
+    memset(&words, 0, sizeof words);
+    memset(&c, 0, sizeof c);
+    if (!s->path) return dt__fail(err, DT_ERR_ARGUMENT, "dt_csv: the path is NULL");
+    f = dt__add_file(d, "dt_csv", s->path, err);
+    if (!f) return DT_ERR_IO;
+    c.path = s->path;
+    c.p = (const char *)f->data;
+    c.end = c.p + f->size;
+    t.whole_labels = 1;
+    if (f->size == 0) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is empty", s->path);
+    code = dt__csv_start(&c, &s->csv, &t, err);
+    features = t.columns - (t.label >= 0);
+    if (!code) {
+        t.sum = (double *)calloc((size_t)features, sizeof *t.sum);
+        t.count = (long *)calloc((size_t)features, sizeof *t.count);
+        if (!t.sum || !t.count) code = dt__fail(err, DT_ERR_MEMORY, "\"%s\" does not fit in memory", s->path);
+    }
+    for (; !code && c.p < c.end; c.line++, dt__csv_skip_blank(&c)) code = dt__csv_row(&c, &s->csv, &t, &words, &keep, err);
+    if (!code && t.n == 0) code = dt__fail(err, DT_ERR_FORMAT, "\"%s\" has no row of data", s->path);
+    for (i = 0; !code && i < t.n; i++)
+        for (k = 0; k < features; k++)
+            if (t.x[i * features + k] != t.x[i * features + k]) t.x[i * features + k] = t.count[k] ? (float)(t.sum[k] / (double)t.count[k]) : 0;
+    free(t.sum);
+    free(t.count);
+    free(words.text);
+    d->owned[0] = t.x;
+    d->owned[1] = t.y;
+    if (code) return code;
+    d->info.input[0] = features;
+    d->info.x_type = DT_FLOAT32;
+    d->x_stride = features * (ptrdiff_t)sizeof(float);
+    if (t.label >= 0) {
+        d->info.y_type = DT_FLOAT32;
+        d->y_stride = sizeof(float);
+        if (t.whole_labels && s->csv.label_type != DT_FLOAT32)
+            for (i = 0; i < t.n; i++) d->info.classes = DT__MAX(d->info.classes, (int)t.y[i] + 1);
+    }
+    return dt__add_part(d, (const unsigned char *)t.x, t.label >= 0 ? (const unsigned char *)t.y : NULL, (size_t)t.n, "dt_csv", err);
+}
+#endif  // DTRAIN_NO_STDIO
+
+DT__PRIVATE int dt__open_memory(dt_dataset *d, const dt_source *s, dt_error *err) {
+    const char *what = s->kind == DT__SOURCE_READ ? "dt_from" : "dt_arrays";
+    if (s->n < 1) return dt__fail(err, DT_ERR_ARGUMENT, "%s: n is %ld: at least 1 sample is needed", what, s->n);
+    if (s->kind == DT__SOURCE_READ ? !s->read : !s->x) return dt__fail(err, DT_ERR_ARGUMENT, "%s: %s is NULL", what, s->kind == DT__SOURCE_READ ? "read" : "x");
+    d->info.x_type = s->x_type ? s->x_type : DT_FLOAT32;
+    d->info.y_type = s->y_type;
+    if (d->info.x_type == DT_ONE_HOT) return dt__fail(err, DT_ERR_ARGUMENT, "dt_arrays: x_type is DT_ONE_HOT, which is for labels");
+    return dt__add_part(d, (const unsigned char *)s->x, (const unsigned char *)s->y, (size_t)s->n, what, err);
+}
+
+DT_API void dt_dataset_close(dt_dataset *d) {
+    if (!d) return;
+#ifndef DTRAIN_NO_STDIO
+    for (; d->n_files > 0; d->n_files--) dt__file_free(&d->file[d->n_files - 1]);
+#endif
+    free(d->owned[0]);
+    free(d->owned[1]);
+    free(d);
+}
+
+DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
+    dt_dataset *d;
+    int code;
+    if (!s || !s->kind) { dt__fail(err, DT_ERR_ARGUMENT, "dt_dataset_open: no source is given: use dt_mnist, dt_csv, dt_arrays or a relative"); return NULL; }
+    d = (dt_dataset *)calloc(1, sizeof *d);
+    if (!d) { dt__fail(err, DT_ERR_MEMORY, "dt_dataset_open: no memory for a data set"); return NULL; }
+    switch (s->kind) {
+    case DT__SOURCE_ARRAYS: case DT__SOURCE_READ: code = dt__open_memory(d, s, err); break;
+    case DT__SOURCE_OPENED:
+        if (!s->dataset) { code = dt__fail(err, DT_ERR_ARGUMENT, "dt_opened: the data set is NULL"); break; }
+        memcpy(d, s->dataset, sizeof *d);
+#ifndef DTRAIN_NO_STDIO
+        d->n_files = 0;  // borrowed
+#endif
+        d->owned[0] = d->owned[1] = NULL;
+        code = 0;
+        break;
+#ifndef DTRAIN_NO_STDIO
+    case DT__SOURCE_IDX: code = dt__open_idx(d, s->path, s->labels, err); break;
+    case DT__SOURCE_MNIST: code = dt__open_mnist(d, s, err); break;
+    case DT__SOURCE_CIFAR: code = dt__open_cifar(d, s, err); break;
+    case DT__SOURCE_CSV: code = dt__open_csv(d, s, err); break;
+#else
+    case DT__SOURCE_IDX: case DT__SOURCE_MNIST: case DT__SOURCE_CIFAR: case DT__SOURCE_CSV: code = dt__disabled(err, "reading data files", "DTRAIN_NO_STDIO"); break;
+#endif
+    default: code = dt__fail(err, DT_ERR_ARGUMENT, "dt_dataset_open: source of kind %d: use dt_mnist, dt_csv, dt_arrays or a relative", s->kind);
+    }
+    if (!code && s->kind != DT__SOURCE_OPENED) d->source = *s;
+    if (!code && s->folds) {
+        int fold = s->fold < 0 ? -1 - s->fold : s->fold;
+        if (d->source.folds && s->kind == DT__SOURCE_OPENED) code = dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: the data set is a fold already: open it whole");
+        else if (s->folds < 2 || fold >= s->folds || d->n_all < s->folds) code = dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: fold %d of %d folds of %ld samples: 2 or more folds, no more than samples, counted from 0", fold, s->folds, d->n_all);
+        d->source.folds = s->folds;
+        d->source.fold = s->fold;
+    }
+    if (code) { dt_dataset_close(d); return NULL; }
+    d->info.n = d->n_all;
+    if (d->source.folds) {
+        long held = d->n_all / d->source.folds + (d->n_all % d->source.folds > (d->source.fold < 0 ? -1 - d->source.fold : d->source.fold));
+        d->info.n = d->source.fold < 0 ? d->n_all - held : held;
+    }
+    return d;
+}
+#else
+DT_API void dt_dataset_close(dt_dataset *d) { (void)d; }
+DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) { (void)s; dt__disabled(err, "dt_dataset_open", "DTRAIN_NO_MALLOC"); return NULL; }
+#endif
+
+DT_API dt_dataset_info dt_dataset_describe(const dt_dataset *d) {
+    dt_dataset_info none;
+    memset(&none, 0, sizeof none);
+    return d ? d->info : none;
+}
+
+// ---- one sample
+
+// Index within a fold -> index in the file.
+DT__PRIVATE long dt__unfold(const dt_dataset *d, long i) {
+    long k = d->source.folds, fold = d->source.fold;
+    if (!k) return i;
+    if (fold >= 0) return i * k + fold;
+    fold = -1 - fold;
+    return i / (k - 1) * k + i % (k - 1) + (i % (k - 1) >= fold);
+}
+
+// n values of type to floats (bytes / 255) or, for integer inputs, to int32; dst may hold src at its end.
+DT__PRIVATE void dt__set_values(float *dst, const void *src, dt_type type, dt_type to, ptrdiff_t n) {
+    ptrdiff_t i;
+    if (type == DT_UINT8 && to == DT_FLOAT32) { dt__cpu()->from_bytes(n, (const unsigned char *)src, 1.0f / 255, dst); return; }
+    if (type == to || (type == DT_ONE_HOT && to == DT_FLOAT32)) { memmove(dst, src, (size_t)n * 4); return; }
+    for (i = 0; i < n; i++) {
+        int32_t v;
+        float f;
+        if (type == DT_UINT8) v = ((const unsigned char *)src)[i];
+        else memcpy(&v, (const char *)src + 4 * i, 4);
+        memcpy(&f, &v, 4);
+        if (to == DT_FLOAT32) f = (float)v;
+        else if (type == DT_FLOAT32) { memcpy(&f, &v, 4); v = (int32_t)f; memcpy(&f, &v, 4); }
+        dst[i] = f;
+    }
+}
+
+DT__PRIVATE size_t dt__type_size(dt_type type) { return type == DT_UINT8 ? 1 : 4; }
+
+// Sample index of d: x to dst as t's input wants it, labels to the loss node's place.
+DT__PRIVATE int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_type, float *x, const dt_tensor *loss, dt_type y_type, float *y, long index, dt_error *err) {
+    const unsigned char *from;
+    ptrdiff_t n = t->size;
+    long i = dt__unfold(d, index), k = i;
+    int p = 0;
+    if (d->source.kind == DT__SOURCE_READ) {  // bytes go to the end of the place, and spread from there
+        char *at = (char *)x + (4 - dt__type_size(x_type)) * (size_t)n, *label = (char *)y + (loss ? (4 - dt__type_size(y_type)) * (size_t)loss->size : 0);
+        int code = d->source.read(d->source.user, i, at, loss ? label : NULL);
+        if (code) return dt__fail(err, DT_ERR_CALLBACK, "dt_from: read returned %d for sample %ld", code, i);
+        dt__set_values(x, at, x_type, t->type, n);
+        return loss ? dt__set_labels(loss, y, label, y_type, i, err) : 0;
+    }
+    while (k >= d->part[p].n) k -= d->part[p++].n;
+    from = d->part[p].x + k * DT__ELSE(d->x_stride, n * (ptrdiff_t)dt__type_size(d->info.x_type));
+    if (d->planar) {
+        ptrdiff_t pixel, plane = n / 3;
+        for (pixel = 0; pixel < plane; pixel++, x += 3) {
+            x[0] = (float)from[pixel] * (1.0f / 255);
+            x[1] = (float)from[plane + pixel] * (1.0f / 255);
+            x[2] = (float)from[2 * plane + pixel] * (1.0f / 255);
+        }
+    } else {
+        dt__set_values(x, from, d->info.x_type, t->type, n);
+    }
+    if (!loss) return 0;
+    if (!d->part[p].y) return dt__fail(err, DT_ERR_ARGUMENT, "the data has no labels, which the loss \"%s\" needs", loss->name);
+    if (d->info.y_type) y_type = d->info.y_type;
+    return dt__set_labels(loss, y, d->part[p].y + k * DT__ELSE(d->y_stride, loss->size * (ptrdiff_t)dt__type_size(y_type)), y_type, i, err);
+}
+
+// ---- augmentation of one image x [h, w, c], in place
+
+DT__PRIVATE void dt__shift_image(float *x, int h, int w, int c, int down, int right) {
+    int i, y, n = w - (right < 0 ? -right : right);
+    size_t line = (size_t)w * (size_t)c;
+    if (!down && !right) return;
+    for (i = 0; i < h; i++) {
+        float *to;
+        y = down > 0 ? h - 1 - i : i;  // never overwrite a row that is still to move
+        to = x + (size_t)y * line;
+        if (y - down < 0 || y - down >= h || n <= 0) { memset(to, 0, line * sizeof *x); continue; }
+        memmove(to + DT__MAX(right, 0) * c, x + (size_t)(y - down) * line + DT__MAX(-right, 0) * c, (size_t)(n * c) * sizeof *x);
+        memset(right > 0 ? to : to + (size_t)n * (size_t)c, 0, (line - (size_t)n * (size_t)c) * sizeof *x);
+    }
+}
+
+DT__PRIVATE void dt__mirror_image(float *x, int h, int w, int c) {
+    int y, i, k;
+    for (y = 0; y < h; y++, x += (ptrdiff_t)w * c)
+        for (i = 0; i < w / 2; i++)
+            for (k = 0; k < c; k++) {
+                float v = x[i * c + k];
+                x[i * c + k] = x[(w - 1 - i) * c + k];
+                x[(w - 1 - i) * c + k] = v;
+            }
+}
+
+// Crop and flip (training only), normalise, then the user's own.
+DT__PRIVATE int dt__augment(const dt_options *o, const dt_tensor *t, float *x, int training, long epoch, long index, dt_error *err) {
+    uint64_t random = dt__random(o->seed ^ UINT64_C(0x617567), (uint64_t)epoch, (uint64_t)index);
+    ptrdiff_t i;
+    int k, c = t->dim[t->rank - 1], code;
+    if (training && t->rank == 4) {
+        if (o->crop) dt__shift_image(x, t->dim[1], t->dim[2], c, (int)(random % (uint64_t)(2 * o->crop + 1)) - o->crop, (int)((random >> 24) % (uint64_t)(2 * o->crop + 1)) - o->crop);
+        if (o->flip && random >> 63) dt__mirror_image(x, t->dim[1], t->dim[2], c);
+    }
+    for (k = 0; k < DT__MIN(c, DT_MAX_CHANNELS); k++) {
+        float mean = (float)o->mean[k], scale = (float)(1 / o->deviation[k]);
+        if (o->deviation[k] == 0) continue;
+        for (i = k; i < t->size; i += c) x[i] = (x[i] - mean) * scale;
+    }
+    if (!training || !o->augment) return 0;
+    code = o->augment(o->user, x, index, dt__mix(random));
+    return code ? dt__fail(err, DT_ERR_CALLBACK, "augment returned %d for sample %ld", code, index) : 0;
+}
+
+// =============================================================================================
+// >>replicas - collectives between threads; the model, its replicas, and the strategies of one process
+//
+// What:    a replica is a thread with its own activations and gradients; a batch is split over the replicas by rows.
+//          A step is: feed, forward, backward | reduce own slice | norm | update own slice | statistics. The bars
+//          are barriers; every replica does 1/R of the reduction and of the update, for all.
+//          mirrored: each replica has its own variables, and a slice's owner writes it to all copies.
+//          central:  all replicas share one copy.
+//          Without threads, the caller runs every phase for all replicas in turn: the same results.
+// Owns:    dt_model with its memory and threads; dt_comm groups.
+// Uses:    >>data, >>optimizers, >>losses, >>graph.   Used by: >>checkpoint, >>train.
+// Promise: sums are a binary tree over the replica index, so a setup gives the same bits every time; a replica that
+//          fails still comes to every barrier, and then nothing is updated.
+// =============================================================================================
+
+// ---- reduction of slices
+
+DT__PRIVATE void dt__slice_of(ptrdiff_t n, int parts, int i, ptrdiff_t *begin, ptrdiff_t *end) {
+    ptrdiff_t lines = (n + 15) / 16;  // whole cache lines: two owners never share one
+    *begin = DT__MIN(n, lines / parts * i * 16 + DT__MIN(i, lines % parts) * 16);
+    *end = DT__MIN(n, lines / parts * (i + 1) * 16 + DT__MIN(i + 1, lines % parts) * 16);
+}
+
+// Combine buf[0..n-1] over [begin, end) into buf[0], by a binary tree over the index, a piece of L1 at a time; the other
+// buffers serve as scratch. spread: the result goes to all of them.
+DT__PRIVATE void dt__reduce_slice(float *const *buf, int n, ptrdiff_t begin, ptrdiff_t end, dt_reduction how, int spread) {
+    const dt__kernels *k = dt__cpu();
+    ptrdiff_t at, count, j;
+    int i, step;
+    for (at = begin; at < end; at += count) {
+        count = DT__MIN(end - at, 1024);
+        for (step = 1; step < n; step *= 2)
+            for (i = 0; i + step < n; i += 2 * step) {
+                float *to = buf[i] + at;
+                const float *from = buf[i + step] + at;
+                if (how != DT_MAX) { k->axpby(count, 1, from, 1, to); continue; }
+                for (j = 0; j < count; j++) if (from[j] > to[j] || from[j] != from[j]) to[j] = from[j];
+            }
+        if (how == DT_MEAN) k->axpby(count, 1 / (float)n, buf[0] + at, 0, buf[0] + at);
+        for (i = 1; i < n && spread; i++) memcpy(buf[i] + at, buf[0] + at, (size_t)count * sizeof(float));
+    }
+}
+
+// ---- groups of threads
+
+typedef struct {
+    const char *kind;
+    float *buf;
+    size_t n;
+    int detail;  // how, or the root
+} dt__call;
+
+typedef struct {
+    int n, open;
+    dt__call *call;    // [n], what each rank does now
+    float **buf;       // [n]
+#ifndef DTRAIN_NO_THREADS
+    dt__meeting meeting;
+#endif
+} dt__group;
+
+struct dt_comm { dt__group *group; int rank; };
+
+DT_API int dt_comm_rank(const dt_comm *c) { return c ? c->rank : 0; }
+DT_API int dt_comm_size(const dt_comm *c) { return c ? c->group->n : 0; }
+DT_API void dt_comm_slice(const dt_comm *c, size_t n, size_t *begin, size_t *end) {
+    ptrdiff_t b, e;
+    dt__slice_of((ptrdiff_t)n, c->group->n, c->rank, &b, &e);
+    *begin = (size_t)b;
+    *end = (size_t)e;
+}
+
+#if !defined(DTRAIN_NO_MALLOC)
+DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err) {
+    dt__group *g;
+    dt_comm *c;
+    int i;
+    if (n < 1 || n > 1024 || !out) return dt__fail(err, DT_ERR_ARGUMENT, "dt_comm_group: n is %d: 1 to 1024 handles can be made, into an array that is not NULL", n);
+#ifdef DTRAIN_NO_THREADS
+    if (n > 1) return dt__disabled(err, "dt_comm_group", "DTRAIN_NO_THREADS");
+#endif
+    g = (dt__group *)calloc(1, sizeof *g + (size_t)n * (sizeof *g->call + sizeof *g->buf + sizeof *c) + DT__ALIGN);
+    if (!g) return dt__fail(err, DT_ERR_MEMORY, "dt_comm_group: no memory for %d handles", n);
+    g->n = g->open = n;
+    g->call = (dt__call *)(void *)(g + 1);
+    g->buf = (float **)(void *)(g->call + n);
+    c = (dt_comm *)(void *)(g->buf + n);
+#ifndef DTRAIN_NO_THREADS
+    if (dt__meeting_open(&g->meeting, n)) { free(g); return dt__fail(err, DT_ERR_MEMORY, "dt_comm_group: the system has no mutex left"); }
+#endif
+    for (i = 0; i < n; i++) { c[i].group = g; c[i].rank = i; out[i] = &c[i]; }
+    return 0;
+}
+
+DT_API void dt_comm_close(dt_comm *c) {
+    dt__group *g;
+    if (!c) return;
+    g = c->group;
+#ifndef DTRAIN_NO_THREADS
+    dt__meeting_leave(&g->meeting, c->rank);
+#endif
+    if (DT__ADD(&g->open, -1)) return;
+#ifndef DTRAIN_NO_THREADS
+    dt__meeting_close(&g->meeting);
+#endif
+    free(g);
+}
+#else
+DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err) { (void)n; (void)out; return dt__disabled(err, "dt_comm_group", "DTRAIN_NO_MALLOC"); }
+DT_API void dt_comm_close(dt_comm *c) { (void)c; }
+#endif
+
+DT__PRIVATE int dt__group_meet(dt_comm *c, const char *kind, dt_error *err) {
+#ifndef DTRAIN_NO_THREADS
+    int left = DT__LOAD(&c->group->meeting.broken);
+    if (!left) left = dt__meet(&c->group->meeting);
+    if (left) return dt__fail(err, DT_ERR_STATE, "%s: rank %d has closed its handle, so rank %d cannot go on: let all ranks make the same calls before they close", kind, left - 1, c->rank);
+#else
+    (void)c; (void)kind; (void)err;
+#endif
+    return 0;
+}
+
+// Say what this rank does, wait for all, and compare.
+DT__PRIVATE int dt__group_agree(dt_comm *c, const char *kind, float *buf, size_t n, int detail, dt_error *err) {
+    dt__group *g;
+    dt__call *mine;
+    int i, code;
+    if (!c) return dt__fail(err, DT_ERR_ARGUMENT, "%s: the comm is NULL", kind);
+    g = c->group;
+    mine = &g->call[c->rank];
+    mine->kind = kind; mine->buf = buf; mine->n = n; mine->detail = detail;
+    if ((code = dt__group_meet(c, kind, err)) != 0) return code;
+    for (i = 0; i < g->n; i++) {
+        const dt__call *o = &g->call[i], *first = &g->call[0];
+        if (!strcmp(o->kind, first->kind) && o->n == first->n && o->detail == first->detail && (o->buf || !o->n)) continue;
+        code = dt__fail(err, DT_ERR_STATE, "rank 0 calls %s with n = %zu and %d%s, rank %d calls %s with n = %zu and %d%s: all ranks must make the same call", first->kind, first->n,
+                        first->detail, first->buf || !first->n ? "" : " and NULL", i, o->kind, o->n, o->detail, o->buf || !o->n ? "" : " and NULL");
+        dt__group_meet(c, kind, NULL);
+        return code;
+    }
+    for (i = 0; i < g->n && c->rank == 0; i++) g->buf[i] = g->call[i].buf;
+    return dt__group_meet(c, kind, err);
+}
+
+DT__PRIVATE int dt__group_reduce(dt_comm *c, const char *kind, float *buf, size_t n, dt_reduction how, int spread, dt_error *err) {
+    ptrdiff_t begin, end;
+    int code = (int)how < DT_MEAN || (int)how > DT_MAX ? dt__fail(err, DT_ERR_ARGUMENT, "%s: how is %d: DT_SUM, DT_MEAN or DT_MAX are known", kind, (int)how) : 0;
+    if (code || (code = dt__group_agree(c, kind, buf, n, (int)how, err)) != 0) return code;
+    dt__slice_of((ptrdiff_t)n, c->group->n, c->rank, &begin, &end);
+    dt__reduce_slice(c->group->buf, c->group->n, begin, end, how, spread);
+    if (!spread && c->rank && end > begin) memcpy(buf + begin, c->group->buf[0] + begin, (size_t)(end - begin) * sizeof(float));
+    return dt__group_meet(c, kind, err);
+}
+
+DT_API int dt_allreduce(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) { return dt__group_reduce(c, "dt_allreduce", buf, n, how, 1, err); }
+DT_API int dt_reduce_scatter(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) { return dt__group_reduce(c, "dt_reduce_scatter", buf, n, how, 0, err); }
+
+DT_API int dt_allgather(dt_comm *c, float *buf, size_t n, dt_error *err) {
+    ptrdiff_t begin, end;
+    int i, code = dt__group_agree(c, "dt_allgather", buf, n, 0, err);
+    if (code) return code;
+    for (i = 0; i < c->group->n; i++) {
+        dt__slice_of((ptrdiff_t)n, c->group->n, i, &begin, &end);
+        if (i != c->rank && end > begin) memcpy(buf + begin, c->group->buf[i] + begin, (size_t)(end - begin) * sizeof(float));
+    }
+    return dt__group_meet(c, "dt_allgather", err);
+}
+
+DT_API int dt_broadcast(dt_comm *c, float *buf, size_t n, int root, dt_error *err) {
+    int code;
+    if (c && (root < 0 || root >= c->group->n)) return dt__fail(err, DT_ERR_ARGUMENT, "dt_broadcast: root %d: the ranks are 0..%d", root, c->group->n - 1);
+    if ((code = dt__group_agree(c, "dt_broadcast", buf, n, root, err)) != 0) return code;
+    if (c->rank != root && n) memcpy(buf, c->group->buf[root], n * sizeof(float));
+    return dt__group_meet(c, "dt_broadcast", err);
+}
+
+DT_API int dt_barrier(dt_comm *c, dt_error *err) { return dt__group_agree(c, "dt_barrier", NULL, 0, 0, err); }
+
+// ---- the model
+
+typedef struct {            // what a job works on: arrays of the caller, or positions of a data set
+    const dt_batch *batch;
+    const dt_dataset *data;
+    long epoch, position;   // position: of the batch's first sample in the epoch
+    int shuffle;
+    ptrdiff_t n;            // samples
+    int training, labelled, parts;
+    const float *seed;      // dt_backward_from
+    int reduced;            // dt_update: the gradients already are
+} dt__task;
+
+struct dt_model {
+    dt__pool pool;
+    dt_options o;
+    dt__graph graph;
+    dt__optimizer optimizer;
+    dt_strategy strategy;
+    int batch, n_replicas, parts, threaded;
+    dt__replica *replica;
+    float *slot[2];                // moments, as long as the trainable variables
+    float **buf;                   // [n_replicas], for reductions
+    long step;
+    dt__task task;
+    int state;                     // DT__EMPTY …
+    double norm;                   // of the last gradient, NAN if not needed
+    int bad;                       // atomic: a value was not finite, so nothing was updated
+    dt_dataset *data[2];           // DT_TRAIN, DT_TEST
+    dt_report report;
+    size_t bytes;
+#ifndef DTRAIN_NO_THREADS
+    dt__meeting meeting;
+    pthread_t *thread;
+    int n_threads, quit;
+    void (*job)(dt__replica *set, int n);
+#endif
+};
+
+enum { DT__EMPTY, DT__FORWARDED, DT__ACCUMULATED, DT__REDUCED };  // what the gradients hold
+
+// ---- jobs: a function that every replica's thread runs on its own replica, or the caller on all of them
+
+DT__PRIVATE void dt__wait(const dt__replica *set) {
+#ifndef DTRAIN_NO_THREADS
+    if (set->model->threaded) dt__meet(&set->model->meeting);
+#else
+    (void)set;
+#endif
+}
+
+#ifndef DTRAIN_NO_THREADS
+DT__PRIVATE void *dt__replica_main(void *p) {
+    dt__replica *r = (dt__replica *)p;
+    dt_model *m = r->model;
+    for (;;) {
+        dt__meet(&m->meeting);
+        if (m->quit) return NULL;
+        m->job(r, 1);
+        dt__meet(&m->meeting);
+    }
+}
+
+DT__PRIVATE int dt__threads_start(dt_model *m, dt_error *err) {
+    int i, code;
+    if (m->n_replicas == 1) return 0;
+    if (dt__meeting_open(&m->meeting, m->n_replicas)) return dt__fail(err, DT_ERR_MEMORY, "dt_model_create: the system has no mutex left");
+    m->threaded = 1;
+    for (i = 1; i < m->n_replicas; i++) {
+        code = pthread_create(&m->thread[i], NULL, dt__replica_main, &m->replica[i]);
+        if (code) return dt__fail(err, DT_ERR_MEMORY, "dt_model_create: the system refuses thread %d of %d: use fewer .replicas", i, m->n_replicas);
+        m->n_threads = i;
+    }
+    return 0;
+}
+
+DT__PRIVATE void dt__threads_stop(dt_model *m) {
+    int i;
+    if (!m->threaded) return;
+    m->quit = 1;
+    m->meeting.n = m->n_threads + 1;  // fewer than planned if one could not be started
+    if (m->n_threads) dt__meet(&m->meeting);
+    for (i = 1; i <= m->n_threads; i++) pthread_join(m->thread[i], NULL);
+    dt__meeting_close(&m->meeting);
+}
+#endif
+
+DT__PRIVATE void dt__run_job(dt_model *m, void (*job)(dt__replica *set, int n)) {
+#ifndef DTRAIN_NO_THREADS
+    if (m->threaded) {
+        m->job = job;
+        dt__meet(&m->meeting);
+        job(&m->replica[0], 1);
+        dt__meet(&m->meeting);
+        return;
+    }
+#endif
+    job(m->replica, m->n_replicas);
+}
+
+// Sum [floats] at every replica's exchange_at over all replicas, into all of them.
+DT__PRIVATE void dt__exchange_replicas(dt__replica *set, int n, ptrdiff_t floats) {
+    dt_model *m = set->model;
+    ptrdiff_t begin, end;
+    int i;
+    for (i = 0; i < n; i++) m->buf[set[i].rank] = set[i].exchange_at;
+    dt__wait(set);
+    for (i = 0; i < n; i++) {
+        dt__slice_of(floats, m->n_replicas, set[i].rank, &begin, &end);
+        dt__reduce_slice(m->buf, m->n_replicas, begin, end, DT_SUM, 1);
+    }
+    dt__wait(set);
+}
+
+// The replica's rows of part `part`, and their samples into its input and label buffers.
+DT__PRIVATE void dt__feed(dt__replica *r, int part) {
+    const dt_model *m = r->model;
+    const dt__task *k = &m->task;
+    const dt__graph *g = r->graph;
+    ptrdiff_t from = k->n * part / k->parts, to = k->n * (part + 1) / k->parts, i, row;
+    double start = dt__now();
+    int input;
+    r->first_row = from + (to - from) * r->rank / m->n_replicas;
+    r->rows = from + (to - from) * (r->rank + 1) / m->n_replicas - r->first_row;
+    r->training = k->training;
+    r->labelled = k->labelled;
+    r->step = m->step;
+    memset(r->chunk_totals, 0, sizeof r->chunk_totals);
+    r->sample_weight = k->batch && k->batch->weight ? k->batch->weight + r->first_row : NULL;
+    for (i = 0; i < r->rows && !r->error.code; i++) {
+        row = r->first_row + i;
+        if (k->data) {
+            dt_tensor *t = g->input[0], *loss = k->labelled && g->n_labels ? g->loss[0] : NULL;
+            float *x = dt__value(r, t) + i * t->size;
+            long n = k->data->info.n, position = (k->position + (long)row) % n, index = k->shuffle ? dt_shuffle(position, n, m->o.seed, k->epoch) : position;
+            for (input = 0; loss && loss->label != 0; input++) loss = g->loss[input];
+            if (dt__read_sample(k->data, t, DT__ELSE(m->o.input_type, DT_FLOAT32), x, loss, loss ? ((const dt_loss_options *)loss->options)->label_type : DT_INT32,
+                                loss ? dt__value(r, loss) + i * loss->size : NULL, index, &r->error)) break;
+            if (t->type == DT_FLOAT32 && dt__augment(&m->o, t, x, k->training, k->epoch, index, &r->error)) break;
+            continue;
+        }
+        for (input = 0; input < g->n_inputs; input++) {
+            const dt_tensor *t = g->input[input];
+            dt_type type = DT__ELSE(((const dt_input_options *)t->options)->type, DT_FLOAT32);
+            dt__set_values(dt__value(r, t) + i * t->size, (const char *)k->batch->x[input] + row * t->size * (ptrdiff_t)dt__type_size(type), type, t->type, t->size);
+        }
+        for (input = 0; k->labelled && input < g->n_losses; input++) {
+            const dt_tensor *t = g->loss[input];
+            dt_type type = ((const dt_loss_options *)t->options)->label_type;
+            if (t->label < 0) continue;
+            if (dt__set_labels(t, dt__value(r, t) + i * t->size, (const char *)k->batch->y[t->label] + row * t->size * (ptrdiff_t)dt__type_size(type), type, row, &r->error)) break;
+        }
+    }
+    if (r->error.code) r->rows = 0;  // go on without rows, so that nobody waits for this replica in vain
+    r->data_seconds += dt__now() - start;
+}
+
+DT__PRIVATE void dt__job_forward_part(dt__replica *set, int n, int part) {
+    int i;
+    for (i = 0; i < n; i++) dt__feed(&set[i], part);
+    dt__forward(set, n);
+}
+
+DT__PRIVATE void dt__job_forward(dt__replica *set, int n) { dt__job_forward_part(set, n, 0); }
+
+// Backward of the last forward; its totals join the gradients.
+DT__PRIVATE void dt__job_backward(dt__replica *set, int n) {
+    const dt__task *k = &set->model->task;
+    const dt__graph *g = set->graph;
+    int i, j;
+    if (g->mixed_losses && !k->seed) {
+        for (i = 0; i < n; i++) {
+            memcpy(set[i].global_totals, set[i].chunk_totals, sizeof set[i].global_totals);
+            set[i].exchange_at = set[i].global_totals;
+        }
+        dt__exchange_replicas(set, n, 2 * DT_MAX_INPUTS);
+        for (i = 0; i < n; i++) dt__losses_balance(&set[i], set[i].global_totals);
+    }
+    for (i = 0; i < n; i++) {
+        float *totals = set[i].gradients + g->totals;
+        if (k->seed) {
+            memcpy(dt__gradient(&set[i], g->output), k->seed + set[i].first_row * g->output->size, (size_t)(set[i].rows * g->output->size) * sizeof(float));
+            totals[2 * DT_MAX_INPUTS + DT__SEEDED] += (float)set[i].rows;
+            continue;
+        }
+        for (j = 0; j < 2 * DT_MAX_INPUTS + DT__N_TOTALS; j++) totals[j] += set[i].chunk_totals[j];
+    }
+    dt__backward(set, n, k->seed != NULL);
+}
+
+DT__PRIVATE void dt__job_accumulate(dt__replica *set, int n) {
+    int part;
+    for (part = 0; part < set->model->task.parts; part++) {
+        dt__job_forward_part(set, n, part);
+        dt__job_backward(set, n);
+    }
+}
+
+// The own slice of the flat gradient array, without its tail.
+DT__PRIVATE void dt__own_slice(const dt__replica *r, ptrdiff_t *begin, ptrdiff_t *end) {
+    dt__slice_of(r->graph->n_gradients, r->model->n_replicas, r->rank, begin, end);
+    *begin = DT__MIN(*begin, r->graph->n_trainable);
+    *end = DT__MIN(*end, r->graph->n_trainable);
+}
+
+// Sums of all replicas into replica 0's array; afterwards the others hold nothing.
+DT__PRIVATE void dt__job_reduce(dt__replica *set, int n) {
+    dt_model *m = set->model;
+    ptrdiff_t begin, end;
+    int i;
+    for (i = 0; i < n; i++) {
+        dt__gradients_complete(&set[i]);
+        m->buf[set[i].rank] = set[i].gradients;
+    }
+    dt__wait(set);
+    for (i = 0; i < n && m->n_replicas > 1; i++) {
+        dt__slice_of(set->graph->n_gradients, m->n_replicas, set[i].rank, &begin, &end);
+        dt__reduce_slice(m->buf, m->n_replicas, begin, end, DT_SUM, 0);
+    }
+    dt__wait(set);
+    for (i = 0; i < n; i++) if (set[i].rank) dt__gradients_clear(&set[i]);
+}
+
+// The slice's part of the squared norm; every replica adds these up in the same order.
+DT__PRIVATE double dt__slice_squares(const dt__replica *r) {
+    const float *g = r->model->replica[0].gradients;
+    ptrdiff_t at, begin, end, count;
+    double sum = 0;
+    dt__own_slice(r, &begin, &end);
+    for (at = begin; at < end; at += count) {
+        count = DT__MIN(end - at, 4096);
+        sum += (double)dt__cpu()->dot(count, g + at, g + at);
+    }
+    return sum;
+}
+
+// Apply the optimizer to the own slice, variable by variable, and hand the result to the other copies.
+DT__PRIVATE void dt__update_slice(dt__replica *r, double scale, double rate) {
+    dt_model *m = r->model;
+    const float *g = m->replica[0].gradients;
+    ptrdiff_t begin, end;
+    int i;
+    dt__own_slice(r, &begin, &end);
+    for (i = 0; i < r->graph->n_variables; i++) {
+        const dt__variable *v = r->graph->variable[i];
+        ptrdiff_t from = DT__MAX(begin, v->offset), to = DT__MIN(end, v->offset + v->size);
+        if (v->frozen || v->statistic || from >= to) continue;
+        dt__optimizer_apply(&m->optimizer, to - from, r->variables + from, g + from, m->slot[0] ? m->slot[0] + from : NULL, m->slot[1] ? m->slot[1] + from : NULL, scale, rate,
+                            m->step + 1, v->no_decay);
+    }
+    for (i = 0; i < m->n_replicas && end > begin; i++)
+        if (m->replica[i].variables != r->variables) memcpy(m->replica[i].variables + begin, r->variables + begin, (size_t)(end - begin) * sizeof(float));
+}
+
+// Running statistics, by replica 0 for all.
+DT__PRIVATE void dt__update_statistics(dt__replica *r) {
+    dt_model *m = r->model;
+    int i, k;
+    for (i = 0; i < r->graph->n; i++)
+        if (r->graph->node[i]->op->update) r->graph->node[i]->op->update(r, r->graph->node[i]);
+    for (i = 0; i < r->graph->n_variables; i++) {
+        const dt__variable *v = r->graph->variable[i];
+        for (k = 1; k < m->n_replicas && v->statistic; k++)
+            if (m->replica[k].variables != r->variables) memcpy(m->replica[k].variables + v->offset, r->variables + v->offset, (size_t)v->size * sizeof(float));
+    }
+}
+
+DT__PRIVATE int dt__anyone_failed(const dt_model *m) {
+    int i, failed = 0;
+    for (i = 0; i < m->n_replicas; i++) failed |= m->replica[i].error.code;
+    return failed;
+}
+
+// Reduce if nobody has, then norm, update, statistics, clear.
+DT__PRIVATE void dt__job_update(dt__replica *set, int n) {
+    dt_model *m = set->model;
+    const float *totals = m->replica[0].gradients + set->graph->totals;
+    int i, need_norm = m->optimizer.clip > 0 || !m->o.no_nan_guard;
+    double divisor, scale, norm = 0, loss;
+    if (!m->task.reduced) dt__job_reduce(set, n);
+    for (i = 0; i < n && need_norm; i++) set[i].squares = dt__slice_squares(&set[i]);
+    dt__wait(set);
+    divisor = dt__totals_divisor(set->graph, totals);
+    loss = dt__totals_loss(set->graph, totals);
+    scale = divisor > 0 ? 1 / divisor : 0;
+    for (i = 0; i < m->n_replicas && need_norm; i++) norm += m->replica[i].squares;
+    norm = sqrt(norm) * scale;
+    if (need_norm && m->optimizer.clip > 0 && norm > m->optimizer.clip) scale *= m->optimizer.clip / (norm + 1e-6);
+    if (!m->o.no_nan_guard && !(loss - loss == 0 && norm - norm == 0)) {
+        if (set->rank == 0) m->bad = 1;
+    } else if (!dt__anyone_failed(m)) {
+        double rate = dt__rate_of(&m->optimizer, m->step);
+        for (i = 0; i < n; i++) dt__update_slice(&set[i], scale, rate);
+        if (set->rank == 0) { m->norm = need_norm ? norm : (double)NAN; m->report.train_loss = loss; m->report.train_accuracy = dt__totals_accuracy(set->graph, totals, DT__RIGHT); }
+        dt__wait(set);  // nobody clears what another still reads
+        if (set->rank == 0) dt__update_statistics(set);
+        for (i = 0; i < n; i++) dt__gradients_clear(&set[i]);
+        return;
+    }
+    dt__wait(set);
+    for (i = 0; i < n; i++) dt__gradients_clear(&set[i]);
+}
+
+DT__PRIVATE void dt__job_step(dt__replica *set, int n) {
+    dt__job_accumulate(set, n);
+    dt__job_update(set, n);
+}
+
+DT__PRIVATE void dt__job_clear(dt__replica *set, int n) {
+    int i;
+    for (i = 0; i < n; i++) dt__gradients_clear(&set[i]);
+}
+
+// ---- creation
+
+// The value of an initialiser for element i, in file order so that the memory's layout does not matter.
+DT__PRIVATE float dt__initial(const dt__variable *v, uint64_t seed, ptrdiff_t i) {
+    uint64_t bits = dt__random(seed, (uint64_t)v->number + 1, (uint64_t)i);
+    double in = (double)DT__MAX(v->fan_in, 1), out = (double)DT__MAX(v->fan_out, 1), u = 2 * dt__uniform(bits) - 1;
+    switch (v->init) {
+    case DT_GLOROT_UNIFORM: return (float)(u * sqrt(6 / (in + out)));
+    case DT_GLOROT_NORMAL: return (float)(dt__normal(bits) * sqrt(2 / (in + out)));
+    case DT_HE_UNIFORM: return (float)(u * sqrt(6 / in));
+    case DT_HE_NORMAL: return (float)(dt__normal(bits) * sqrt(2 / in));
+    case DT_LECUN_UNIFORM: return (float)(u * sqrt(3 / in));
+    case DT_LECUN_NORMAL: return (float)(dt__normal(bits) * sqrt(1 / in));
+    case DT_UNIFORM: return (float)(u * DT__ELSE(v->init_value, 0.05));
+    case DT_NORMAL: return (float)(dt__normal(bits) * DT__ELSE(v->init_value, 0.05));
+    case DT_ORTHOGONAL: return (float)dt__normal(bits);
+    default: return (float)v->init_value;
+    }
+}
+
+// Gram-Schmidt, twice for accuracy, over the shorter side of the matrix that the variable is in memory.
+DT__PRIVATE void dt__make_orthogonal(const dt__variable *v, float *w) {
+    ptrdiff_t first = v->rank > 1 ? v->dim[0] : 1, rest = v->size / first, rows, columns, n, length, a, b, i, step, between;
+    int pass, inner = v->rank > 1 && v->walk_stride[0] == 1;
+    double gain = DT__ELSE(v->init_value, 1);
+    rows = inner ? rest : first;
+    columns = inner ? first : rest;
+    n = DT__MIN(rows, columns);
+    length = DT__MAX(rows, columns);
+    between = rows <= columns ? columns : 1;  // from vector to vector
+    step = rows <= columns ? 1 : columns;     // along one
+    for (a = 0; a < n; a++) {
+        float *x = w + a * between;
+        double norm = 0;
+        for (pass = 0; pass < 2; pass++)
+            for (b = 0; b < a; b++) {
+                const float *y = w + b * between;
+                double dot = 0;
+                for (i = 0; i < length; i++) dot += (double)x[i * step] * (double)y[i * step];
+                for (i = 0; i < length; i++) x[i * step] -= (float)(dot * (double)y[i * step]);
+            }
+        for (i = 0; i < length; i++) norm += (double)x[i * step] * (double)x[i * step];
+        norm = norm > 0 ? 1 / sqrt(norm) : 0;
+        for (i = 0; i < length; i++) x[i * step] *= (float)norm;
+    }
+    for (i = 0; i < v->size; i++) w[i] *= (float)gain;
+}
+
+// Write a variable's values, in memory layout in replica 0, to the other copies.
+DT__PRIVATE void dt__spread_variable(dt_model *m, const dt__variable *v) {
+    int i;
+    for (i = 1; i < m->n_replicas; i++)
+        if (m->replica[i].variables != m->replica[0].variables) memcpy(m->replica[i].variables + v->offset, m->replica[0].variables + v->offset, (size_t)v->size * sizeof(float));
+}
+
+DT__PRIVATE void dt__initialise(dt_model *m) {
+    int k;
+    ptrdiff_t i;
+    for (k = 0; k < m->graph.n_variables; k++) {
+        const dt__variable *v = m->graph.variable[k];
+        float *w = m->replica[0].variables + v->offset;
+        for (i = 0; i < v->size; i++) w[dt__walk(v, i)] = dt__initial(v, m->o.seed, i);
+        if (v->init == DT_ORTHOGONAL) dt__make_orthogonal(v, w);
+        dt__spread_variable(m, v);
+    }
+}
+
+// Memory that is only counted while measuring, and where a lack is told at the end, with the whole number.
+DT__PRIVATE void *dt__reserve(dt__pool *pool, ptrdiff_t count, size_t size) {
+    size_t bytes = ((size_t)count * size + DT__ALIGN - 1) / DT__ALIGN * DT__ALIGN;
+    if (!pool->measuring && !(pool->base && pool->used + bytes > pool->size)) return dt__take(pool, (size_t)count * size);
+    pool->used += bytes;
+    return NULL;
+}
+
+DT__PRIVATE int dt__model_memory(dt_model *m, dt_error *err) {
+    dt__graph *g = &m->graph;
+    dt__pool *pool = &m->pool;
+    int i, lost = 0, slots = g->training ? m->optimizer.n_slots : 0;
+    dt__replica *set = (dt__replica *)dt__reserve(pool, m->n_replicas, sizeof *set);
+    m->replica = set;
+    m->buf = (float **)dt__reserve(pool, m->n_replicas, sizeof *m->buf);
+    lost = !m->replica || !m->buf;
+#ifndef DTRAIN_NO_THREADS
+    m->thread = (pthread_t *)dt__reserve(pool, m->n_replicas, sizeof *m->thread);
+    lost |= !m->thread;
+#endif
+    for (i = 0; i < slots; i++) lost |= !(m->slot[i] = (float *)dt__reserve(pool, DT__MAX(g->n_trainable, 1), sizeof(float)));
+    for (i = 0; i < m->n_replicas; i++) {
+        dt__replica none, *r = set ? &set[i] : &none;
+        memset(r, 0, sizeof *r);
+        r->graph = g;
+        r->model = m;
+        r->rank = i;
+        r->seed = m->o.seed;
+        r->exchange = dt__exchange_replicas;
+        r->written = (unsigned char *)dt__reserve(pool, DT__MAX(g->n, 1), 1);
+        r->variable_written = (unsigned char *)dt__reserve(pool, DT__MAX(g->n_variables, 1), 1);
+        r->gradients = (float *)dt__reserve(pool, g->n_gradients, sizeof(float));
+        r->block = (float *)dt__reserve(pool, g->block_floats, sizeof(float));
+        if (g->profile) { r->seconds = (double *)dt__reserve(pool, 2 * (ptrdiff_t)g->n, sizeof(double)); lost |= !r->seconds; }
+        r->variables = i && m->strategy == DT_CENTRAL ? set ? set[0].variables : NULL : (float *)dt__reserve(pool, DT__MAX(g->n_floats, 1), sizeof(float));
+        lost |= !r->written || !r->variable_written || !r->gradients || !r->block || !r->variables;
+    }
+    m->bytes = pool->used;
+    if (!lost || pool->measuring) return 0;
+    if (pool->base) return dt__fail(err, DT_ERR_MEMORY, "the model needs %zu bytes, has %zu: raise .memory_size, or use a smaller .batch", pool->used, pool->size);
+    return dt__fail(err, DT_ERR_MEMORY, "no memory for the model's %zu bytes (%td variables, %d samples on each of %d replicas): use a smaller .batch or fewer .replicas", pool->used, g->n_floats,
+                    (int)g->rows, m->n_replicas);
+}
+
+// Batch, replicas and rows from the options.
+DT__PRIVATE int dt__model_sizes(dt_model *m, dt_error *err) {
+    const dt_options *o = &m->o;
+    ptrdiff_t rows;
+    if (o->batch < 0 || o->replica_batch < 0 || o->replicas < 0 || o->replicas > 1024 || o->accumulate < 0 || o->accumulate > 1 << 20)
+        return dt__fail(err, DT_ERR_ARGUMENT, ".batch %d, .replica_batch %d, .replicas %d, .accumulate %d: they are 0 (for the default) or more, replicas at most 1024", o->batch, o->replica_batch, o->replicas, o->accumulate);
+    if (o->batch && o->replica_batch) return dt__fail(err, DT_ERR_ARGUMENT, ".batch = %d and .replica_batch = %d exclude each other: give the global batch or each replica's", o->batch, o->replica_batch);
+    if (o->strategy < DT_STRATEGY_DEFAULT || o->strategy > DT_CENTRAL) return dt__fail(err, DT_ERR_ARGUMENT, ".strategy is %d: one of dt_strategy is needed", (int)o->strategy);
+    if (o->strategy == DT_ONE && o->replicas > 1) return dt__fail(err, DT_ERR_ARGUMENT, ".strategy = DT_ONE has one replica, .replicas is %d: use DT_MIRRORED", o->replicas);
+    if (o->crop < 0 || o->crop > 4096 || o->patience < 0 || o->epochs < 0 || o->steps < 0) return dt__fail(err, DT_ERR_ARGUMENT, ".crop %d, .patience %d, .epochs %d, .steps %ld: none may be negative", o->crop, o->patience, o->epochs, o->steps);
+    if (!o->alloc != !o->release) return dt__fail(err, DT_ERR_ARGUMENT, ".alloc and .release belong together: set both or none");
+    m->parts = DT__ELSE(o->accumulate, 1);
+    m->batch = DT__ELSE(o->batch, 32);
+    m->n_replicas = o->strategy == DT_ONE ? 1 : o->replicas;
+    if (!m->n_replicas) {
+        m->n_replicas = dt__cores();
+        if (!o->replica_batch && m->n_replicas > m->batch) m->n_replicas = m->batch;
+    }
+    if (o->replica_batch) {
+        if (o->replica_batch > INT_MAX / m->n_replicas) return dt__fail(err, DT_ERR_ARGUMENT, ".replica_batch %d times %d replicas is too large", o->replica_batch, m->n_replicas);
+        m->batch = o->replica_batch * m->n_replicas;
+    }
+    if (m->parts > m->batch) return dt__fail(err, DT_ERR_ARGUMENT, ".accumulate = %d parts of a batch of %d samples: at most one part a sample", m->parts, m->batch);
+    m->strategy = m->n_replicas == 1 ? DT_ONE : o->strategy == DT_CENTRAL ? DT_CENTRAL : DT_MIRRORED;
+    rows = (m->batch + m->parts - 1) / m->parts;
+    m->graph.rows = (rows + m->n_replicas - 1) / m->n_replicas;
+    return 0;
+}
+
+// Open the data sets; the input's shape may come from them.
+DT__PRIVATE int dt__model_data(dt_model *m, int measuring, dt_error *err) {
+    int i;
+    const dt_dataset_info *info;
+    for (i = 0; i < 2; i++) {
+        const dt_source *s = i ? &m->o.test : &m->o.train;
+        if (!s->kind || (measuring && m->o.input[0])) continue;
+        m->data[i] = dt_dataset_open(s, err);
+        if (!m->data[i]) return DT_ERR_IO;
+        info = &m->data[i]->info;
+        if (info->input[0] && !m->o.input[0]) memcpy(m->o.input, info->input, sizeof m->o.input);
+    }
+    if (!m->o.input[0]) return dt__fail(err, DT_ERR_ARGUMENT, ".input is empty and no data tells the shape of a sample: give it, as in .input = {28, 28, 1}");
+    return 0;
+}
+
+// A data set must have the net's shape.
+DT__PRIVATE int dt__data_fits(const dt_model *m, const dt_dataset *d, int labelled, dt_error *err) {
+    const dt_tensor *t = m->graph.input[0];
+    ptrdiff_t size = 1;
+    dt__shape_text text;
+    int i;
+    for (i = 0; i < DT_MAX_RANK - 1 && d->info.input[i]; i++) size *= d->info.input[i];
+    if (i && size != t->size) return dt__fail(err, DT_ERR_SHAPE, "a sample of the data has %td values, the net's input is %s: they must agree", size, dt__shape_of(t, &text));
+    if (m->graph.n_inputs > 1 || (labelled && m->graph.n_labels > 1))
+        return dt__fail(err, DT_ERR_ARGUMENT, "the net has %d inputs and %d labels, a data source feeds one of each: use dt_step_batch", m->graph.n_inputs, m->graph.n_labels);
+    return 0;
+}
+
+// Call net and complete the graph.
+DT__PRIVATE int dt__model_graph(dt_model *m, dt_error *err) {
+    dt__graph *g = &m->graph;
+    const dt_options *o = &m->o;
+    dt_input_options in;
+    dt_loss_options loss;
+    dt_tensor *x = (dt_tensor *)dt__take(g->pool, sizeof *x), *y, *t;
+    int i;
+    memset(&in, 0, sizeof in);
+    memset(&loss, 0, sizeof loss);
+    if (!x) return dt__fail(err, DT_ERR_MEMORY, "no memory for the graph: raise .memory_size");
+    x->options = dt__take(g->pool, sizeof in);
+    if (!x->options) return dt__fail(err, DT_ERR_MEMORY, "no memory for the graph: raise .memory_size");
+    memcpy(in.shape, o->input, sizeof in.shape);
+    in.type = o->input_type;
+    memcpy(x->options, &in, sizeof in);
+    x->graph = g->failed.graph = g;
+    x->op = g->failed.op = &dt__input;
+    x->number = g->failed.number = x->value = x->gradient = x->saved = x->scratch[0] = x->scratch[1] = -1;
+    g->input[g->n_inputs++] = g->last_made = x;
+    dt__input_shape(x);
+    y = g->error.code ? &g->failed : o->net(x, o->user);
+    for (t = g->last_made; t && t != y; t = t->made_before) {}
+    if (!g->error.code && !y) dt__fail(&g->error, DT_ERR_ARGUMENT, "net returned NULL: return the last tensor; a layer that got NULL returns NULL too");
+    if (!g->error.code && !t) dt__fail(&g->error, DT_ERR_ARGUMENT, "net returned a tensor that was not made from its x: return the last tensor of this model");
+    if (g->error.code) return dt__pass_error(err, &g->error);
+    g->output = t;
+    if (o->loss) {
+        loss.t = t; loss.kind = o->loss; loss.reduction = o->reduction; loss.label_smoothing = o->label_smoothing; loss.ignore_label = o->ignore_label;
+        loss.class_weights = o->class_weights; loss.delta = o->delta; loss.label_type = o->label_type;
+        dt__add_loss(&loss, 1);
+    }
+    if (g->error.code) return dt__pass_error(err, &g->error);
+    dt__losses_finish(g);
+    for (i = 0; i < g->n_losses; i++) g->loss[i]->loss_number = i;
+    dt__graph_finish(g, o->freeze, o->no_decay);
+    return dt__pass_error(err, &g->error);
+}
+
+DT__PRIVATE int dt__model_build(dt_model *m, const dt_options *o, int measuring, dt_error *err) {
+    int code;
+    m->o = *o;
+    m->graph.pool = &m->pool;
+    m->graph.training = !o->inference;
+    m->graph.input_gradient = o->input_gradient;
+    m->graph.profile = o->profile;
+    m->norm = (double)NAN;
+    if (!o->net) return dt__fail(err, DT_ERR_ARGUMENT, ".net is NULL: give the function that builds the model");
+    if ((code = dt__optimizer_open(&m->optimizer, o, err)) != 0 || (code = dt__model_sizes(m, err)) != 0 || (code = dt__model_data(m, measuring, err)) != 0 ||
+        (code = dt__model_graph(m, err)) != 0)
+        return code;
+    for (code = 0; code < 2; code++) if (m->data[code] && dt__data_fits(m, m->data[code], 1, err)) return DT_ERR_SHAPE;
+    m->o.freeze = m->o.no_decay = m->o.save = m->o.load = NULL;  // strings are the caller's
+    return dt__model_memory(m, err);
+}
+
+DT_API void dt_model_free(dt_model *m) {
+    if (!m) return;
+#ifndef DTRAIN_NO_THREADS
+    dt__threads_stop(m);
+#endif
+    dt_dataset_close(m->data[0]);
+    dt_dataset_close(m->data[1]);
+    dt__pool_close(m->pool);
+}
+
+// The model's own struct comes out of its pool.
+DT__PRIVATE dt_model *dt__model_new(const dt_options *o, int measuring, dt_error *err) {
+    dt__pool pool;
+    dt_model *m;
+    dt__pool_open(&pool, o, measuring);
+    m = (dt_model *)dt__take(&pool, sizeof *m);
+    if (m) m->pool = pool;
+    else if (pool.base) dt__fail(err, DT_ERR_MEMORY, "the model needs more than %zu bytes, has %zu: raise .memory_size", pool.used, pool.size);
+    else dt__fail(err, DT_ERR_MEMORY, "no memory for the model");
+    return m;
+}
+
+DT_API size_t dt_model_bytes(const dt_options *o, dt_error *err) {
+    dt_model *m;
+    size_t bytes = 0;
+    if (!o) { dt__fail(err, DT_ERR_ARGUMENT, "dt_model_bytes: the options are NULL"); return 0; }
+    m = dt__model_new(o, 1, err);
+    if (!m) return 0;
+    if (!dt__model_build(m, o, 1, err)) bytes = m->bytes;
+    dt_model_free(m);
+    return bytes;
+}
+
+DT_API dt_model *dt_model_create(const dt_options *o, dt_error *err) {
+    dt_model *m;
+    dt_error why;
+    int code;
+    memset(&why, 0, sizeof why);
+    if (!o) { dt__fail(err, DT_ERR_ARGUMENT, "dt_model_create: the options are NULL"); return NULL; }
+    m = dt__model_new(o, 0, &why);
+    code = m ? dt__model_build(m, o, 0, &why) : DT_ERR_MEMORY;
+#ifndef DTRAIN_NO_THREADS
+    if (!code) code = dt__threads_start(m, &why);
+#endif
+    if (!code) { dt__initialise(m); return m; }
+    dt_model_free(m);
+#ifndef DTRAIN_NO_MALLOC
+    if (why.code == DT_ERR_MEMORY && o->memory) {  // even the graph did not fit: say the whole number
+        size_t bytes = dt_model_bytes(o, NULL);
+        if (bytes) { memset(&why, 0, sizeof why); dt__fail(&why, DT_ERR_MEMORY, "the model needs %zu bytes, has %zu: raise .memory_size, or use a smaller .batch", bytes, o->memory_size); }
+    }
+#endif
+    if (err && !err->code) { *err = why; err->text[0] = 0; dt__format(err->text, sizeof err->text, "dt_model_create: %s", why.text); }
+    return NULL;
+}
+
+DT_API void dt_model_plan_bytes(const dt_model *m, size_t *block, size_t *lower_bound) {
+    *block = m ? (size_t)m->graph.block_floats * sizeof(float) : 0;
+    *lower_bound = m ? (size_t)m->graph.lower_bound * sizeof(float) : 0;
+}
+
+// ---- steps
+
+// The lowest failed replica's error becomes the caller's, and all are ready again.
+DT__PRIVATE int dt__collect_errors(dt_model *m, const char *what, dt_error *err) {
+    int i, code = 0;
+    for (i = 0; i < m->n_replicas; i++) {
+        dt_error *e = &m->replica[i].error;
+        if (e->code && !code) {
+            code = e->code;
+            if (err && !err->code) {
+                dt__fail(err, code, "%s: %s", what, e->text);
+                err->rank = i;
+                err->step = m->step;
+            }
+        }
+        memset(e, 0, sizeof *e);
+    }
+    return code;
+}
+
+DT__PRIVATE int dt__check_batch(const dt_model *m, const char *what, const dt_batch *b, int most, int labels, dt_error *err) {
+    int i;
+    if (!m || !b) return dt__fail(err, DT_ERR_ARGUMENT, "%s: the %s is NULL", what, m ? "batch" : "model");
+    if (b->n < 1 || b->n > most) return dt__fail(err, DT_ERR_ARGUMENT, "%s: n is %d: 1 to %d samples can be fed at once (.batch)", what, b->n, most);
+    for (i = 0; i < m->graph.n_inputs; i++)
+        if (!b->x[i]) return dt__fail(err, DT_ERR_ARGUMENT, "%s: x[%d], the input \"%s\", is NULL", what, i, m->graph.input[i]->name);
+    for (i = 0; i < m->graph.n_labels && labels; i++)
+        if (!b->y[i]) return dt__fail(err, DT_ERR_ARGUMENT, "%s: y[%d] is NULL: the net's losses need labels", what, i);
+    return 0;
+}
+
+// Something was not finite: run the step again, looking at every value, to name the first layer.
+DT__PRIVATE int dt__diagnose(dt_model *m, dt_error *err) {
+    int i;
+    dt__collect_errors(m, "", NULL);
+    for (i = 0; i < m->n_replicas; i++) m->replica[i].checking = 1;
+    dt__run_job(m, dt__job_accumulate);
+    dt__run_job(m, dt__job_clear);
+    for (i = 0; i < m->n_replicas; i++) m->replica[i].checking = 0;
+    m->bad = 0;
+    m->state = DT__EMPTY;
+    if (dt__collect_errors(m, "training", err)) return DT_ERR_NUMERIC;
+    return dt__fail(err, DT_ERR_NUMERIC, "training: step %ld: the loss or the gradient's norm is not finite, though every layer's values are: lower .learning_rate, or set .clip_norm", m->step);
+}
+
+// A whole step on m->task.
+DT__PRIVATE float dt__step_task(dt_model *m, dt_error *err) {
+    m->task.training = 1;
+    m->task.labelled = 1;
+    m->task.parts = m->parts;
+    m->task.seed = NULL;
+    m->task.reduced = 0;
+    if (m->state == DT__REDUCED) dt__run_job(m, dt__job_clear);
+    dt__run_job(m, dt__job_step);
+    m->state = DT__EMPTY;
+    if (dt__anyone_failed(m)) { m->bad = 0; dt__collect_errors(m, "training", err); return NAN; }
+    if (m->bad) { dt__diagnose(m, err); return NAN; }
+    m->step++;
+    return (float)m->report.train_loss;
+}
+
+DT__PRIVATE int dt__can_train(const dt_model *m, const char *what, dt_error *err) {
+    if (!m) return dt__fail(err, DT_ERR_ARGUMENT, "%s: the model is NULL", what);
+    if (!m->graph.training) return dt__fail(err, DT_ERR_STATE, "%s: the model was created with .inference = 1", what);
+    return 0;
+}
+
+DT_API float dt_step_batch(dt_model *m, const dt_batch *b, dt_error *err) {
+    if (dt__can_train(m, "dt_step", err) || dt__check_batch(m, "dt_step", b, m->batch, 1, err)) return NAN;
+    if (!m->graph.n_losses) { dt__fail(err, DT_ERR_STATE, "dt_step: the net has no loss: set .loss, or call dt_loss in net"); return NAN; }
+    memset(&m->task, 0, sizeof m->task);
+    m->task.batch = b;
+    m->task.n = b->n;
+    return dt__step_task(m, err);
+}
+
+DT_API float dt_step(dt_model *m, const void *x, const void *y, int n, dt_error *err) {
+    dt_batch b;
+    memset(&b, 0, sizeof b);
+    b.x[0] = x;
+    b.y[0] = y;
+    b.n = n;
+    return dt_step_batch(m, &b, err);
+}
+
+// The loss of the last forward, over all replicas.
+DT__PRIVATE double dt__forward_loss(const dt_model *m) {
+    float totals[2 * DT_MAX_INPUTS + DT__N_TOTALS] = {0};
+    int i, j;
+    for (i = 0; i < m->n_replicas; i++)
+        for (j = 0; j < DT__COUNT(totals); j++) totals[j] += m->replica[i].chunk_totals[j];
+    return dt__totals_loss(&m->graph, totals);
+}
+
+DT_API float dt_forward(dt_model *m, const dt_batch *b, dt_error *err) {
+    int i, labels = b != NULL;
+    if (!m) { dt__fail(err, DT_ERR_ARGUMENT, "dt_forward: the model is NULL"); return NAN; }
+    for (i = 0; b && i < m->graph.n_labels; i++) labels &= b->y[i] != NULL;
+    if (dt__check_batch(m, "dt_forward", b, DT__MAX(m->batch / m->parts, 1), 0, err)) return NAN;
+    memset(&m->task, 0, sizeof m->task);
+    m->task.batch = b;
+    m->task.n = b->n;
+    m->task.training = m->graph.training;
+    m->task.labelled = labels && m->graph.n_losses > 0;
+    m->task.parts = 1;
+    if (m->state == DT__REDUCED) m->state = DT__ACCUMULATED;
+    dt__run_job(m, dt__job_forward);
+    if (dt__anyone_failed(m)) { dt__collect_errors(m, "dt_forward", err); m->task.n = 0; return NAN; }
+    return m->task.labelled ? (float)dt__forward_loss(m) : 0;
+}
+
+DT__PRIVATE int dt__backward_task(dt_model *m, const char *what, const float *seed, dt_error *err) {
+    int code = dt__can_train(m, what, err);
+    if (code) return code;
+    if (!m->task.n || !m->task.training) return dt__fail(err, DT_ERR_STATE, "%s: call dt_forward first", what);
+    if (!seed && !m->task.labelled) return dt__fail(err, DT_ERR_STATE, "%s: the last dt_forward had no labels, or the net has no loss: see dt_backward_from", what);
+    if (seed && !m->graph.output->back) return dt__fail(err, DT_ERR_STATE, "%s: no gradient flows from net's output: its loss looks through it, or nothing before it is trainable", what);
+    m->task.seed = seed;
+    dt__run_job(m, dt__job_backward);
+    m->state = DT__ACCUMULATED;
+    return dt__collect_errors(m, what, err);
+}
+
+DT_API int dt_backward(dt_model *m, dt_error *err) { return dt__backward_task(m, "dt_backward", NULL, err); }
+DT_API int dt_backward_from(dt_model *m, const float *gradient, dt_error *err) {
+    if (!gradient) return dt__fail(err, DT_ERR_ARGUMENT, "dt_backward_from: the gradient is NULL");
+    return dt__backward_task(m, "dt_backward_from", gradient, err);
+}
+
+DT_API int dt_reduce(dt_model *m, dt_error *err) {
+    int code = dt__can_train(m, "dt_reduce", err);
+    if (code) return code;
+    if (m->state != DT__REDUCED) dt__run_job(m, dt__job_reduce);
+    m->state = DT__REDUCED;
+    return 0;
+}
+
+DT_API int dt_update(dt_model *m, dt_error *err) {
+    int code = dt__can_train(m, "dt_update", err);
+    if (code) return code;
+    if (m->state < DT__ACCUMULATED) return dt__fail(err, DT_ERR_STATE, "dt_update: there are no gradients: call dt_forward and dt_backward first");
+    m->task.reduced = m->state == DT__REDUCED;
+    m->state = DT__EMPTY;
+    dt__run_job(m, dt__job_update);
+    if (m->bad) {
+        m->bad = 0;
+        return dt__fail(err, DT_ERR_NUMERIC, "dt_update: step %ld: the loss or the gradient is not finite: lower .learning_rate, or set .clip_norm; dt_step names the layer", m->step);
+    }
+    m->step++;
+    return 0;
+}
+
+DT_API int dt_clear(dt_model *m, dt_error *err) {
+    int code = dt__can_train(m, "dt_clear", err);
+    if (code) return code;
+    dt__run_job(m, dt__job_clear);
+    m->state = DT__EMPTY;
+    return 0;
+}
+
+DT_API float *dt_gradients(dt_model *m, size_t *n) {
+    if (!m || m->state != DT__REDUCED) return NULL;
+    if (n) *n = (size_t)m->graph.n_trainable;
+    return m->replica[0].gradients;
+}
+
+// Rows of a buffer, in the order of the batch.
+DT__PRIVATE void dt__gather_rows(const dt_model *m, int buffer, ptrdiff_t size, float *out) {
+    int i;
+    for (i = 0; i < m->n_replicas; i++) {
+        const dt__replica *r = &m->replica[i];
+        if (r->rows) memcpy(out + r->first_row * size, dt__at(r, buffer), (size_t)(r->rows * size) * sizeof(float));
+    }
+}
+
+DT_API int dt_output_read(dt_model *m, const char *name, float *out, dt_error *err) {
+    const dt_tensor *t;
+    const dt__named *o;
+    if (!m || !out) return dt__fail(err, DT_ERR_ARGUMENT, "dt_output_read: the %s is NULL", m ? "array" : "model");
+    if (!m->task.n) return dt__fail(err, DT_ERR_STATE, "dt_output_read: call dt_forward first");
+    t = m->graph.output;
+    if (name) {
+        for (o = m->graph.outputs; o && strcmp(o->name, name); o = o->next) {}
+        if (!o) return dt__fail(err, DT_ERR_ARGUMENT, "dt_output_read: there is no output \"%s\": name it with dt_output in net", name);
+        t = o->t;
+    }
+    dt__gather_rows(m, t->value, t->size, out);
+    return 0;
+}
+
+DT_API int dt_input_gradient_read(dt_model *m, float *out, dt_error *err) {
+    const dt_tensor *t;
+    if (!m || !out) return dt__fail(err, DT_ERR_ARGUMENT, "dt_input_gradient_read: the %s is NULL", m ? "array" : "model");
+    t = m->graph.input[0];
+    if (!m->o.input_gradient || !t->back) return dt__fail(err, DT_ERR_STATE, "dt_input_gradient_read: create the model with .input_gradient = 1");
+    if (m->state < DT__ACCUMULATED) return dt__fail(err, DT_ERR_STATE, "dt_input_gradient_read: call dt_backward first");
+    dt__gather_rows(m, t->gradient, t->size, out);
+    return 0;
+}
+
+DT_API int dt_predict(dt_model *m, const void *x, long n, float *out, dt_error *err) {
+    dt_batch b;
+    long at, most;
+    const dt_tensor *in;
+    if (!m || !x || !out || n < 0) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict: n is %ld, the %s is NULL: a model, samples and a place for the output are needed", n, !m ? "model" : !x ? "input" : !out ? "output" : "nothing");
+    if (m->graph.n_inputs > 1) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict: the net has %d inputs: use dt_forward and dt_output_read", m->graph.n_inputs);
+    in = m->graph.input[0];
+    most = DT__MAX(m->batch / m->parts, 1);
+    for (at = 0; at < n; at += b.n) {
+        memset(&b, 0, sizeof b);
+        memset(&m->task, 0, sizeof m->task);
+        b.x[0] = (const char *)x + at * in->size * (ptrdiff_t)dt__type_size(DT__ELSE(m->o.input_type, DT_FLOAT32));
+        b.n = (int)DT__MIN(n - at, most);
+        m->task.batch = &b;
+        m->task.n = b.n;
+        m->task.parts = 1;
+        dt__run_job(m, dt__job_forward);
+        m->task.n = 0;
+        if (dt__collect_errors(m, "dt_predict", err)) return DT_ERR_ARGUMENT;
+        dt__gather_rows(m, m->graph.output->value, m->graph.output->size, out + at * m->graph.output->size);
+    }
+    return 0;
+}
+
+// ---- evaluation
+
+DT__PRIVATE void dt__count_confusion(const dt_model *m, const dt_tensor *loss, dt_metrics *out) {
+    const dt_tensor *t = m->graph.output;
+    ptrdiff_t classes = t->dim[t->rank - 1], i, k;
+    int j;
+    for (j = 0; j < m->n_replicas; j++) {
+        const dt__replica *r = &m->replica[j];
+        for (i = 0; i < r->rows * loss->size; i++) {
+            const float *x = dt__value(r, t) + i * classes;
+            ptrdiff_t best = 0;
+            int32_t label;
+            memcpy(&label, dt__value(r, loss) + i, sizeof label);
+            for (k = 1; k < classes; k++) if (x[k] > x[best]) best = k;
+            if (label >= 0 && label < classes && !dt__ignored((const dt_loss_options *)loss->options, label)) out->confusion[label * classes + best]++;
+        }
+    }
+}
+
+DT__PRIVATE int dt__evaluate_data(dt_model *m, const dt_dataset *d, dt_metrics *out, dt_error *err) {
+    double totals[2 * DT_MAX_INPUTS + DT__N_TOTALS] = {0};
+    float sums[2 * DT_MAX_INPUTS + DT__N_TOTALS];
+    const dt__graph *g = &m->graph;
+    const dt_tensor *loss = g->n_losses ? g->loss[0] : NULL;
+    long at, most = DT__MAX(m->batch / m->parts, 1);
+    int i, j, code = 0;
+    if (!loss) return dt__fail(err, DT_ERR_STATE, "dt_evaluate: the net has no loss: set .loss");
+    if (dt__data_fits(m, d, 1, err)) return DT_ERR_SHAPE;
+    if (out->confusion && loss->type != DT_INT32) return dt__fail(err, DT_ERR_ARGUMENT, "dt_evaluate: .confusion needs a cross-entropy with integer labels");
+    for (i = 0; i < m->n_replicas; i++) m->replica[i].top_k = DT__ELSE(out->top_k, 5);
+    for (at = 0; at < d->info.n && !code; at += most) {
+        memset(&m->task, 0, sizeof m->task);
+        m->task.data = d;
+        m->task.position = at;
+        m->task.n = DT__MIN(most, d->info.n - at);
+        m->task.labelled = 1;
+        m->task.parts = 1;
+        dt__run_job(m, dt__job_forward);
+        m->task.n = 0;
+        code = dt__collect_errors(m, "dt_evaluate", err);
+        for (i = 0; i < m->n_replicas; i++)
+            for (j = 0; j < DT__COUNT(totals); j++) totals[j] += (double)m->replica[i].chunk_totals[j];
+        if (out->confusion && !code) dt__count_confusion(m, loss, out);
+    }
+    for (j = 0; j < DT__COUNT(totals); j++) sums[j] = (float)totals[j];
+    out->loss = 0;
+    for (i = 0; i < g->n_losses; i++) {  // in double: the sums are over the whole set
+        double w = dt__loss_means(g, i) ? totals[2 * i + 1] : 1;
+        if (w != 0) out->loss += ((const dt_loss_options *)g->loss[i]->options)->weight * totals[2 * i] / w;
+    }
+    out->n = (long)totals[2 * DT_MAX_INPUTS + DT__COUNTED];
+    out->accuracy = out->n ? totals[2 * DT_MAX_INPUTS + DT__RIGHT] / (double)out->n : (double)NAN;
+    out->top_k_accuracy = dt__totals_accuracy(g, sums, DT__RIGHT_TOP);
+    out->classes = loss->type == DT_INT32 || ((const dt_loss_options *)loss->options)->kind == DT_CROSS_ENTROPY ? loss->in[0]->dim[loss->in[0]->rank - 1] : 0;
+    if (!out->n) out->n = d->info.n;
+    return code;
+}
+
+DT_API int dt_evaluate(dt_model *m, const dt_source *s, dt_metrics *metrics, dt_error *err) {
+    dt_dataset *d;
+    int code;
+    if (!m || !s || !metrics) return dt__fail(err, DT_ERR_ARGUMENT, "dt_evaluate: the %s is NULL", !m ? "model" : !s ? "source" : "result");
+    d = dt_dataset_open(s, err);
+    if (!d) return DT_ERR_IO;
+    code = dt__evaluate_data(m, d, metrics, err);
+    dt_dataset_close(d);
+    return code;
+}
+
+DT_API double dt_precision(const dt_metrics *metrics, int label) {
+    long right, all = 0;
+    int i;
+    if (!metrics || !metrics->confusion || label < 0 || label >= metrics->classes) return (double)NAN;
+    right = metrics->confusion[(ptrdiff_t)label * metrics->classes + label];
+    for (i = 0; i < metrics->classes; i++) all += metrics->confusion[(ptrdiff_t)i * metrics->classes + label];
+    return all ? (double)right / (double)all : (double)NAN;
+}
+DT_API double dt_recall(const dt_metrics *metrics, int label) {
+    long right, all = 0;
+    int i;
+    if (!metrics || !metrics->confusion || label < 0 || label >= metrics->classes) return (double)NAN;
+    right = metrics->confusion[(ptrdiff_t)label * metrics->classes + label];
+    for (i = 0; i < metrics->classes; i++) all += metrics->confusion[(ptrdiff_t)label * metrics->classes + i];
+    return all ? (double)right / (double)all : (double)NAN;
+}
+
+DT_API int dt_local_batch(const dt_model *m) { return m ? m->batch : 0; }
+DT_API long dt_model_step(const dt_model *m) { return m ? m->step : 0; }
+DT_API void dt_set_learning_rate(dt_model *m, double rate) { if (m && rate >= 0) m->optimizer.rate = rate; }
+DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->optimizer, m->step) : 0; }
+
+// =============================================================================================
+// >>checkpoint - parameters by name, and weights as .safetensors
+//
+// What:    the one place that knows file order: variables are walked from memory's layout to PyTorch's and back.
+// Owns:    nothing.
+// Uses:    >>replicas (the model), >>base (JSON, files).   Used by: >>train.
+// Promise: a file is checked completely, as strictly as the format allows, before one value changes; what is written
+//          appears whole or not at all, with the same bytes on every machine.
+// Source:  the safetensors format, github.com/huggingface/safetensors
+// =============================================================================================
+
+DT_API int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error *err) {
+    const dt__variable *v;
+    if (!m || !out) return dt__fail(err, DT_ERR_ARGUMENT, "dt_parameter_at: the %s is NULL", m ? "result" : "model");
+    if (i < 0 || i >= m->graph.n_variables) return dt__fail(err, DT_ERR_ARGUMENT, "dt_parameter_at: there is no parameter %d: they are 0..%d", i, m->graph.n_variables - 1);
+    v = m->graph.variable[i];
+    memset(out, 0, sizeof *out);
+    out->name = v->name;
+    out->rank = v->rank;
+    memcpy(out->dim, v->dim, sizeof out->dim);
+    out->size = (size_t)v->size;
+    out->trainable = !v->frozen && !v->statistic;
+    return 0;
+}
+
+DT__PRIVATE const dt__variable *dt__find_variable(const dt_model *m, const char *what, const char *name, const void *array, size_t n, dt_error *err) {
+    int i;
+    if (!m || !name || !array) { dt__fail(err, DT_ERR_ARGUMENT, "%s: the %s is NULL", what, !m ? "model" : !name ? "name" : "array"); return NULL; }
+    for (i = 0; i < m->graph.n_variables; i++) {
+        const dt__variable *v = m->graph.variable[i];
+        if (strcmp(v->name, name)) continue;
+        if ((size_t)v->size == n) return v;
+        dt__fail(err, DT_ERR_SHAPE, "%s: \"%s\" has %td values, n is %zu", what, name, v->size, n);
+        return NULL;
+    }
+    dt__fail(err, DT_ERR_ARGUMENT, "%s: there is no parameter \"%.70s\": dt_parameter_at lists them", what, name);
+    return NULL;
+}
+
+DT_API int dt_parameter_read(dt_model *m, const char *name, float *out, size_t n, dt_error *err) {
+    const dt__variable *v = dt__find_variable(m, "dt_parameter_read", name, out, n, err);
+    ptrdiff_t i;
+    if (!v) return DT_ERR_ARGUMENT;
+    for (i = 0; i < v->size; i++) out[i] = m->replica[0].variables[v->offset + dt__walk(v, i)];
+    return 0;
+}
+
+DT_API int dt_parameter_write(dt_model *m, const char *name, const float *in, size_t n, dt_error *err) {
+    const dt__variable *v = dt__find_variable(m, "dt_parameter_write", name, in, n, err);
+    ptrdiff_t i;
+    if (!v) return DT_ERR_ARGUMENT;
+    for (i = 0; i < v->size; i++) m->replica[0].variables[v->offset + dt__walk(v, i)] = in[i];
+    dt__spread_variable(m, v);
+    return 0;
+}
+
+#define DT__PIECE 256  // floats converted at a time
+
+// count values from element `from` on, in file order, as little-endian bytes
+DT__PRIVATE void dt__file_bytes(const dt_model *m, const dt__variable *v, ptrdiff_t from, ptrdiff_t count, unsigned char *out) {
+    ptrdiff_t i;
+    for (i = 0; i < count; i++) dt__write_le(out + 4 * i, dt__float_bits(m->replica[0].variables[v->offset + dt__walk(v, from + i)]), 4);
+}
+
+DT_API uint32_t dt_parameters_crc32c(dt_model *m) {
+    unsigned char bytes[4 * DT__PIECE];
+    uint32_t crc = 0;
+    ptrdiff_t at, count;
+    int k;
+    for (k = 0; m && k < m->graph.n_variables; k++)
+        for (at = 0; at < m->graph.variable[k]->size; at += count) {
+            count = DT__MIN(m->graph.variable[k]->size - at, (ptrdiff_t)DT__PIECE);
+            dt__file_bytes(m, m->graph.variable[k], at, count, bytes);
+            crc = dt__crc32c(crc, bytes, 4 * (size_t)count);
+        }
+    return crc;
+}
+
+#if !defined(DTRAIN_NO_STDIO) && !defined(DTRAIN_NO_MALLOC)
+
+// ---- writing
+
+DT__PRIVATE void dt__safetensors_header(const dt_model *m, dt__writer *w) {
+    uint64_t at = 0;
+    int k, d;
+    dt__print(w, "{\"__metadata__\":{\"format\":\"pt\",\"dtrain.version\":\"%s\"%s}", dt_version(), m->graph.hwc_files ? ",\"dtrain.order\":\"hwc\"" : "");
+    for (k = 0; k < m->graph.n_variables; k++) {
+        const dt__variable *v = m->graph.variable[k];
+        dt__put_text(w, ",\"");
+        dt__put_json(w, v->name);
+        dt__put_text(w, "\":{\"dtype\":\"F32\",\"shape\":[");
+        for (d = 0; d < v->rank; d++) dt__print(w, "%s%d", d ? "," : "", v->dim[d]);
+        dt__put_text(w, "],\"data_offsets\":[");
+        dt__put_uint(w, at, 10, 0, '0');
+        dt__put(w, ',');
+        at += 4 * (uint64_t)v->size;
+        dt__put_uint(w, at, 10, 0, '0');
+        dt__put_text(w, "]}");
+    }
+    dt__put(w, '}');
+    while (w->n % 8) dt__put(w, ' ');
+}
+
+DT_API int dt_save(dt_model *m, const char *path, dt_error *err) {
+    dt__new_file file;
+    dt__writer w;
+    unsigned char bytes[4 * DT__PIECE];
+    ptrdiff_t at, count;
+    int k, ok;
+    if (!m) return dt__fail(err, DT_ERR_ARGUMENT, "dt_save: the model is NULL");
+    memset(&w, 0, sizeof w);
+    dt__safetensors_header(m, &w);
+    w.size = w.n + 1;
+    w.n = 0;
+    w.text = (char *)malloc(w.size);
+    if (!w.text) return dt__fail(err, DT_ERR_MEMORY, "dt_save: no memory for a header of %zu bytes", w.size);
+    dt__safetensors_header(m, &w);
+    if (dt__new_file_open(&file, "dt_save", path, err)) { free(w.text); return DT_ERR_IO; }
+    dt__write_le(bytes, w.n, 8);
+    ok = fwrite(bytes, 1, 8, file.f) == 8 && fwrite(w.text, 1, w.n, file.f) == w.n;
+    free(w.text);
+    for (k = 0; ok && k < m->graph.n_variables; k++)
+        for (at = 0; ok && at < m->graph.variable[k]->size; at += count) {
+            count = DT__MIN(m->graph.variable[k]->size - at, (ptrdiff_t)DT__PIECE);
+            dt__file_bytes(m, m->graph.variable[k], at, count, bytes);
+            ok = fwrite(bytes, 4, (size_t)count, file.f) == (size_t)count;
+        }
+    return ok ? dt__new_file_close(&file, err) : dt__new_file_fail(&file, err, "cannot write");
+}
+
+// ---- reading
+
+typedef struct {
+    size_t name, name_length;     // in the table's names, unescaped
+    int dtype, rank;
+    uint64_t dim[DT_MAX_RANK];    // the first ones
+    uint64_t begin, end, bytes;   // offsets, and what the shape needs
+    int used;
+} dt__entry;
+
+typedef struct {
+    const char *path;
+    dt__file file;
+    const unsigned char *data;
+    char *names;                  // of all entries, behind each other
+    size_t n_names;
+    dt__entry *entry;
+    size_t n, cap;
+} dt__tensors;
+
+static const struct { const char *name; int bits; } dt__dtype[] = {
+    {"F32", 32}, {"F16", 16}, {"BF16", 16}, {"F64", 64}, {"I64", 64}, {"U64", 64}, {"C64", 64}, {"I32", 32}, {"U32", 32}, {"I16", 16}, {"U16", 16}, {"BOOL", 8}, {"U8", 8}, {"I8", 8},
+    {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
+
+DT__PRIVATE void dt__tensors_close(dt__tensors *t) {
+    dt__file_free(&t->file);
+    free(t->names);
+    free(t->entry);
+}
+
+DT__PRIVATE int dt__metadata(dt__json *j) {
+    const char *seen[64];  // starts of keys, for duplicates
+    size_t n, n_seen = 0, k;
+    int first = 1;
+    if (dt__json_peek(j) == 'n') return dt__json_skip(j);
+    if (!dt__json_expect(j, '{', "__metadata__ must be a map")) return 0;
+    while (dt__json_more(j, '}', &first)) {
+        char key[128], other[128];
+        const char *start = j->p;
+        size_t length;
+        if (!dt__json_string(j, key, sizeof key, &length)) return 0;
+        for (k = 0; k < n_seen; k++) {
+            dt__json again = *j;
+            again.p = seen[k];
+            if (dt__json_string(&again, other, sizeof other, &n) && n == length && !memcmp(key, other, DT__MIN(n, sizeof key))) return dt__json_fail(j, "a key stands twice in __metadata__");
+        }
+        if (n_seen < 64) seen[n_seen++] = start;
+        if (!dt__json_expect(j, ':', "':' is expected")) return 0;
+        if (dt__json_peek(j) != '"') return dt__json_fail(j, "a value of __metadata__ is no string");
+        if (!dt__json_string(j, NULL, 0, &n)) return 0;
+    }
+    return !j->error;
+}
+
+// {"dtype":…, "shape":[…], "data_offsets":[a, b]} in any order, other fields skipped
+DT__PRIVATE int dt__tensor_entry(dt__json *j, dt__entry *e) {
+    uint64_t elements = 1, v;
+    int first = 1, inner, has = 0, k, overflow = 0;
+    if (!dt__json_expect(j, '{', "an entry must be a map with dtype, shape and data_offsets")) return 0;
+    while (dt__json_more(j, '}', &first)) {
+        char key[16], text[16];
+        size_t n;
+        int field;
+        if (!dt__json_string(j, key, sizeof key, &n) || !dt__json_expect(j, ':', "':' is expected")) return 0;
+        field = n == 5 && !memcmp(key, "dtype", 5) ? 1 : n == 5 && !memcmp(key, "shape", 5) ? 2 : n == 12 && !memcmp(key, "data_offsets", 12) ? 4 : 0;
+        if (has & field) return dt__json_fail(j, "a field stands twice");
+        has |= field;
+        if (field == 1) {
+            if (dt__json_peek(j) != '"') return dt__json_fail(j, "dtype must be a string");
+            if (!dt__json_string(j, text, sizeof text, &n)) return 0;
+            for (k = 0; k < DT__COUNT(dt__dtype) && !(n == strlen(dt__dtype[k].name) && n < sizeof text && !memcmp(text, dt__dtype[k].name, n)); k++) {}
+            if (k == DT__COUNT(dt__dtype)) return dt__json_fail(j, "unknown dtype");
+            e->dtype = k;
+        } else if (field == 2) {
+            if (!dt__json_expect(j, '[', "shape must be a list")) return 0;
+            for (inner = 1; dt__json_more(j, ']', &inner); e->rank++) {
+                if (!dt__json_uint(j, &v)) return 0;
+                if (e->rank < DT_MAX_RANK) e->dim[e->rank] = v;
+                if (v && elements > UINT64_MAX / v) overflow = 1;
+                elements *= v;
+            }
+        } else if (field == 4) {
+            if (!dt__json_expect(j, '[', "data_offsets must be a list") || !dt__json_uint(j, &e->begin) || !dt__json_expect(j, ',', "data_offsets needs two numbers") || !dt__json_uint(j, &e->end) ||
+                !dt__json_expect(j, ']', "data_offsets needs two numbers"))
+                return 0;
+        } else if (!dt__json_skip(j)) {
+            return 0;
+        }
+    }
+    if (j->error) return 0;
+    if (has != 7) return dt__json_fail(j, has & 1 ? has & 2 ? "data_offsets is missing" : "shape is missing" : "dtype is missing");
+    if (overflow || elements > UINT64_MAX / 64) return dt__json_fail(j, "the shape overflows");
+    if (elements * (uint64_t)dt__dtype[e->dtype].bits % 8) return dt__json_fail(j, "the values do not end at a byte boundary");
+    e->bytes = elements * (uint64_t)dt__dtype[e->dtype].bits / 8;
+    return 1;
+}
+
+DT__PRIVATE int dt__tensors_fail(const dt__tensors *t, const dt__entry *e, const char *what, dt_error *err) {
+    if (!e) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no valid safetensors file: %s", t->path, what);
+    return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no valid safetensors file: tensor \"%.*s\": %s", t->path, (int)DT__MIN(e->name_length, (size_t)60), t->names + e->name, what);
+}
+
+// By place in the data; empty tensors before the one that begins where they do.
+DT__PRIVATE int dt__by_offset(const void *a, const void *b) {
+    const dt__entry *x = (const dt__entry *)a, *y = (const dt__entry *)b;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    return x->end < y->end ? -1 : x->end > y->end;
+}
+
+DT__PRIVATE uint32_t dt__name_hash(const dt__tensors *t, const dt__entry *e) { return dt__crc32c(0, t->names + e->name, e->name_length); }
+
+// No two names may be equal: an open hash table of entry numbers.
+DT__PRIVATE int dt__tensors_unique(const dt__tensors *t, dt_error *err) {
+    size_t size = 16, i, *table;
+    while (size < 2 * t->n) size *= 2;
+    table = (size_t *)calloc(size, sizeof *table);
+    if (!table) return dt__fail(err, DT_ERR_MEMORY, "no memory to read \"%s\"", t->path);
+    for (i = 0; i < t->n; i++) {
+        const dt__entry *e = &t->entry[i];
+        size_t at = dt__name_hash(t, e) & (size - 1);
+        for (; table[at]; at = (at + 1) & (size - 1)) {
+            const dt__entry *o = &t->entry[table[at] - 1];
+            if (o->name_length == e->name_length && !memcmp(t->names + o->name, t->names + e->name, e->name_length)) { free(table); return dt__tensors_fail(t, e, "the name stands twice", err); }
+        }
+        table[at] = i + 1;
+    }
+    free(table);
+    return 0;
+}
+
+// The tensors must tile the data: no hole, no overlap, nothing behind.
+DT__PRIVATE int dt__tensors_tile(dt__tensors *t, uint64_t n_data, dt_error *err) {
+    uint64_t at = 0;
+    size_t i;
+    if (t->n) qsort(t->entry, t->n, sizeof *t->entry, dt__by_offset);
+    for (i = 0; i < t->n; i++) {
+        const dt__entry *e = &t->entry[i];
+        if (e->begin > e->end || e->end > n_data) return dt__tensors_fail(t, e, "its data_offsets lie outside the data: the file is cut, or lies", err);
+        if (e->begin != at) return dt__tensors_fail(t, e, e->begin > at ? "a hole lies before its data" : "its data overlap another tensor's", err);
+        if (e->end - e->begin != e->bytes) return dt__tensors_fail(t, e, "shape and dtype need another number of bytes than data_offsets give", err);
+        at = e->end;
+    }
+    return at == n_data ? 0 : dt__tensors_fail(t, NULL, "bytes lie behind the last tensor, or the data are cut", err);
+}
+
+DT__PRIVATE int dt__tensors_header(dt__tensors *t, dt__json *j, dt_error *err) {
+    int first = 1, metadata = 0;
+    if (!dt__json_expect(j, '{', "the header is no JSON object")) return 0;
+    while (dt__json_more(j, '}', &first)) {
+        dt__entry *e;
+        size_t room = (size_t)(j->end - j->p), n;
+        if (t->n == t->cap) {
+            size_t cap = t->cap ? 2 * t->cap : 64;
+            e = cap > SIZE_MAX / sizeof *e ? NULL : (dt__entry *)realloc(t->entry, cap * sizeof *e);
+            if (!e) { dt__fail(err, DT_ERR_MEMORY, "no memory to read \"%s\"", t->path); return 0; }
+            t->entry = e;
+            t->cap = cap;
+        }
+        e = &t->entry[t->n];
+        memset(e, 0, sizeof *e);
+        e->name = t->n_names;
+        if (!dt__json_string(j, t->names + t->n_names, room, &n) || !dt__json_expect(j, ':', "':' is expected")) return 0;  // unescaped it is never longer
+        e->name_length = n;
+        if (n == 12 && !memcmp(t->names + e->name, "__metadata__", 12)) {
+            if (metadata++) return dt__json_fail(j, "__metadata__ stands twice");
+            if (!dt__metadata(j)) return 0;
+            continue;
+        }
+        t->n_names += n;
+        t->n++;
+        if (!dt__tensor_entry(j, e)) return 0;
+    }
+    if (j->error) return 0;
+    dt__json_blank(j);
+    return j->p == j->end ? 1 : dt__json_fail(j, "something follows the header's object");
+}
+
+DT__PRIVATE int dt__tensors_open(dt__tensors *t, const char *path, dt_error *err) {
+    uint64_t n;
+    dt__json j;
+    memset(t, 0, sizeof *t);
+    t->path = path;
+    if (dt__file_read("dt_load", path, &t->file, err)) return DT_ERR_IO;
+    if (t->file.size < 8) return dt__tensors_fail(t, NULL, "it is shorter than the 8 bytes of the header's length", err);
+    n = dt__read_le(t->file.data, 8);
+    if (n > 100000000) return dt__tensors_fail(t, NULL, "its header is longer than 100,000,000 bytes: damaged, or another format", err);
+    if (n > t->file.size - 8) return dt__tensors_fail(t, NULL, "it ends inside its header", err);
+    t->data = t->file.data + 8 + n;
+    t->names = (char *)malloc((size_t)n + 1);
+    if (!t->names) return dt__fail(err, DT_ERR_MEMORY, "no memory to read \"%s\"", path);
+    j.p = (const char *)t->file.data + 8;
+    j.end = j.p + n;
+    j.error = NULL;
+    if (n == 0 || *j.p != '{') return dt__tensors_fail(t, NULL, "its header does not begin with '{'", err);
+    if (!dt__tensors_header(t, &j, err)) {
+        if (!j.error) return DT_ERR_MEMORY;
+        return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no valid safetensors file: %s, at byte %td of the header%s%.*s%s", path, j.error, j.p - (const char *)(t->file.data + 8),
+                        t->n ? ", in or behind tensor \"" : "", t->n ? (int)DT__MIN(t->entry[t->n - 1].name_length, (size_t)40) : 0, t->n ? t->names + t->entry[t->n - 1].name : "", t->n ? "\"" : "");
+    }
+    if (dt__tensors_unique(t, err)) return DT_ERR_FORMAT;
+    return dt__tensors_tile(t, t->file.size - 8 - n, err);
+}
+
+// One value of a file: F32, F16 (IEEE 754 binary16) or BF16.
+DT__PRIVATE float dt__file_value(const unsigned char *p, int dtype) {
+    uint32_t b, e, m;
+    if (dtype == 0) return dt__float_from((uint32_t)dt__read_le(p, 4));
+    b = (uint32_t)dt__read_le(p, 2);
+    if (dtype == 2) return dt__float_from(b << 16);
+    e = b >> 10 & 31;
+    m = b & 1023;
+    if (e == 31) return dt__float_from((b & 0x8000) << 16 | 0x7f800000 | m << 13);
+    if (e) return dt__float_from((b & 0x8000) << 16 | (e + 112) << 23 | m << 13);
+    return (b & 0x8000 ? -1.0f : 1.0f) * (float)m * (1.0f / 16777216.0f);
+}
+
+DT__PRIVATE dt__entry *dt__tensors_find(const dt__tensors *t, const char *name) {
+    size_t i, n = strlen(name);
+    for (i = 0; i < t->n; i++) if (t->entry[i].name_length == n && !memcmp(t->names + t->entry[i].name, name, n)) return &t->entry[i];
+    return NULL;
+}
+
+DT__PRIVATE void dt__put_shape(dt__writer *w, int rank, const uint64_t *dim) {
+    int d;
+    dt__put(w, '[');
+    for (d = 0; d < DT__MIN(rank, DT_MAX_RANK); d++) { if (d) dt__put(w, ','); dt__put_uint(w, dim[d], 10, 0, '0'); }
+    dt__put_text(w, rank > DT_MAX_RANK ? ",...]" : "]");
+}
+
+// Does the entry fit the variable? Marks it as used.
+DT__PRIVATE int dt__entry_fits(const dt__tensors *t, const dt__variable *v, dt_error *err) {
+    dt__entry *e = dt__tensors_find(t, v->name);
+    uint64_t dim[DT_MAX_RANK];
+    int d, ok;
+    if (!e) return dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has no tensor \"%s\": is it a file of this net? A glob loads a part", t->path, v->name);
+    e->used = 1;
+    if (e->dtype > 2) return dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\": tensor \"%s\" is %s: F32, F16 and BF16 can be loaded", t->path, v->name, dt__dtype[e->dtype].name);
+    for (d = 0, ok = e->rank == v->rank; d < v->rank; d++) { dim[d] = (uint64_t)v->dim[d]; ok &= e->dim[d] == dim[d]; }
+    if (!ok) {
+        char text[160];
+        dt__writer w;
+        w.text = text; w.size = sizeof text; w.n = 0;
+        dt__put_shape(&w, e->rank, e->dim);
+        dt__put_text(&w, ", the model needs ");
+        dt__put_shape(&w, v->rank, dim);
+        return dt__fail(err, DT_ERR_SHAPE, "dt_load: \"%s\": tensor \"%s\" has shape %s", t->path, v->name, text);
+    }
+    return 0;
+}
+
+DT__PRIVATE int dt__load_tensors(dt_model *m, const dt__tensors *t, const char *glob, dt_error *err) {
+    static const char counter[] = "num_batches_tracked";  // PyTorch's batch norm writes it; nothing here needs it
+    int k, wanted = 0;
+    size_t j;
+    ptrdiff_t i;
+    for (k = 0; k < m->graph.n_variables; k++) {
+        if (glob && !dt__glob(glob, m->graph.variable[k]->name)) continue;
+        wanted++;
+        if (dt__entry_fits(t, m->graph.variable[k], err)) return DT_ERR_FORMAT;
+    }
+    if (!wanted) return dt__fail(err, DT_ERR_ARGUMENT, "dt_load: no parameter's name matches \"%s\": dt_parameter_at lists them", glob ? glob : "*");
+    for (j = 0; j < t->n && !glob; j++) {
+        const dt__entry *e = &t->entry[j];
+        size_t n = sizeof counter - 1;
+        if (e->used || (e->name_length >= n && !memcmp(t->names + e->name + e->name_length - n, counter, n))) continue;
+        return dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" holds the tensor \"%.*s\", which the model has not: is it a file of this net? A glob loads a part", t->path, (int)DT__MIN(e->name_length, (size_t)60), t->names + e->name);
+    }
+    for (k = 0; k < m->graph.n_variables; k++) {
+        const dt__variable *v = m->graph.variable[k];
+        const dt__entry *e = !glob || dt__glob(glob, v->name) ? dt__tensors_find(t, v->name) : NULL;
+        for (i = 0; e && i < v->size; i++) m->replica[0].variables[v->offset + dt__walk(v, i)] = dt__file_value(t->data + e->begin + i * (dt__dtype[e->dtype].bits / 8), e->dtype);
+        if (e) dt__spread_variable(m, v);
+    }
+    return 0;
+}
+
+DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *err) {
+    dt__tensors t;
+    int code;
+    if (!m || !path) return dt__fail(err, DT_ERR_ARGUMENT, "dt_load: the %s is NULL", m ? "path" : "model");
+    code = dt__tensors_open(&t, path, err);
+    if (!code) code = dt__load_tensors(m, &t, glob, err);
+    dt__tensors_close(&t);
+    return code;
+}
+#else
+DT_API int dt_save(dt_model *m, const char *path, dt_error *err) { (void)m; (void)path; return dt__disabled(err, "dt_save", "DTRAIN_NO_STDIO"); }
+DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *err) { (void)m; (void)path; (void)glob; return dt__disabled(err, "dt_load", "DTRAIN_NO_STDIO"); }
+#endif
+
+// =============================================================================================
+// >>train - the loop, progress, flags, dt_main
+//
+// What:    dt_train walks epochs of shuffled batches through the model's step, evaluates, reports and listens. One
+//          table describes every flag: --help, the command line, dt_option_set and --print-options follow from it.
+// Owns:    while dt_run runs: the handlers of SIGINT and SIGTERM, standard output and error.
+// Uses:    >>checkpoint, >>replicas, >>data.   Used by: programs.
+// Promise: a run can be stopped at every step's border; the numbers shown are of the whole batch.
+// =============================================================================================
+
+// ---- stopping on a signal: the only global state, and only dt_run touches it
+
+#ifndef DTRAIN_NO_STDIO
+static volatile sig_atomic_t dt__signal;
+DT__PRIVATE void dt__on_signal(int number) {
+    if (dt__signal) signal(number, SIG_DFL);  // the second one ends at once
+    dt__signal = number;
+    if (number == SIGINT || number == SIGTERM) signal(number, SIG_DFL);
+}
+#define DT__STOPPED dt__signal
+#else
+#define DT__STOPPED 0
+#endif
+
+// ---- what a run shows
+
+typedef struct {
+    long first_step, steps, per_epoch, samples;  // steps: of the run
+    int epoch, epochs;
+    double start, trained, shown, epoch_start;   // trained: seconds in steps
+    double loss, accuracy, weight;               // running sums of the epoch
+    double eval_loss, eval_accuracy, best;
+    int waited, terminal, prints;
+} dt__run_state;
+
+DT__PRIVATE const char *dt__strategy_name(dt_strategy s) { return s == DT_CENTRAL ? "central" : s == DT_MIRRORED ? "mirrored" : "one"; }
+
+#ifndef DTRAIN_NO_STDIO
+// 60000 -> "60,000"
+typedef struct { char text[32]; } dt__grouped;
+DT__PRIVATE const char *dt__group_digits(double v, dt__grouped *out) {
+    char digits[24];
+    size_t n = dt__format(digits, sizeof digits, "%.0f", v < 0 || v > 1e15 ? 0 : v), i, at = 0;
+    for (i = 0; i < n; i++) {
+        if (i && (n - i) % 3 == 0) out->text[at++] = ',';
+        out->text[at++] = digits[i];
+    }
+    out->text[at] = 0;
+    return out->text;
+}
+
+DT__PRIVATE void dt__put_measure(dt__writer *w, const char *name, double v, int digits) {
+    if (v == v) dt__print(w, "  %s %.*f", name, digits, v);
+}
+
+// The line that moves, on a terminal only.
+DT__PRIVATE void dt__show_progress(const dt_model *m, dt__run_state *s, int force) {
+    char line[160];
+    dt__writer w;
+    dt__grouped rate;
+    double now, speed, left;
+    long done = m->step - s->first_step;
+    if (!s->terminal) return;
+    now = dt__now();
+    if (!force && now - s->shown < 0.1) return;
+    s->shown = now;
+    w.text = line; w.size = sizeof line; w.n = 0;
+    if (done >= 0 && !force) {
+        speed = s->trained > 0 ? (double)done / s->trained : 0;
+        left = speed > 0 ? (double)(s->steps - done) / speed : 0;
+        dt__print(&w, "epoch %d/%d  %3.0f %%  %s samples/s", s->epoch, s->epochs, 100.0 * (double)done / (double)DT__MAX(s->steps, 1), dt__group_digits((double)s->samples / DT__MAX(s->trained, 1e-9), &rate));
+        dt__put_measure(&w, "loss", s->weight > 0 ? s->loss / s->weight : (double)NAN, 4);
+        dt__put_measure(&w, "accuracy", s->weight > 0 ? s->accuracy / s->weight : (double)NAN, 4);
+        dt__print(&w, "  %d:%02d left", (int)(left / 60), (int)left % 60);
+    }
+    fprintf(stderr, "\r%-79.158s%s", w.n ? line : "", force ? "\r" : "");
+    fflush(stderr);
+}
+
+DT__PRIVATE void dt__show_epoch(const dt_model *m, dt__run_state *s, const dt_event *e) {
+    char line[240];
+    dt__writer w;
+    dt__grouped rate;
+    (void)m;
+    if (!s->prints) return;
+    dt__show_progress(m, s, 1);
+    w.text = line; w.size = sizeof line; w.n = 0;
+    dt__print(&w, "epoch %d/%d", e->epoch, e->epochs);
+    dt__put_measure(&w, "loss", e->loss, 4);
+    dt__put_measure(&w, "accuracy", e->accuracy, 4);
+    dt__put_measure(&w, "test loss", e->eval_loss, 4);
+    dt__put_measure(&w, "test accuracy", e->eval_accuracy, 4);
+    dt__print(&w, "  %s samples/s  %.1f s", dt__group_digits(e->samples_per_s, &rate), dt__now() - s->epoch_start);
+    printf("%s\n", line);
+    fflush(stdout);
+}
+#else
+DT__PRIVATE void dt__show_progress(const dt_model *m, dt__run_state *s, int force) { (void)m; (void)s; (void)force; }
+DT__PRIVATE void dt__show_epoch(const dt_model *m, dt__run_state *s, const dt_event *e) { (void)m; (void)s; (void)e; }
+#endif
+
+// ---- the loop
+
+DT__PRIVATE dt_event dt__event_of(dt_model *m, const dt__run_state *s, dt_event_kind kind) {
+    dt_event e;
+    memset(&e, 0, sizeof e);
+    e.kind = kind;
+    e.model = m;
+    e.step = m->step - s->first_step;
+    e.steps = s->steps;
+    e.epoch = s->epoch;
+    e.epochs = s->epochs;
+    e.loss = kind == DT_EVENT_STEP ? m->report.train_loss : s->weight > 0 ? s->loss / s->weight : (double)NAN;
+    e.accuracy = kind == DT_EVENT_STEP ? m->report.train_accuracy : s->weight > 0 ? s->accuracy / s->weight : (double)NAN;
+    e.eval_loss = s->eval_loss;
+    e.eval_accuracy = s->eval_accuracy;
+    e.learning_rate = dt_learning_rate(m);
+    e.gradient_norm = m->norm;
+    e.seconds = dt__now() - s->start;
+    e.samples_per_s = s->trained > 0 ? (double)s->samples / s->trained : 0;
+    return e;
+}
+
+DT__PRIVATE int dt__tell(dt_model *m, const dt__run_state *s, dt_event_kind kind) {
+    dt_event e;
+    if (!m->o.on_event) return 0;
+    e = dt__event_of(m, s, kind);
+    return m->o.on_event(&e, m->o.user);
+}
+
+// One epoch's steps. Returns 1 if the run shall stop, 0 to go on; *code on failure.
+DT__PRIVATE int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, long epoch, int *code, dt_error *err) {
+    long at;
+    s->loss = s->accuracy = s->weight = 0;
+    s->epoch_start = dt__now();
+    for (at = 0; at < d->info.n && m->step - s->first_step < s->steps; at += m->batch) {
+        double before = dt__now(), n;
+        memset(&m->task, 0, sizeof m->task);
+        m->task.data = d;
+        m->task.epoch = epoch;
+        m->task.position = at;
+        m->task.shuffle = !m->o.no_shuffle;
+        m->task.n = DT__MIN((long)m->batch, d->info.n - at);
+        n = (double)m->task.n;
+        dt__step_task(m, err);
+        m->task.n = 0;
+        if (m->step == s->first_step + (s->samples ? m->report.steps : 0)) { *code = err && err->code ? err->code : DT_ERR_NUMERIC; return 1; }
+        m->report.steps = m->step - s->first_step;
+        s->trained += dt__now() - before;
+        s->samples += (long)n;
+        s->loss += m->report.train_loss * n;
+        s->accuracy += m->report.train_accuracy * n;
+        s->weight += n;
+        dt__show_progress(m, s, 0);
+        if (dt__tell(m, s, DT_EVENT_STEP)) return 1;
+        if (DT__STOPPED && m->o.progress == 2) return 1;
+    }
+    return 0;
+}
+
+// The options of a run that differ from those of the model's creation.
+DT__PRIVATE int dt__train_options(dt_model *m, const dt_options *run, dt_error *err) {
+    dt_options *o = &m->o;
+    dt_options with = *o;
+    if (!run) return 0;
+    with.learning_rate = DT__ELSE(run->learning_rate, o->learning_rate);
+    with.schedule = run->schedule;
+    with.warmup_steps = run->warmup_steps;
+    with.total_steps = run->total_steps;
+    with.final_rate = run->final_rate;
+    with.decay_steps = run->decay_steps;
+    with.decay_factor = run->decay_factor;
+    with.rate_at = run->rate_at;
+    with.epochs = run->epochs;
+    with.steps = run->steps;
+    with.no_shuffle = run->no_shuffle;
+    with.crop = run->crop;
+    with.flip = run->flip;
+    memcpy(with.mean, run->mean, sizeof with.mean);
+    memcpy(with.deviation, run->deviation, sizeof with.deviation);
+    with.augment = run->augment;
+    with.patience = run->patience;
+    with.on_event = run->on_event;
+    with.progress = run->progress;
+    if (run->user) with.user = run->user;
+    if (with.epochs < 0 || with.steps < 0 || with.crop < 0 || with.crop > 4096 || with.patience < 0)
+        return dt__fail(err, DT_ERR_ARGUMENT, "dt_train: .epochs %d, .steps %ld, .crop %d, .patience %d: none may be negative", with.epochs, with.steps, with.crop, with.patience);
+    *o = with;
+    return dt__optimizer_open(&m->optimizer, o, err);
+}
+
+DT__PRIVATE int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test, dt_error *err) {
+    dt__run_state s;
+    int code = 0, stop = 0, i;
+    long first_epoch, e;
+    memset(&s, 0, sizeof s);
+    s.per_epoch = (d->info.n + m->batch - 1) / m->batch;
+    s.epochs = m->o.epochs ? m->o.epochs : m->o.steps ? (int)DT__MIN((m->o.steps + s.per_epoch - 1) / s.per_epoch, (long)INT_MAX) : 1;
+    if (s.per_epoch > LONG_MAX / s.epochs) return dt__fail(err, DT_ERR_ARGUMENT, "dt_train: %d epochs of %ld steps are too many", s.epochs, s.per_epoch);
+    s.steps = s.per_epoch * s.epochs;
+    if (m->o.steps && m->o.steps < s.steps) s.steps = m->o.steps;
+    s.first_step = m->step;
+    s.start = dt__now();
+    s.eval_loss = s.eval_accuracy = (double)NAN;
+    s.best = (double)INFINITY;
+    s.prints = m->o.progress > 0;
+#if !defined(DTRAIN_NO_STDIO) && DT__POSIX
+    s.terminal = s.prints && isatty(2);
+#endif
+    if (!m->optimizer.total) m->optimizer.total = m->step + s.steps;
+    if (!m->optimizer.decay_steps) m->optimizer.decay_steps = s.per_epoch;
+    for (i = 0; i < m->n_replicas; i++) m->replica[i].data_seconds = 0;
+    m->report.steps = 0;
+    first_epoch = m->step / s.per_epoch;
+    for (e = 0; e < s.epochs && !stop && m->step - s.first_step < s.steps; e++) {
+        double judged;
+        dt_event event;
+        s.epoch = (int)e + 1;
+        stop = dt__train_epoch(m, d, &s, first_epoch + e, &code, err);
+        m->report.data_s = 0;  // before an evaluation adds to it
+        for (i = 0; i < m->n_replicas; i++) m->report.data_s = DT__MAX(m->report.data_s, m->replica[i].data_seconds);
+        if (code) break;
+        if (test && !(stop && DT__STOPPED)) {
+            dt_metrics metrics;
+            memset(&metrics, 0, sizeof metrics);
+            if ((code = dt__evaluate_data(m, test, &metrics, err)) != 0) break;
+            s.eval_loss = metrics.loss;
+            s.eval_accuracy = metrics.accuracy;
+            for (i = 0; i < m->n_replicas; i++) m->replica[i].data_seconds = m->report.data_s;
+        }
+        event = dt__event_of(m, &s, DT_EVENT_EPOCH);
+        dt__show_epoch(m, &s, &event);
+        stop |= dt__tell(m, &s, DT_EVENT_EPOCH);
+        judged = test ? s.eval_loss : event.loss;
+        if (judged < s.best) { s.best = judged; s.waited = 0; }
+        else if (m->o.patience && ++s.waited >= m->o.patience) stop = 1;
+        m->report.epochs = (int)e + 1;
+        m->report.train_loss = event.loss;
+        m->report.train_accuracy = event.accuracy;
+    }
+    m->report.steps = m->step - s.first_step;
+    m->report.samples = s.samples;
+    m->report.eval_loss = s.eval_loss;
+    m->report.eval_accuracy = s.eval_accuracy;
+    m->report.seconds = s.trained;
+    m->report.samples_per_s = s.trained > 0 ? (double)s.samples / s.trained : 0;
+    if (!code) dt__tell(m, &s, DT_EVENT_END);
+    return code;
+}
+
+DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
+    dt_dataset *opened[2] = {NULL, NULL};
+    const dt_dataset *d[2];
+    dt_error own;
+    int i, code = dt__can_train(m, "dt_train", err);
+    if (!err) { memset(&own, 0, sizeof own); err = &own; }
+    if (code || (code = dt__train_options(m, run, err)) != 0) return code;
+    for (i = 0; i < 2 && !code; i++) {
+        const dt_source *s = run ? i ? &run->test : &run->train : NULL;
+        d[i] = m->data[i];
+        if (!s || !s->kind || (run->train.kind && !run->test.kind && i)) {
+            if (run && run->train.kind && i) d[i] = NULL;  // another training set brings its own test set, or none
+            continue;
+        }
+        opened[i] = dt_dataset_open(s, err);
+        d[i] = opened[i];
+        code = opened[i] ? dt__data_fits(m, opened[i], 1, err) : DT_ERR_IO;
+    }
+    if (!code && !m->graph.n_losses) code = dt__fail(err, DT_ERR_STATE, "dt_train: the net has no loss: set .loss, or call dt_loss in net");
+    if (!code && !d[0]) code = dt__fail(err, DT_ERR_ARGUMENT, "dt_train: there is no training data: set .train");
+    if (!code) code = dt__train_on(m, d[0], d[1], err);
+    for (i = 0; i < 2; i++) dt_dataset_close(opened[i]);
+    return code;
+}
+
+DT_API dt_report dt_model_report(const dt_model *m) {
+    dt_report r;
+    memset(&r, 0, sizeof r);
+    if (!m) return r;
+    r = m->report;
+    r.replicas = m->n_replicas;
+    r.strategy = m->strategy;
+    r.parameters = (size_t)m->graph.n_floats;
+    r.arena_bytes = m->bytes;
+    return r;
+}
+
+// ---- the table of flags
+
+typedef enum { DT__INT, DT__LONG, DT__SEED_TYPE, DT__DOUBLE, DT__TEXT_TYPE, DT__ENUM, DT__SWITCH } dt__flag_type;
+
+typedef struct {
+    const char *group, *name;
+    dt__flag_type type;
+    size_t offset, size;
+    const char *standard, *help;
+    const char *names;    // enums: "zero one …", aliases behind a slash
+    int stores;           // switches: the value that they set
+} dt__flag;
+
+#define DT__FIELD(f) offsetof(dt_options, f), sizeof(((dt_options *)0)->f)
+static const dt__flag dt__flags[] = {
+    {"distribution", "strategy", DT__ENUM, DT__FIELD(strategy), "mirrored if there are several replicas", "how replicas work together", "default one/OneDeviceStrategy mirrored/MirroredStrategy central/CentralStorageStrategy", 0},
+    {"distribution", "replicas", DT__INT, DT__FIELD(replicas), "one per core", "copies of the model that share a batch", NULL, 0},
+    {"distribution", "batch", DT__INT, DT__FIELD(batch), "32", "samples per step, over all replicas", NULL, 0},
+    {"distribution", "replica-batch", DT__INT, DT__FIELD(replica_batch), "off", "instead of --batch: samples per step and replica", NULL, 0},
+    {"run", "epochs", DT__INT, DT__FIELD(epochs), "1", "passes through the training data", NULL, 0},
+    {"run", "steps", DT__LONG, DT__FIELD(steps), "as many as --epochs need", "stop after this many steps", NULL, 0},
+    {"run", "seed", DT__SEED_TYPE, DT__FIELD(seed), "0", "of weights, order and dropout", NULL, 0},
+    {"run", "patience", DT__INT, DT__FIELD(patience), "off", "stop after this many epochs without a better test loss", NULL, 0},
+    {"run", "no-shuffle", DT__SWITCH, DT__FIELD(no_shuffle), "off", "take the samples in their own order", NULL, 1},
+    {"run", "crop", DT__INT, DT__FIELD(crop), "0", "random shift of training images by up to this many pixels", NULL, 0},
+    {"run", "flip", DT__SWITCH, DT__FIELD(flip), "off", "mirror training images by chance", NULL, 1},
+    {"run", "no-nan-guard", DT__SWITCH, DT__FIELD(no_nan_guard), "off", "go on with values that are not finite", NULL, 1},
+    {"run", "save", DT__TEXT_TYPE, DT__FIELD(save), "nothing", "write the weights here when done (.safetensors)", NULL, 0},
+    {"run", "load", DT__TEXT_TYPE, DT__FIELD(load), "nothing", "begin with the weights of this file", NULL, 0},
+    {"optimizer", "optimizer", DT__ENUM, DT__FIELD(optimizer), "sgd", "update rule", "sgd momentum nesterov adam adamw rmsprop", 0},
+    {"optimizer", "learning-rate", DT__DOUBLE, DT__FIELD(learning_rate), "0.01; adam, adamw: 0.001", "size of a step", NULL, 0},
+    {"optimizer", "momentum", DT__DOUBLE, DT__FIELD(momentum), "0; momentum, nesterov: 0.9", "share of the last step in the next (-1: none)", NULL, 0},
+    {"optimizer", "beta1", DT__DOUBLE, DT__FIELD(beta1), "0.9", "Adam: decay of the mean", NULL, 0},
+    {"optimizer", "beta2", DT__DOUBLE, DT__FIELD(beta2), "0.999", "Adam: decay of the variance", NULL, 0},
+    {"optimizer", "alpha", DT__DOUBLE, DT__FIELD(alpha), "0.99", "RMSprop: decay of the variance", NULL, 0},
+    {"optimizer", "epsilon", DT__DOUBLE, DT__FIELD(epsilon), "1e-8", "keeps divisions finite", NULL, 0},
+    {"optimizer", "weight-decay", DT__DOUBLE, DT__FIELD(weight_decay), "0; adamw: 0.01", "pull of the weights towards zero (-1: none)", NULL, 0},
+    {"optimizer", "clip-norm", DT__DOUBLE, DT__FIELD(clip_norm), "off", "largest norm of the whole gradient", NULL, 0},
+    {"optimizer", "accumulate", DT__INT, DT__FIELD(accumulate), "1", "parts that a batch is run in, to save memory", NULL, 0},
+    {"optimizer", "freeze", DT__TEXT_TYPE, DT__FIELD(freeze), "nothing", "parameters to keep, as globs: \"enc*,*.bias\"", NULL, 0},
+    {"optimizer", "no-decay", DT__TEXT_TYPE, DT__FIELD(no_decay), "nothing", "parameters without weight decay, as globs", NULL, 0},
+    {"optimizer", "schedule", DT__ENUM, DT__FIELD(schedule), "constant", "course of the learning rate", "constant step exponential cosine linear", 0},
+    {"optimizer", "warmup-steps", DT__LONG, DT__FIELD(warmup_steps), "0", "steps over which the rate rises to its full size", NULL, 0},
+    {"optimizer", "total-steps", DT__LONG, DT__FIELD(total_steps), "the run's", "end of the cosine or linear schedule", NULL, 0},
+    {"optimizer", "final-rate", DT__DOUBLE, DT__FIELD(final_rate), "0", "learning rate at its end", NULL, 0},
+    {"optimizer", "decay-steps", DT__LONG, DT__FIELD(decay_steps), "one epoch", "step and exponential schedule: steps per decay", NULL, 0},
+    {"optimizer", "decay-factor", DT__DOUBLE, DT__FIELD(decay_factor), "step 0.1, exponential 0.96", "… and its factor", NULL, 0},
+    {"optimizer", "label-smoothing", DT__DOUBLE, DT__FIELD(label_smoothing), "0", "cross-entropy: share of all labels in the target", NULL, 0},
+    {"output", "json", DT__SWITCH, DT__FIELD(json), "off", "print the result as one JSON object, last", NULL, 1},
+    {"output", "quiet", DT__SWITCH, DT__FIELD(progress), "off", "print nothing but errors", NULL, DT_OFF},
+    {"output", "profile", DT__SWITCH, DT__FIELD(profile), "off", "print the time of every layer", NULL, 1},
+    {"output", "print-options", DT__SWITCH, DT__FIELD(print_options), "off", "print every option and stop", NULL, 1},
+};
+#undef DT__FIELD
+
+// Enums may be smaller than int on boards.
+DT__PRIVATE void dt__store_int(void *p, size_t size, int v) {
+    unsigned char byte = (unsigned char)v;
+    short half = (short)v;
+    if (size == 1) memcpy(p, &byte, 1);
+    else if (size == sizeof half) memcpy(p, &half, sizeof half);
+    else memcpy(p, &v, sizeof v);
+}
+DT__PRIVATE int dt__fetch_int(const void *p, size_t size) {
+    signed char byte;
+    short half;
+    int v;
+    if (size == 1) { memcpy(&byte, p, 1); return byte; }
+    if (size == sizeof half) { memcpy(&half, p, sizeof half); return half; }
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+// Word k of "zero one/Alias two", its alias not; or the number of a word, aliases included; -1: none.
+DT__PRIVATE int dt__enum_number(const char *names, const char *word) {
+    int k = 0;
+    size_t n = strlen(word);
+    while (*names) {
+        size_t length = strcspn(names, " /");
+        if (length == n && !memcmp(names, word, n)) return k;
+        names += length;
+        if (*names == ' ') k++;
+        if (*names) names++;
+    }
+    return -1;
+}
+DT__PRIVATE void dt__put_enum(dt__writer *w, const char *names, int k) {
+    while (k-- > 0) names += strcspn(names, " ") + 1;
+    for (; *names && *names != ' ' && *names != '/'; names++) dt__put(w, *names);
+}
+DT__PRIVATE void dt__put_choices(dt__writer *w, const char *names) {
+    int k, n = 1;
+    const char *p;
+    for (p = names; *p; p++) n += *p == ' ';
+    for (k = 0; k < n; k++) { if (k) dt__put(w, '|'); dt__put_enum(w, names, k); }
+}
+
+DT__PRIVATE const dt__flag *dt__find_flag(const char *name, size_t n) {
+    int i;
+    for (i = 0; i < DT__COUNT(dt__flags); i++)
+        if (strlen(dt__flags[i].name) == n && !memcmp(dt__flags[i].name, name, n)) return &dt__flags[i];
+    return NULL;
+}
+
+// A whole number in [low, high], or *ok = 0.
+DT__PRIVATE int64_t dt__parse_whole(const char *s, int64_t low, int64_t high, int *ok) {
+    uint64_t v = 0, limit;
+    int negative = *s == '-';
+    const char *p = s + negative;
+    limit = negative ? (uint64_t)-(low + 1) + 1 : (uint64_t)high;
+    *ok = *p != 0;
+    for (; *p && *ok; p++) {
+        if (*p < '0' || *p > '9' || v > (limit - (uint64_t)(*p - '0')) / 10) *ok = 0;
+        else v = v * 10 + (uint64_t)(*p - '0');
+    }
+    return negative ? -(int64_t)v : (int64_t)v;
+}
+
+DT__PRIVATE int dt__set_flag(dt_options *o, const dt__flag *f, const char *value, dt_error *err) {
+    char *p = (char *)o + f->offset;
+    int ok = 1, i = 0;
+    if (f->type == DT__SWITCH) {
+        if (value && strcmp(value, "0") && strcmp(value, "1")) return dt__fail(err, DT_ERR_USAGE, "--%s is \"%.60s\": it takes no value, or 0 or 1", f->name, value);
+        dt__store_int(p, f->size, value && *value == '0' ? 0 : f->stores);
+        return 0;
+    }
+    if (!value) return dt__fail(err, DT_ERR_USAGE, "--%s needs a value: %s", f->name, f->help);
+    if (f->type == DT__INT) {
+        i = (int)dt__parse_whole(value, INT_MIN, INT_MAX, &ok);
+        if (ok && i < 0) return dt__fail(err, DT_ERR_USAGE, "--%s is %d: it must be 0 (for the default) or more", f->name, i);
+        if (ok) memcpy(p, &i, sizeof i);
+    } else if (f->type == DT__LONG) {
+        long v = (long)dt__parse_whole(value, LONG_MIN, LONG_MAX, &ok);
+        if (ok && v < 0) return dt__fail(err, DT_ERR_USAGE, "--%s is %ld: it must be 0 (for the default) or more", f->name, v);
+        if (ok) memcpy(p, &v, sizeof v);
+    } else if (f->type == DT__SEED_TYPE) {
+        uint64_t v = (uint64_t)dt__parse_whole(value, 0, INT64_MAX, &ok);
+        if (ok && *value != '-') memcpy(p, &v, sizeof v); else ok = 0;
+    } else if (f->type == DT__DOUBLE) {
+        const char *end;
+        double v = dt__parse_double(value, value + strlen(value), &end);
+        ok = *value && !*end && v - v == 0;
+        if (ok) memcpy(p, &v, sizeof v);
+    } else if (f->type == DT__TEXT_TYPE) {
+        memcpy(p, &value, sizeof value);
+    } else {
+        i = dt__enum_number(f->names, value);
+        if (i >= 0) { dt__store_int(p, f->size, i); return 0; }
+        {
+            char choices[160];
+            dt__writer w;
+            w.text = choices; w.size = sizeof choices; w.n = 0;
+            dt__put_choices(&w, f->names);
+            return dt__fail(err, DT_ERR_USAGE, "--%s is \"%.60s\": it must be one of %s", f->name, value, choices);
+        }
+    }
+    return ok ? 0 : dt__fail(err, DT_ERR_USAGE, "--%s is \"%.60s\": a %snumber is needed%s", f->name, value, f->type == DT__DOUBLE ? "" : "whole ", f->type == DT__DOUBLE ? ", with a decimal point" : " that fits");
+}
+
+DT_API int dt_option_set(dt_options *o, const char *name, const char *value, dt_error *err) {
+    const dt__flag *f;
+    if (!o || !name) return dt__fail(err, DT_ERR_ARGUMENT, "dt_option_set: the %s is NULL", o ? "name" : "options");
+    f = dt__find_flag(name, strlen(name));
+    if (!f) return dt__fail(err, DT_ERR_USAGE, "there is no option \"%.60s\": --help lists them", name);
+    return dt__set_flag(o, f, value, err);
+}
+
+#ifndef DTRAIN_NO_STDIO
+
+// The current value of an option, or nothing if it is at its default.
+DT__PRIVATE void dt__put_value(dt__writer *w, const dt_options *o, const dt__flag *f) {
+    const char *p = (const char *)o + f->offset;
+    if (f->type == DT__INT) { int v; memcpy(&v, p, sizeof v); if (v) dt__print(w, "%d", v); }
+    else if (f->type == DT__LONG) { long v; memcpy(&v, p, sizeof v); if (v) dt__print(w, "%ld", v); }
+    else if (f->type == DT__SEED_TYPE) { uint64_t v; memcpy(&v, p, sizeof v); if (v) dt__put_uint(w, v, 10, 0, '0'); }
+    else if (f->type == DT__DOUBLE) { double v; memcpy(&v, p, sizeof v); if (v != 0) dt__print(w, "%g", v); }
+    else if (f->type == DT__TEXT_TYPE) { const char *v; memcpy(&v, p, sizeof v); if (v) dt__put_text(w, v); }
+    else if (f->type == DT__ENUM) { int v = dt__fetch_int(p, f->size); if (v) dt__put_enum(w, f->names, v); }
+    else if (dt__fetch_int(p, f->size) == f->stores) dt__put_text(w, "on");
+}
+
+DT__PRIVATE void dt__show_help(const dt_options *o, const char *program) {
+    const char *group = "";
+    int i;
+    printf("usage: %s [--flag value ...]\n", program);
+    for (i = 0; o->flags && o->flags[i].name; i++)
+        printf("%s  --%-17s %s (default: %s)\n", i ? "" : "\nthis program\n", o->flags[i].name, o->flags[i].help ? o->flags[i].help : "", o->flags[i].value && *o->flags[i].value ? *o->flags[i].value : "none");
+    for (i = 0; i < DT__COUNT(dt__flags); i++) {
+        const dt__flag *f = &dt__flags[i];
+        char value[160] = "", choices[160] = "";
+        dt__writer w;
+        w.text = value; w.size = sizeof value; w.n = 0;
+        dt__put_value(&w, o, f);
+        if (f->names) { w.text = choices; w.size = sizeof choices; w.n = 0; dt__put_text(&w, ": "); dt__put_choices(&w, f->names); }
+        if (strcmp(group, f->group)) printf("\n%s\n", group = f->group);
+        printf("  --%-17s %s%s (default: %s)\n", f->name, f->help, choices, *value ? value : f->standard);
+    }
+    printf("\n  --%-17s %s\n  --%-17s %s\n", "help", "show this and stop", "version", "show the library's version and stop");
+}
+
+DT__PRIVATE void dt__show_options(const dt_options *o) {
+    int i;
+    for (i = 0; i < DT__COUNT(dt__flags); i++) {
+        char value[240] = "";
+        dt__writer w;
+        w.text = value; w.size = sizeof value; w.n = 0;
+        dt__put_value(&w, o, &dt__flags[i]);
+        printf("%s = %s\n", dt__flags[i].name, *value ? value : dt__flags[i].standard);
+    }
+    for (i = 0; o->flags && o->flags[i].name; i++) printf("%s = %s\n", o->flags[i].name, o->flags[i].value && *o->flags[i].value ? *o->flags[i].value : "none");
+}
+
+DT_API int dt_parse(dt_options *o, int argc, char **argv, dt_error *err) {
+    int i, k;
+    if (!o || (argc > 0 && !argv)) return dt__fail(err, DT_ERR_ARGUMENT, "dt_parse: the %s is NULL", o ? "command line" : "options");
+    for (i = 1; i < argc; i++) {
+        const char *name = argv[i], *value = strchr(name, '=');
+        const dt__flag *f;
+        size_t n;
+        if (!strcmp(name, "-h") || !strcmp(name, "--help")) { dt__show_help(o, argv[0]); return DT_ERR_STOPPED; }
+        if (!strcmp(name, "--version")) { printf("dtrain %s\n", dt_version()); return DT_ERR_STOPPED; }
+        if (strncmp(name, "--", 2)) return dt__fail(err, DT_ERR_USAGE, "\"%.60s\" is no flag: flags begin with --, and --help lists them", name);
+        name += 2;
+        n = value ? (size_t)(value - name) : strlen(name);
+        if (value) value++;
+        for (k = 0; o->flags && o->flags[k].name; k++) {
+            if (strlen(o->flags[k].name) != n || memcmp(o->flags[k].name, name, n)) continue;
+            if (!value && i + 1 < argc) value = argv[++i];
+            if (!value) return dt__fail(err, DT_ERR_USAGE, "--%s needs a value: %s", o->flags[k].name, o->flags[k].help ? o->flags[k].help : "");
+            *o->flags[k].value = value;
+            break;
+        }
+        if (o->flags && o->flags[k].name) continue;
+        f = dt__find_flag(name, n);
+        if (!f) return dt__fail(err, DT_ERR_USAGE, "there is no flag \"--%.*s\": --help lists them", (int)DT__MIN(n, (size_t)60), name);
+        if (!value && f->type != DT__SWITCH && i + 1 < argc) value = argv[++i];
+        if (dt__set_flag(o, f, value, err)) return DT_ERR_USAGE;
+        if (o->batch && o->replica_batch) { if (f->offset == offsetof(dt_options, replica_batch)) o->batch = 0; else if (f->offset == offsetof(dt_options, batch)) o->replica_batch = 0; }
+    }
+    return 0;
+}
+
+// ---- one whole run
+
+DT__PRIVATE double dt__peak_rss(void) {
+#if DT__POSIX
+    struct rusage u;
+    if (getrusage(RUSAGE_SELF, &u)) return 0;
+#ifdef __APPLE__
+    return (double)u.ru_maxrss;
+#else
+    return (double)u.ru_maxrss * 1024;
+#endif
+#else
+    return 0;
+#endif
+}
+
+DT__PRIVATE void dt__show_json(dt_model *m, const char *status, const dt_error *err) {
+    char line[1200];
+    dt__writer w;
+    dt_report r = dt_model_report(m);
+    w.text = line; w.size = sizeof line; w.n = 0;
+    dt__print(&w, "{\"status\": \"%s\", \"strategy\": \"%s\", \"replicas\": %d, \"processes\": 1, \"epochs\": %d, \"steps\": %ld, \"samples\": %ld, \"train_loss\": ", status,
+              dt__strategy_name(r.strategy), r.replicas, r.epochs, r.steps, r.samples);
+    dt__put_json_number(&w, r.steps ? r.train_loss : (double)NAN);
+    dt__put_text(&w, ", \"eval_loss\": ");
+    dt__put_json_number(&w, r.eval_loss);
+    dt__put_text(&w, ", \"eval_accuracy\": ");
+    dt__put_json_number(&w, r.eval_accuracy);
+    dt__print(&w, ", \"seconds\": %.6g, \"samples_per_s\": %.6g, \"data_s\": %.6g, \"parameters\": %zu, \"parameters_crc32c\": %lu, \"arena_bytes\": %zu, \"peak_rss_bytes\": %.0f", r.seconds,
+              r.samples_per_s, r.data_s, r.parameters, (unsigned long)dt_parameters_crc32c(m), r.arena_bytes, dt__peak_rss());
+    if (err->code) { dt__put_text(&w, ", \"error\": \""); dt__put_json(&w, err->text); dt__put(&w, '"'); }
+    dt__put(&w, '}');
+    printf("%s\n", line);
+}
+
+DT__PRIVATE void dt__show_start(const dt_model *m) {
+    dt__grouped parameters, samples;
+    printf("%s parameters, strategy %s, %d replica%s on %s, batch %d", dt__group_digits((double)m->graph.n_floats, &parameters), dt__strategy_name(m->strategy), m->n_replicas, m->n_replicas == 1 ? "" : "s",
+           dt__cpu()->name, m->batch);
+    if (m->data[0]) printf(", %s samples", dt__group_digits((double)m->data[0]->info.n, &samples));
+    printf("\n");
+    fflush(stdout);
+}
+
+// Seconds of every layer on replica 0, forward and backward, evaluation included.
+DT__PRIVATE void dt__show_profile(const dt_model *m) {
+    const dt__graph *g = &m->graph;
+    double all = m->report.seconds, rest = all;
+    int i;
+    if (!m->replica[0].seconds) return;
+    printf("%-28s %10s %10s %7s\n", "layer", "forward s", "backward s", "share");
+    for (i = 0; i < g->n; i++) {
+        const double *s = m->replica[0].seconds + 2 * i;
+        if (s[0] + s[1] <= 0) continue;
+        rest -= s[0] + s[1];
+        printf("%-28.28s %10.3f %10.3f %5.1f %%\n", g->node[i]->name, s[0], s[1], all > 0 ? 100 * (s[0] + s[1]) / all : 0);
+    }
+    rest -= m->report.data_s;
+    printf("%-28s %10.3f %10s %5.1f %%\n%-28s %10.3f %10s %5.1f %%\n", "data", m->report.data_s, "", all > 0 ? 100 * m->report.data_s / all : 0, "reduce, update, wait", DT__MAX(rest, 0), "",
+           all > 0 ? 100 * DT__MAX(rest, 0) / all : 0);
+}
+
+DT__PRIVATE int dt__exit_status(int code) { return code == 0 ? 0 : code == DT_ERR_USAGE || code == DT_ERR_ARGUMENT || code == DT_ERR_SHAPE ? 64 : 1; }
+
+DT__PRIVATE int dt__run_model(dt_model *m, const dt_options *o, dt_error *err) {
+    int code = 0;
+    if (o->load && (code = dt_load(m, o->load, NULL, err)) != 0) return code;
+    if (o->load && m->o.progress > 0) printf("loaded %s\n", o->load);
+    if (m->o.progress > 0) dt__show_start(m);
+    code = dt_train(m, NULL, err);
+    if (code) return code;
+    if (o->save && (code = dt_save(m, o->save, err)) != 0) return code;
+    if (o->save && m->o.progress > 0) printf("saved %s\n", o->save);
+    return 0;
+}
+
+DT_API int dt_run(const dt_options *options) {
+    dt_options o;
+    dt_error err;
+    dt_model *m;
+    int code, status;
+    void (*old_int)(int), (*old_term)(int);
+    memset(&err, 0, sizeof err);
+    if (!options) { fprintf(stderr, "dt_run: the options are NULL\n"); return 64; }
+    o = *options;
+    if (o.print_options) { dt__show_options(&o); return 0; }
+    o.progress = o.progress == DT_OFF ? DT_OFF : 2;  // 2: print, and listen to signals
+    dt__signal = 0;
+    old_int = signal(SIGINT, dt__on_signal);
+    old_term = signal(SIGTERM, dt__on_signal);
+    m = dt_model_create(&o, &err);
+    code = m ? dt__run_model(m, &o, &err) : err.code;
+    status = dt__exit_status(code);
+    if (m && code) status = code == DT_ERR_ARGUMENT && m->step == 0 && !m->o.train.kind ? 64 : 1;
+    if (!code && dt__signal) status = dt__signal == SIGINT ? 130 : 143;
+    if (code) fprintf(stderr, "%s\n", err.text);
+    else if (dt__signal && o.progress > 0) printf("stopped by signal %d after %ld steps\n", (int)dt__signal, m->report.steps);
+    if (m && o.profile) dt__show_profile(m);
+    if (m && o.json) dt__show_json(m, code ? "failed" : dt__signal ? "stopped" : "succeeded", &err);
+    fflush(stdout);
+    dt_model_free(m);
+    signal(SIGINT, old_int == SIG_ERR ? SIG_DFL : old_int);
+    signal(SIGTERM, old_term == SIG_ERR ? SIG_DFL : old_term);
+    return status;
+}
+
+DT_API int dt_main_opt(int argc, char **argv, const dt_options *o) {
+    dt_options with;
+    dt_error err;
+    int code;
+    memset(&err, 0, sizeof err);
+    if (!o) { fprintf(stderr, "dt_main: the options are NULL\n"); return 64; }
+    with = *o;
+    code = dt_parse(&with, argc, argv, &err);
+    if (code == DT_ERR_STOPPED) return 0;
+    if (code) { fprintf(stderr, "%s: %s\n", argc > 0 ? argv[0] : "dtrain", err.text); return 64; }
+    return dt_run(&with);
+}
+#else
+DT_API int dt_parse(dt_options *o, int argc, char **argv, dt_error *err) { (void)o; (void)argc; (void)argv; return dt__disabled(err, "dt_parse", "DTRAIN_NO_STDIO"); }
+DT_API int dt_run(const dt_options *o) { (void)o; return DT_ERR_DISABLED; }
+DT_API int dt_main_opt(int argc, char **argv, const dt_options *o) { (void)argc; (void)argv; (void)o; return DT_ERR_DISABLED; }
+#endif
+
+#undef DT__MIN
+#undef DT__MAX
+#undef DT__ELSE
+#undef DT__OPTIONS
+#undef DT__EACH
+#undef DT__BITS
+#undef DT__FLOATS
+#undef DT__TEST
+#undef DT__SELECT
+
+#endif  // DTRAIN_IMPLEMENTED
+#endif  // DTRAIN_IMPLEMENTATION
+
+// =============================================================================================
+// >>licence - MIT or public domain, whichever you prefer
+// =============================================================================================
+//
+// ALTERNATIVE A - MIT License
+// Copyright (c) 2026 the dtrain authors
+//
+// Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
+// associated documentation files (the "Software"), to deal in the Software without restriction,
+// including without limitation the rights to use, copy, modify, merge, publish, distribute,
+// sublicense, and/or sell copies of the Software, and to permit persons to whom the Software is
+// furnished to do so, subject to the following conditions:
+//
+// The above copyright notice and this permission notice shall be included in all copies or
+// substantial portions of the Software.
+//
+// THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT
+// NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
+// NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
+// DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT
+// OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+//
+// ALTERNATIVE B - Public Domain (www.unlicense.org)
+// This is free and unencumbered software released into the public domain.
+//
+// Anyone is free to copy, modify, publish, use, compile, sell, or distribute this software, either in
+// source code form or as a compiled binary, for any purpose, commercial or non-commercial, and by any
+// means.
+//
+// In jurisdictions that recognize copyright laws, the author or authors of this software dedicate any
+// and all copyright interest in the software to the public domain. We make this dedication for the
+// benefit of the public at large and to the detriment of our heirs and successors. We intend this
+// dedication to be an overt act of relinquishment in perpetuity of all present and future rights to
+// this software under copyright law.
+//
+// THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT
+// NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
+// NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY,
+// WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE
+// SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.

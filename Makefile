@@ -1,0 +1,109 @@
+# dtrain is one header, so there is nothing to build before you use it: this file runs its examples,
+# tests and measurements. GNU make. Everything that is built goes into $(BUILD).
+#   make test CC=clang CFLAGS="-g -O1 -fsanitize=thread" BUILD=.build/tsan
+CC      ?= cc
+CFLAGS  ?= -O2
+LDLIBS  ?= -lm -pthread
+BUILD   ?= .build
+PREFIX  ?= /usr/local
+# in front of each test program, for other CPUs: make test CC=s390x-linux-gnu-gcc LDFLAGS=-static WRAP=qemu-s390x
+WRAP    ?=
+TESTS   ?= $(patsubst tests/%.c,%,$(sort $(wildcard tests/*.c)))
+SCRIPTS ?= inclusion examples readme
+ifeq ($(origin CXX),default)
+CXX = c++
+endif
+export CC CXX CFLAGS LDFLAGS LDLIBS BUILD
+
+# All cores, unless the command line says otherwise.
+ifeq ($(MAKELEVEL)$(findstring -j,$(MAKEFLAGS)),0)
+MAKEFLAGS += -j$(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
+endif
+
+EXAMPLES := $(patsubst examples/%,$(BUILD)/examples/%,$(basename $(wildcard examples/*.c examples/*.cpp)))
+SWITCHES := none NO_THREADS NO_SOCKETS NO_STDIO NO_MALLOC NO_SIMD all STATIC BLAS
+VERSION  := $(shell awk '/^.define DTRAIN_VERSION_(MAJOR|MINOR|PATCH)/ { v = v dot $$3; dot = "." } END { print v }' dtrain.h)
+
+help:           ## show this list
+	@awk -F '## *' '/^[a-z-]+:.*##/ { sub(/:.*/, "", $$1); printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+run: $(BUILD)/examples/digits           ## train a network on real handwritten digits: a few seconds
+	$< --save $(BUILD)/digits.safetensors
+
+test: $(TESTS:%=test-%) $(SCRIPTS:%=script-%)           ## build and run all tests: needs cc and make only
+	@tests/run.sh total $(TESTS:%=$(BUILD)/%.log) $(SCRIPTS:%=$(BUILD)/%.log)
+
+examples: $(EXAMPLES)           ## build every example
+
+cxx:            ## compile and run the header as C++
+	@mkdir -p $(BUILD)
+	ONLY=c++ tests/inclusion.sh
+
+bench: $(BUILD)/bench/models            ## measure four models on one replica each: half a minute
+	@for model in mnist_mlp mnist_cnn cifar_cnn resnet20; do $< --model $$model $(BENCHFLAGS) || exit 1; done
+
+switches: $(SWITCHES:%=switch-%)                ## build and test each DTRAIN_ switch
+	@tests/run.sh total $(SWITCHES:%=$(BUILD)/switch-%.log)
+
+sanitize:       ## the test programs under the address, undefined and thread sanitizers
+	$(MAKE) sanitize-address
+	$(MAKE) sanitize-thread
+sanitize-address:
+	$(MAKE) test SCRIPTS= BUILD=$(BUILD)/asan CFLAGS="-g -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined"
+sanitize-thread:
+	$(MAKE) test SCRIPTS= BUILD=$(BUILD)/tsan CFLAGS="-g -O1 -fsanitize=thread"
+
+contents:       ## every >>tag of the header has its line in the contents and its banner
+	@tests/contents.sh dtrain.h
+
+size:           ## lines and bytes of the header, room by room
+	@tests/size.sh dtrain.h
+
+check-all:      ## test, cxx, switches, sanitize, contents and size, one after another
+	$(MAKE) test
+	$(MAKE) cxx
+	$(MAKE) switches
+	$(MAKE) sanitize
+	$(MAKE) contents size
+
+install:        ## header and pkg-config file into $(DESTDIR)$(PREFIX)
+	mkdir -p $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	cp dtrain.h $(DESTDIR)$(PREFIX)/include/
+	printf '%s\n' 'Name: dtrain' 'Description: neural-network training in one C header' 'Version: $(VERSION)' \
+	    'Cflags: -I$(PREFIX)/include' 'Libs: -lm -pthread' >$(DESTDIR)$(PREFIX)/lib/pkgconfig/dtrain.pc
+
+clean:          ## remove what was built
+	rm -rf $(BUILD)
+
+# A program is built anew when the compiler or its flags differ from the last time.
+$(BUILD)/flags: FORCE
+	@mkdir -p $(BUILD)/examples $(BUILD)/bench
+	@echo '$(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(LDLIBS)' >$@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+programs: $(TESTS:%=$(BUILD)/%)
+
+$(BUILD)/%: tests/%.c dtrain.h $(wildcard tests/*.h examples/*.h) $(BUILD)/flags
+	$(CC) $(CFLAGS) $(CPPFLAGS) $< -o $@ $(LDFLAGS) $(LDLIBS)
+
+$(BUILD)/examples/%: examples/%.c dtrain.h $(wildcard examples/*.h) $(BUILD)/flags
+	$(CC) $(CFLAGS) $(CPPFLAGS) $< -o $@ $(LDFLAGS) $(LDLIBS)
+
+$(BUILD)/examples/%: examples/%.cpp dtrain.h $(wildcard examples/*.h) $(BUILD)/flags
+	$(CXX) $(CFLAGS) $(CPPFLAGS) $< -o $@ $(LDFLAGS) $(LDLIBS)
+
+$(BUILD)/bench/%: bench/%.c dtrain.h $(BUILD)/flags
+	$(CC) $(CFLAGS) $(CPPFLAGS) $< -o $@ $(LDFLAGS) $(LDLIBS)
+
+$(TESTS:%=test-%): test-%: $(BUILD)/%
+	@tests/run.sh one $* $(BUILD)/$*.log $(WRAP) $(BUILD)/$*
+
+$(SCRIPTS:%=script-%): script-%: $(BUILD)/flags
+	@tests/run.sh one $* $(BUILD)/$*.log tests/$*.sh
+
+$(SWITCHES:%=switch-%): switch-%: $(BUILD)/flags
+	@tests/run.sh one $* $(BUILD)/switch-$*.log tests/switches.sh $*
+
+FORCE:
+.PHONY: help run test examples cxx bench switches sanitize sanitize-address sanitize-thread contents size check-all install clean programs FORCE \
+    $(TESTS:%=test-%) $(SCRIPTS:%=script-%) $(SWITCHES:%=switch-%)

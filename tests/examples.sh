@@ -1,0 +1,55 @@
+#!/bin/sh
+# examples.sh - every example builds with its one cc line and no warning; those that need no data run.
+. "$(dirname "$0")/lib.sh"
+
+build() {  # SOURCE: the line that its header comment gives, and -Wall and so on
+    name=$(basename "${1%.*}")
+    case $1 in *.cpp) compiler="$CXX" ;; *) compiler="$CC" ;; esac
+    case $1 in examples/*) grep -q "^// Build:   [a-z+]* -O2 $1 -o $name -lm -pthread" "$1" || { echo "$1 does not name its build line"; return 1; } ;; esac
+    $compiler $CFLAGS -Wall -Wextra -Wpedantic -Werror "$1" -o "$scratch/$name" $LDFLAGS $LDLIBS
+}
+
+for source in examples/*.c examples/*.cpp bench/*.c; do
+    [ -f "$source" ] || continue
+    case $source in
+    *.cpp) command -v $CXX >/dev/null || { skip "$source" "no C++ compiler"; continue; } ;;
+    esac
+    check "$source builds" build "$source"
+done
+cd "$scratch" || exit 1
+
+says() {  # STATUS TEXT COMMAND…: ends with that status, and what it prints holds the text
+    wanted=$1 text=$2
+    shift 2
+    "$@" >said 2>&1
+    status=$?
+    cat said
+    [ "$status" = "$wanted" ] && grep -qF -- "$text" said
+}
+check "xor learns" says 0 "1 xor 1 = 0.0" ./xor
+accurate() {  # at least 97 of 100 digits that it has never seen
+    ./digits --json --quiet >said || return 1
+    cat said
+    tail -n 1 said | sed 's/.*"eval_accuracy": *\([0-9.]*\).*/\1/' | awk '{ exit !($1 >= 0.97) }'
+}
+check "digits reaches 97 %" accurate
+check "digits saves its weights" test -s digits.safetensors
+
+for model in linear mlp cnn cifar resnet20; do
+    check "train --model $model" says 0 "" ./train --data synthetic:12x12x2:3:60 --model $model --steps 2 --batch 7 --replicas 2 --quiet
+done
+check "train on digits" says 0 '"eval_accuracy"' ./train --data digits --model linear --epochs 1 --json --quiet
+awk 'BEGIN { print "a,b,kind"; for (i = 0; i < 100; i++) print i / 100 "," i % 7 "," (i < 50 ? "low" : "high") }' >table.csv
+check "train on a table" says 0 '"status"' ./train --data csv:table.csv --model mlp --epochs 2 --json --quiet
+awk 'BEGIN { for (i = 0; i < 100; i++) print i / 100 ";" i % 7 ";" i / 30 + 0.5 }' >numbers.csv
+check "train on a table of numbers" says 0 '"status"' ./train --data csv:numbers.csv --model linear --epochs 2 --json --quiet
+check "train --help" says 0 "synthetic:HxWxC:CLASSES:N" ./train --help
+check "train refuses unknown data" says 64 "--data minst:x is none of" ./train --data minst:x
+check "train refuses broken sizes" says 64 "--data synthetic:8x8:3:10 is none of" ./train --data synthetic:8x8:3:10
+check "train refuses unknown models" says 64 "--model vgg is none of" ./train --model vgg
+check "train refuses small images" says 64 "at least 10x10; --data digits has 8x8" ./train --data digits --model cnn
+check "train refuses tables as images" says 64 "--data csv:table.csv has none" ./train --data csv:table.csv --model cifar
+check "train refuses unknown flags" says 64 "--modle" ./train --modle mlp
+check "train names what is missing" says 1 "nowhere" ./train --data mnist:nowhere
+check "bench counts" says 0 '"samples_per_s"' ./models --model mnist_mlp --batch 8 --steps 3
+finish

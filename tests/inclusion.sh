@@ -1,0 +1,151 @@
+#!/bin/sh
+# inclusion.sh - the header included in every order, in C and in C++, and with little else around it.
+. "$(dirname "$0")/lib.sh"
+warnings="-O0 -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Werror -I$root"
+
+# The same small program for C and C++: learns something, or says why not.
+cat >"$scratch/use.h" <<'X'
+#include <stdio.h>
+#ifdef __cplusplus
+static dt_tensor *net(dt_tensor *x, void *) {
+    dt_dense_options named = DT_DEFAULTS;
+    named.name = "out";
+    return dt_dense(dt_tanh(dt_dense(x, 4)), 1, named);
+}
+#else
+static dt_tensor *net(dt_tensor *x, void *user) {
+    (void)user;
+    return dt_dense(dt_tanh(dt_dense(x, 4)), 1, .name = "out");
+}
+#endif
+static int use(void) {
+    const float x[8] = {0, 0, 0, 1, 1, 0, 1, 1}, y[4] = {0, 1, 1, 2};
+    dt_options o = DT_DEFAULTS;
+    dt_error err = DT_DEFAULTS;
+    dt_parameter weight;
+    o.net = net;
+    o.input[0] = 2;
+    o.batch = 4;
+    o.replicas = 2;
+    o.loss = DT_MSE;
+    o.learning_rate = 0.1;
+    dt_model *m = dt_model_create(&o, &err);
+    float first = dt_step(m, x, y, 4, &err), last = first;
+    for (int i = 0; i < 50; i++) last = dt_step(m, x, y, 4, &err);
+    dt_parameter_at(m, 2, &weight, &err);
+    dt_model_free(m);
+    if (err.code) puts(err.text);
+    else printf("%s: loss %g, then %g\n", dt_version(), (double)first, (double)last);
+    return err.code || !(last < first);
+}
+X
+
+source_file() {  # NAME: text from standard input; @ stands for the header, @impl for the implementation
+    awk '/^@impl$/ { print "#define DTRAIN_IMPLEMENTATION" } /^@/ { $0 = "#include \"dtrain.h\"" } { print }' >"$scratch/$1"
+}
+runs() {  # PROGRAM COMPILER SOURCE…: compiles without a word, and then runs
+    program=$scratch/$1 compiler=$2
+    shift 2
+    (cd "$scratch" && $compiler $warnings "$@" -o "$program" $LDFLAGS $LDLIBS) || return 1
+    "$program"
+}
+have_cxx() { echo 'int main() { return 0; }' >"$scratch/try.cpp" && $CXX "$scratch/try.cpp" -o "$scratch/try" >/dev/null 2>&1; }
+main='int main(void) { return use(); }'
+
+source_file twice.c <<X
+@impl
+@
+#include "use.h"
+$main
+X
+check "included twice" runs twice "$CC" twice.c
+
+source_file last.c <<X
+@
+#include "use.h"
+$main
+@impl
+X
+check "implementation last" runs last "$CC" last.c
+
+printf '#include <elf.h>\n#include <dirent.h>\n' >"$scratch/system.h"
+source_file before.c <<X
+@impl
+#include "system.h"
+#include "use.h"
+$main
+X
+source_file after.c <<X
+#include "system.h"
+@impl
+#include "use.h"
+$main
+X
+if $CC -E "$scratch/system.h" >/dev/null 2>&1; then
+    check "before elf.h and dirent.h" runs before "$CC" before.c
+    check "after elf.h and dirent.h" runs after "$CC" after.c
+else
+    skip "before and after elf.h and dirent.h" "this system does not have both"
+fi
+
+source_file one.c <<X
+#define DTRAIN_STATIC
+@impl
+#include "use.h"
+int other(void);
+int main(void) { return use() || other(); }
+X
+source_file other.c <<X
+#define DTRAIN_STATIC
+@impl
+#include "use.h"
+int other(void);
+int other(void) { return use(); }
+X
+check "two static copies in one program" runs static "$CC" one.c other.c
+
+source_file impl.c <<X
+@impl
+X
+source_file user.c <<X
+@
+#include "use.h"
+$main
+X
+check "implementation in a file of its own" runs own "$CC" user.c impl.c
+
+source_file user.cpp <<X
+@
+#include "use.h"
+$main
+X
+source_file all.cpp <<X
+@impl
+#include "use.h"
+$main
+X
+mixed() { (cd "$scratch" && $CC $warnings -c impl.c -o impl.o) && runs mixed "$CXX -std=gnu++11" user.cpp impl.o; }
+if have_cxx; then
+    check "c++ user of a C implementation" mixed
+    check "c++11 implementation and wrappers" runs cxx11 "$CXX -std=gnu++11" all.cpp
+    check "c++17 implementation and wrappers" runs cxx17 "$CXX -std=gnu++17" all.cpp
+else
+    skip "c++" "no C++ compiler"
+fi
+
+# The public part must not bring in more than stddef.h and stdint.h.
+source_file public.c <<X
+@
+X
+little() {
+    $CC -E -I"$root" "$scratch/public.c" >"$scratch/public.i" || return 1
+    ! grep -nE 'pthread_create|struct sockaddr|FILE|fopen|malloc *\(' "$scratch/public.i"
+}
+check "the public part brings in no threads, sockets or files" little
+check "the public part as C99" $CC -std=c99 $warnings -c "$scratch/public.c" -o "$scratch/public.o"
+if command -v tcc >/dev/null; then
+    check "the public part with tcc" tcc -Wall -Werror -I"$root" -c "$scratch/user.c" -o "$scratch/tcc.o"
+else
+    skip "the public part with tcc" "no tcc"
+fi
+finish
