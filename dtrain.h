@@ -457,7 +457,7 @@ typedef struct {
     void *user;
     dt_csv_options csv;
     dt_dataset *dataset;
-    int split, folds, fold;
+    int split, folds, fold, held_out;
 } dt_source;
 
 // dt_mnist - the four IDX files of MNIST or Fashion-MNIST in a folder, under their usual names, plain or .gz
@@ -1082,17 +1082,19 @@ DT__PRIVATE int dt__mul(ptrdiff_t a, ptrdiff_t b, ptrdiff_t *out) {
 DT__PRIVATE ptrdiff_t dt__ceil(ptrdiff_t n, ptrdiff_t unit) { return (n + unit - 1) / unit * unit; }
 
 #define DT__ALIGN 64  // bytes: a cache line, and the widest vector
+#define DT__UNIT 16   // bytes: every piece of a pool is a multiple, behind a header of one
 
-// A pool gives zeroed memory from the user's block or from alloc, and frees it all at once.
+// A pool gives zeroed memory from the user's block or from alloc, piece by piece, and frees it all at once. Both ways
+// count the same bytes, so that dt_model_bytes speaks for both.
 typedef struct dt__chunk { struct dt__chunk *next; } dt__chunk;
 typedef struct {
     unsigned char *base;   // the user's block, or NULL
-    size_t size, used;     // used counts whole DT__ALIGN units, and the slack to align the first
+    size_t size, used;
     void *(*alloc)(size_t bytes, void *user);
     void (*release)(void *p, void *user);
     void *user;
     dt__chunk *chunks;
-    int measuring;         // take_large only counts
+    int measuring;         // dt__reserve only counts
 } dt__pool;
 
 #ifndef DTRAIN_NO_MALLOC
@@ -1100,34 +1102,35 @@ DT__PRIVATE void *dt__malloc(size_t bytes, void *user) { (void)user; return mall
 DT__PRIVATE void dt__release(void *p, void *user) { (void)user; free(p); }
 #endif
 
-DT__PRIVATE unsigned char *dt__align(unsigned char *p) {
-    return p + (DT__ALIGN - ((uintptr_t)p & (DT__ALIGN - 1))) % DT__ALIGN;
+// Count a piece; returns what of it lies before, and sets *total to what the piece takes in all.
+DT__PRIVATE size_t dt__count_piece(dt__pool *pool, size_t bytes, size_t *total) {
+    size_t before = pool->used;
+    *total = (bytes + DT__UNIT - 1) / DT__UNIT * DT__UNIT + DT__UNIT;
+    if (before == 0) *total += DT__UNIT - 1;  // the user's block may begin anywhere
+    pool->used = bytes > PTRDIFF_MAX / 4 - before ? PTRDIFF_MAX : before + *total;
+    return before;
 }
 
-// NULL: out of memory; pool->used then still counts what was asked for.
+// NULL: out of memory; pool->used has then counted the piece all the same.
 DT__PRIVATE void *dt__take(dt__pool *pool, size_t bytes) {
-    unsigned char *p;
-    size_t before = pool->used;
-    bytes = (bytes + DT__ALIGN - 1) / DT__ALIGN * DT__ALIGN;
-    if (bytes > PTRDIFF_MAX / 4 - before) return NULL;
-    pool->used += bytes;
+    size_t total, before = dt__count_piece(pool, bytes, &total);
+    dt__chunk *c;
+    if (pool->used == PTRDIFF_MAX) return NULL;
     if (pool->base) {
         if (pool->used > pool->size) return NULL;
-        p = dt__align(pool->base) + (before - (DT__ALIGN - 1));
+        c = (dt__chunk *)(void *)(pool->base + (DT__UNIT - (uintptr_t)pool->base % DT__UNIT) % DT__UNIT + (before ? before - (DT__UNIT - 1) : 0));
     } else {
-        dt__chunk *c = pool->alloc ? (dt__chunk *)pool->alloc(bytes + 2 * DT__ALIGN, pool->user) : NULL;
+        c = pool->alloc ? (dt__chunk *)pool->alloc(total, pool->user) : NULL;
         if (!c) return NULL;
         c->next = pool->chunks;
         pool->chunks = c;
-        p = dt__align((unsigned char *)(c + 1));
     }
-    memset(p, 0, bytes);
-    return p;
+    memset((unsigned char *)c + DT__UNIT, 0, total - DT__UNIT - (before ? 0 : DT__UNIT - 1));
+    return (unsigned char *)c + DT__UNIT;
 }
 
 DT__PRIVATE void dt__pool_open(dt__pool *pool, const dt_options *o, int measuring) {
     memset(pool, 0, sizeof *pool);
-    pool->used = DT__ALIGN - 1;  // any alignment of the user's block
     pool->measuring = measuring;
     pool->base = (unsigned char *)o->memory;
     pool->size = o->memory ? o->memory_size : 0;
@@ -1215,7 +1218,9 @@ DT__PRIVATE int dt__glob_one(const char *g, const char *end, const char *s) {
 }
 DT__PRIVATE int dt__glob(const char *globs, const char *s) {
     while (globs && *globs) {
-        const char *end = strchr(globs, ',');
+        const char *end;
+        globs += strspn(globs, " ");
+        end = strchr(globs, ',');
         if (!end) end = globs + strlen(globs);
         if (dt__glob_one(globs, end, s)) return 1;
         globs = *end ? end + 1 : end;
@@ -1441,6 +1446,12 @@ DT__PRIVATE int dt__new_file_open(dt__new_file *n, const char *what, const char 
     if (dt__format(n->temporary, sizeof n->temporary, "%s.tmp", path) >= sizeof n->temporary)
 #endif
         return dt__fail(err, DT_ERR_IO, "%s: the path \"%.40s...\" has %zu bytes: at most 1000 are taken", what, path, strlen(path));
+#if DT__POSIX
+    {
+        struct stat s;
+        if (!stat(path, &s) && !S_ISREG(s.st_mode)) return dt__fail(err, DT_ERR_IO, "%s: \"%s\" is no regular file, which a new one could replace: name another", what, path);
+    }
+#endif
     n->f = fopen(n->temporary, "wb");
     return n->f ? 0 : dt__new_file_fail(n, err, "cannot create a file beside");
 }
@@ -1850,9 +1861,8 @@ DT__INLINE void dt__v_exp(dt__v *inout) {
 
 // tanh by the rational approximation that Eigen and others use: odd degree 13 over even degree 6, on [-7.9, 7.9].
 DT__INLINE void dt__v_tanh(dt__v *inout) {
-    dt__v x = *inout, x2, p, q, limit = (x - x) * 0 + 7.90531110763549805f;
-    x = DT__SELECT(DT__TEST(x > limit), limit, x);
-    x = DT__SELECT(DT__TEST(x < -limit), -limit, x);
+    dt__v x = *inout, x2, p, q, limit = (x - x) * 0 + 7.90531110763549805f, one = limit * 0 + 1.0f;
+    dt__vi high = DT__TEST(x >= limit), low = DT__TEST(x <= -limit);
     x2 = x * x;
     p = x2 * -2.76076847742355e-16f + 2.00018790482477e-13f;
     p = p * x2 + -8.60467152213735e-11f;
@@ -1863,7 +1873,7 @@ DT__INLINE void dt__v_tanh(dt__v *inout) {
     q = x2 * 1.19825839466702e-06f + 1.18534705686654e-04f;
     q = q * x2 + 2.26843463243900e-03f;
     q = q * x2 + 4.89352518554385e-03f;
-    *inout = x * p / q;
+    *inout = DT__SELECT(high, one, DT__SELECT(low, -one, x * p / q));
 }
 
 DT__INLINE void dt__v_sigmoid(dt__v *inout) {
@@ -2696,7 +2706,7 @@ struct dt__replica {
     const float *sample_weight;        // [rows] or NULL
     float weight_scale[DT_MAX_INPUTS]; // mixed losses: scale of each one's gradient
     float chunk_totals[2 * DT_MAX_INPUTS + DT__N_TOTALS];   // of the last forward
-    float global_totals[2 * DT_MAX_INPUTS];                 // mixed losses: of all replicas
+    float global_totals[2 * DT_MAX_INPUTS + DT__N_TOTALS];  // mixed losses: of all replicas
     float *exchange_at;
     void (*exchange)(dt__replica *set, int n, ptrdiff_t floats);  // filled in by the strategy
     dt_model *model;
@@ -2982,17 +2992,15 @@ DT__PRIVATE void dt__graph_walk(dt__graph *g, dt_tensor *root) {
     }
 }
 
-// The roots in order: net's output, its loss, then other outputs and losses by name.
+// The roots in order: net's output, its loss, then other outputs by name, then other losses by name.
 DT__PRIVATE void dt__graph_roots(dt__graph *g) {
-    const dt__named *o = g->outputs;
-    int i = g->main_loss != NULL;
+    const dt__named *o;
+    int i;
     g->n = 0;
     dt__graph_walk(g, g->output);
     dt__graph_walk(g, g->main_loss);
-    while (o || i < g->n_losses) {
-        if (o && (i >= g->n_losses || strcmp(o->name, g->loss[i]->name) <= 0)) { dt__graph_walk(g, o->t); o = o->next; }
-        else dt__graph_walk(g, g->loss[i++]);
-    }
+    for (o = g->outputs; o; o = o->next) dt__graph_walk(g, o->t);
+    for (i = 0; i < g->n_losses; i++) dt__graph_walk(g, g->loss[i]);
 }
 
 DT__PRIVATE void dt__default_name(dt__graph *g, dt_tensor *t) {
@@ -3432,7 +3440,7 @@ DT__PRIVATE int dt__conv_shape(dt_tensor *t) {
     o->dilation = DT__ELSE(o->dilation, 1);
     o->groups = DT__ELSE(o->groups, 1);
     if (o->filters < 1 || o->kernel < 1 || o->kernel_w < 1 || o->kernel > 32767 || o->kernel_w > 32767)
-        return dt__bad(t, "%d filters of %dx%d: sizes from 1 to 32767 are needed", o->filters, o->kernel, o->kernel_w);
+        return dt__bad(t, "%d filters with a %dx%d kernel: sizes from 1 to 32767 are needed", o->filters, o->kernel, o->kernel_w);
     if (o->stride < 1 || o->dilation < 1 || o->groups < 1 || o->padding < DT_SAME || o->stride > 32767 || o->dilation > 32767 || o->padding > 32767)
         return dt__bad(t, ".stride %d, .dilation %d, .groups %d, .padding %d: they are 1 or more, padding 0 or more or DT_SAME", o->stride, o->dilation, o->groups, o->padding);
     if (x->dim[3] % o->groups || o->filters % o->groups)
@@ -3795,7 +3803,7 @@ DT__PRIVATE int dt__reshape_shape(dt_tensor *t) {
     const dt_tensor *x = t->in[0];
     int dim[DT_MAX_RANK] = {0}, rank, open = 0;
     ptrdiff_t known = 1;
-    dt__shape_text text;
+    dt__shape_text text, other;
     for (rank = 1; rank < DT_MAX_RANK && o->shape[rank - 1]; rank++) {
         dim[rank] = o->shape[rank - 1];
         if (dim[rank] < -1 || (dim[rank] == -1 && open)) return dt__bad(t, "size %d of the new shape is %d: sizes start at 1, and one of them may be -1", rank, dim[rank]);
@@ -3804,7 +3812,11 @@ DT__PRIVATE int dt__reshape_shape(dt_tensor *t) {
     }
     if (rank == 1) return dt__bad(t, "the new shape is empty: give at least one size, as in {7, 7, 64}");
     if (open && x->size % known == 0 && x->size / known <= INT_MAX) { dim[open] = (int)(x->size / known); known = x->size; }
-    if (known != x->size) return dt__bad(t, "input %s has %td values a sample, the new shape %td: they must agree", dt__shape_of(x, &text), x->size, known);
+    if (known != x->size) {
+        memcpy(t->dim, dim, sizeof dim);
+        t->rank = rank;
+        return dt__bad(t, "input %s has %td values a sample, %s has %td: they must agree", dt__shape_of(x, &text), x->size, dt__shape_of(t, &other), known);
+    }
     t->type = x->type;
     dt__forget_image(t);
     if (x->rank == 4 && rank == 2) t->graph->hwc_files = 1;
@@ -4447,8 +4459,9 @@ DT__PRIVATE double dt__cross_entropy_row(dt__replica *r, const dt_tensor *t, con
     lse = (double)dt__cpu()->softmax(classes, x, d);
     if (soft) for (best = 0, k = 1; k < classes; k++) if (soft[k] > soft[best]) best = k;
     if (t->loss_number == 0) dt__count_row(r, x, classes, best);
-    *weight = soft || !cw ? 1 : (double)cw[label];
+    *weight = cw && !soft ? (double)cw[label] : 1;
     if (!soft && !cw && smooth == 0) { d[label] -= 1; return lse - (double)x[label]; }
+    if (cw && soft) for (*weight = 0, k = 0; k < classes; k++) *weight += (double)cw[k] * (double)soft[k];
     for (k = 0; k < classes; k++) {
         double q = (cw ? (double)cw[k] : 1) * ((1 - smooth) * (soft ? (double)soft[k] : k == label) + smooth / (double)classes);
         total += q;
@@ -4570,43 +4583,49 @@ DT__PRIVATE void dt__losses_finish(dt__graph *g) {
     g->mixed_losses = g->n_losses > 1 && (odd || (sums && sums < g->n_losses));
 }
 
-// ---- totals: [sum, weights] of each loss, then the counts
+// ---- totals: [sum, weights] of each loss, then the counts. Replicas keep them in float, where they ride in the
+// gradient array; they are judged in double.
+
+#define DT__TOTALS (2 * DT_MAX_INPUTS + DT__N_TOTALS)
+DT__PRIVATE void dt__totals_add(double *sum, const float *totals) { int i; for (i = 0; i < DT__TOTALS; i++) sum[i] += (double)totals[i]; }
 
 DT__PRIVATE int dt__loss_means(const dt__graph *g, int i) { return ((const dt_loss_options *)g->loss[i]->options)->reduction == DT_MEAN; }
 
 // The loss that totals speak of.
-DT__PRIVATE double dt__totals_loss(const dt__graph *g, const float *totals) {
+DT__PRIVATE double dt__totals_loss(const dt__graph *g, const double *totals) {
     double loss = 0;
     int i;
     for (i = 0; i < g->n_losses; i++) {
-        double w = dt__loss_means(g, i) ? (double)totals[2 * i + 1] : 1;
-        if (w != 0) loss += ((const dt_loss_options *)g->loss[i]->options)->weight * (double)totals[2 * i] / w;
+        double w = dt__loss_means(g, i) ? totals[2 * i + 1] : 1;
+        if (w != 0) loss += ((const dt_loss_options *)g->loss[i]->options)->weight * totals[2 * i] / w;
     }
     return loss;
 }
 
 // What the summed gradients are divided by: the weights of the first mean loss, and rows seeded by hand.
-DT__PRIVATE double dt__totals_divisor(const dt__graph *g, const float *totals) {
-    double seeded = (double)totals[2 * DT_MAX_INPUTS + DT__SEEDED];
+DT__PRIVATE double dt__totals_divisor(const dt__graph *g, const double *totals) {
+    double seeded = totals[2 * DT_MAX_INPUTS + DT__SEEDED];
     int i;
-    for (i = 0; i < g->n_losses; i++) if (dt__loss_means(g, i)) return (double)totals[2 * i + 1] + seeded;
+    for (i = 0; i < g->n_losses; i++) if (dt__loss_means(g, i)) return totals[2 * i + 1] + seeded;
     return seeded > 0 ? seeded : 1;
 }
 
-DT__PRIVATE double dt__totals_accuracy(const dt__graph *g, const float *totals, int which) {
-    float counted = totals[2 * DT_MAX_INPUTS + DT__COUNTED];
+DT__PRIVATE double dt__totals_accuracy(const dt__graph *g, const double *totals, int which) {
+    double counted = totals[2 * DT_MAX_INPUTS + DT__COUNTED];
     int kind = g->n_losses ? (int)((const dt_loss_options *)g->loss[0]->options)->kind : 0;
     if (counted == 0 || (which == DT__RIGHT_TOP && kind != DT_CROSS_ENTROPY)) return (double)NAN;
-    return (double)(totals[2 * DT_MAX_INPUTS + which] / counted);
+    return totals[2 * DT_MAX_INPUTS + which] / counted;
 }
 
-// Mixed losses: how each one's gradient is scaled so that one division serves all. totals: of the whole chunk.
-DT__PRIVATE void dt__losses_balance(dt__replica *r, const float *totals) {
+// Mixed losses: how each one's gradient is scaled so that one division serves all. global_totals: of the whole chunk.
+DT__PRIVATE void dt__losses_balance(dt__replica *r) {
     const dt__graph *g = r->graph;
-    double first = dt__totals_divisor(g, totals);
+    double totals[DT__TOTALS] = {0}, first;
     int i;
+    dt__totals_add(totals, r->global_totals);
+    first = dt__totals_divisor(g, totals);
     for (i = 0; i < g->n_losses; i++) {
-        double w = dt__loss_means(g, i) ? (double)totals[2 * i + 1] : 1;
+        double w = dt__loss_means(g, i) ? totals[2 * i + 1] : 1;
         r->weight_scale[i] = w != 0 ? (float)(first / w) : 0;
     }
 }
@@ -4661,14 +4680,14 @@ DT__PRIVATE double dt__default(double value, double standard) { return value == 
 DT__PRIVATE int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *err) {
     int adam = o->optimizer == DT_ADAM || o->optimizer == DT_ADAMW;
     p->kind = o->optimizer;
-    p->rate = dt__default(o->learning_rate, adam ? 1e-3 : 1e-2);
+    p->rate = DT__ELSE(o->learning_rate, adam ? 1e-3 : 1e-2);
     p->momentum = dt__default(o->momentum, o->optimizer == DT_MOMENTUM || o->optimizer == DT_NESTEROV ? 0.9 : 0);
     p->beta1 = dt__default(o->beta1, 0.9);
     p->beta2 = dt__default(o->beta2, 0.999);
     p->alpha = dt__default(o->alpha, 0.99);
     p->epsilon = dt__default(o->epsilon, 1e-8);
     p->decay = dt__default(o->weight_decay, o->optimizer == DT_ADAMW ? 0.01 : 0);
-    p->clip = o->clip_norm;
+    p->clip = dt__default(o->clip_norm, 0);
     p->schedule = o->schedule;
     p->warmup = o->warmup_steps;
     p->total = o->total_steps;
@@ -4700,7 +4719,7 @@ DT__PRIVATE int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_err
 DT__PRIVATE double dt__rate_of(const dt__optimizer *p, long step) {
     double t, n;
     if (p->rate_at) return p->rate_at(step, p->user);
-    if (step < p->warmup) return p->rate * (double)(step + 1) / (double)(p->warmup + 1);
+    if (step < p->warmup) return p->rate * (double)(step + 1) / (double)p->warmup;
     t = (double)(step - p->warmup);
     n = p->total > p->warmup ? (double)(p->total - p->warmup) : 1;
     if (p->schedule == DT_COSINE_DECAY || p->schedule == DT_LINEAR_DECAY) {
@@ -4797,7 +4816,8 @@ DT_API dt_source dt_from(int (*read)(void *user, long index, void *x, void *y), 
 DT_API dt_source dt_opened(dt_dataset *d) { dt_source s = dt__source(DT__SOURCE_OPENED); s.dataset = d; return s; }
 DT_API dt_source dt_fold(dt_source s, int folds, int fold, dt_split split) {
     s.folds = folds ? folds : -1;  // 0 folds is an error, told when the source is opened
-    s.fold = split == DT_TEST ? fold : -1 - fold;
+    s.fold = fold;
+    s.held_out = split == DT_TEST;
     return s;
 }
 
@@ -4989,26 +5009,27 @@ typedef struct {
     const char *path, *p, *end;
     char separator;
     long line;            // of the field just read, from 1
+    int column;           // likewise
     char text[128];       // the field without quotes and blanks around it, cut
-    int quoted, last;     // last: of its row
+    int last;             // of its row
 } dt__csv;
 
 // Read one field; 0 or an error.
 DT__PRIVATE int dt__csv_field(dt__csv *c, dt_error *err) {
     size_t n = 0;
-    c->quoted = 0;
+    long line = c->line;
+    c->column = c->last ? 1 : c->column + 1;
     while (c->p < c->end && (*c->p == ' ' || (*c->p == '\t' && c->separator != '\t'))) c->p++;
     if (c->p < c->end && *c->p == '"') {
-        c->quoted = 1;
         for (c->p++;; c->p++) {
-            if (c->p >= c->end) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld: a quote does not end", c->path, c->line);
+            if (c->p >= c->end) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: a quote does not end", c->path, line, c->column);
             if (*c->p == '"' && !(c->p + 1 < c->end && c->p[1] == '"')) break;
             if (*c->p == '"') c->p++;
             c->line += *c->p == '\n';
             if (n + 1 < sizeof c->text) c->text[n++] = *c->p;
         }
         for (c->p++; c->p < c->end && *c->p == ' '; c->p++) {}
-        if (c->p < c->end && *c->p != c->separator && *c->p != '\n' && *c->p != '\r') return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld: text behind a closing quote", c->path, c->line);
+        if (c->p < c->end && *c->p != c->separator && *c->p != '\n' && *c->p != '\r') return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: text behind a closing quote", c->path, c->line, c->column);
     } else {
         for (; c->p < c->end && *c->p != c->separator && *c->p != '\n' && *c->p != '\r'; c->p++) {
             if (!*c->p) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld holds a zero byte: it is no text file", c->path, c->line);
@@ -5085,7 +5106,11 @@ DT__PRIVATE int dt__csv_row(dt__csv *c, const dt_csv_options *o, dt__table *t, d
     for (k = 0; k < t->columns; k++) {
         float v = 0;
         if (dt__csv_field(c, err)) return DT_ERR_FORMAT;
-        if (c->last != (k == t->columns - 1)) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld has %s fields than the %d of the first row", c->path, c->line, c->last ? "fewer" : "more", t->columns);
+        if (c->last != (k == t->columns - 1)) {
+            long line = c->line;
+            while (!c->last && !dt__csv_field(c, err)) {}
+            return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld has %d fields, the first row has %d", c->path, line, c->column, t->columns);
+        }
         if (dt__csv_is_missing(c->text) && !(k == t->label && t->word_labels)) {
             if (k == t->label && o->missing != DT_MISSING_SKIP) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: the label is missing: set .missing = DT_MISSING_SKIP", c->path, c->line, k + 1);
             if (o->missing == DT_MISSING_ERROR) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: the value is missing: set .missing", c->path, c->line, k + 1);
@@ -5119,14 +5144,15 @@ DT__PRIVATE int dt__csv_start(dt__csv *c, const dt_csv_options *o, dt__table *t,
     int i, count[3] = {0, 0, 0}, words = 0;
     float v;
     dt__csv row;
-    c->line = 1;
+    c->line = c->last = 1;
+    if (o->skip < 0) return dt__fail(err, DT_ERR_ARGUMENT, "\"%s\": .skip is %d: it must be 0 or more", c->path, o->skip);
     if (c->end - c->p >= 3 && !memcmp(c->p, "\xef\xbb\xbf", 3)) c->p += 3;  // a byte order mark
     for (i = 0; i < o->skip; i++) { while (c->p < c->end && *c->p != '\n') c->p++; if (c->p < c->end) { c->p++; c->line++; } }
     dt__csv_skip_blank(c);
     for (q = c->p; q < c->end && *q != '\n'; q++) { count[0] += *q == ','; count[1] += *q == ';'; count[2] += *q == '\t'; }
     c->separator = o->separator ? (char)o->separator : count[1] > count[0] && count[1] >= count[2] ? ';' : count[2] > count[0] ? '\t' : ',';
     row = *c;
-    for (row.last = 0; !row.last && row.p <= row.end; t->columns++) {
+    for (t->columns = 0; !t->columns || !row.last; t->columns++) {
         if (dt__csv_field(&row, err)) return DT_ERR_FORMAT;
         words += !dt__csv_number(row.text, &v) && !dt__csv_is_missing(row.text);
         if (t->columns == 100000) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld has more than 100000 fields", c->path, c->line);
@@ -5146,7 +5172,7 @@ DT__PRIVATE int dt__csv_start(dt__csv *c, const dt_csv_options *o, dt__table *t,
     // The kind of labels shows in the first row of data.
     if (t->label >= 0 && c->p < c->end) {
         row = *c;
-        for (i = 0, row.last = 0; i <= t->label && !row.last; i++) if (dt__csv_field(&row, err)) return DT_ERR_FORMAT;
+        for (i = 0; i <= t->label && (!i || !row.last); i++) if (dt__csv_field(&row, err)) return DT_ERR_FORMAT;
         t->word_labels = !dt__csv_number(row.text, &v) && !dt__csv_is_missing(row.text);
     }
     return 0;
@@ -5194,8 +5220,14 @@ DT__PRIVATE int dt__open_csv(dt_dataset *d, const dt_source *s, dt_error *err) {
     if (t.label >= 0) {
         d->info.y_type = DT_FLOAT32;
         d->y_stride = sizeof(float);
-        if (t.whole_labels && s->csv.label_type != DT_FLOAT32)
-            for (i = 0; i < t.n; i++) d->info.classes = DT__MAX(d->info.classes, (int)t.y[i] + 1);
+        if (t.whole_labels && s->csv.label_type != DT_FLOAT32) {
+            d->info.y_type = DT_INT32;
+            for (i = 0; i < t.n; i++) {
+                int32_t label = (int32_t)t.y[i];
+                memcpy(&t.y[i], &label, sizeof label);
+                d->info.classes = DT__MAX(d->info.classes, (int)label + 1);
+            }
+        }
     }
     return dt__add_part(d, (const unsigned char *)t.x, t.label >= 0 ? (const unsigned char *)t.y : NULL, (size_t)t.n, "dt_csv", err);
 }
@@ -5250,17 +5282,18 @@ DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
     }
     if (!code && s->kind != DT__SOURCE_OPENED) d->source = *s;
     if (!code && s->folds) {
-        int fold = s->fold < 0 ? -1 - s->fold : s->fold;
         if (d->source.folds && s->kind == DT__SOURCE_OPENED) code = dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: the data set is a fold already: open it whole");
-        else if (s->folds < 2 || fold >= s->folds || d->n_all < s->folds) code = dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: fold %d of %d folds of %ld samples: 2 or more folds, no more than samples, counted from 0", fold, s->folds, d->n_all);
+        else if (s->folds < 2 || s->fold < 0 || s->fold >= s->folds || d->n_all < s->folds)
+            code = dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: fold %d of %d folds of %ld samples: 2 or more folds, no more than samples, counted from 0", s->fold, s->folds, d->n_all);
         d->source.folds = s->folds;
         d->source.fold = s->fold;
+        d->source.held_out = s->held_out;
     }
     if (code) { dt_dataset_close(d); return NULL; }
     d->info.n = d->n_all;
     if (d->source.folds) {
-        long held = d->n_all / d->source.folds + (d->n_all % d->source.folds > (d->source.fold < 0 ? -1 - d->source.fold : d->source.fold));
-        d->info.n = d->source.fold < 0 ? d->n_all - held : held;
+        long held = d->n_all / d->source.folds + (d->n_all % d->source.folds > d->source.fold);
+        d->info.n = d->source.held_out ? held : d->n_all - held;
     }
     return d;
 }
@@ -5281,8 +5314,7 @@ DT_API dt_dataset_info dt_dataset_describe(const dt_dataset *d) {
 DT__PRIVATE long dt__unfold(const dt_dataset *d, long i) {
     long k = d->source.folds, fold = d->source.fold;
     if (!k) return i;
-    if (fold >= 0) return i * k + fold;
-    fold = -1 - fold;
+    if (d->source.held_out) return i * k + fold;
     return i / (k - 1) * k + i % (k - 1) + (i % (k - 1) >= fold);
 }
 
@@ -5399,10 +5431,11 @@ DT__PRIVATE int dt__augment(const dt_options *o, const dt_tensor *t, float *x, i
 
 // ---- reduction of slices
 
-DT__PRIVATE void dt__slice_of(ptrdiff_t n, int parts, int i, ptrdiff_t *begin, ptrdiff_t *end) {
-    ptrdiff_t lines = (n + 15) / 16;  // whole cache lines: two owners never share one
-    *begin = DT__MIN(n, lines / parts * i * 16 + DT__MIN(i, lines % parts) * 16);
-    *end = DT__MIN(n, lines / parts * (i + 1) * 16 + DT__MIN(i + 1, lines % parts) * 16);
+// Slice i of n values in parts, even to one unit. With units of a cache line two owners never share one.
+DT__PRIVATE void dt__slice_of(ptrdiff_t n, ptrdiff_t unit, int parts, int i, ptrdiff_t *begin, ptrdiff_t *end) {
+    ptrdiff_t units = (n + unit - 1) / unit;
+    *begin = DT__MIN(n, (units / parts * i + DT__MIN(i, units % parts)) * unit);
+    *end = DT__MIN(n, (units / parts * (i + 1) + DT__MIN(i + 1, units % parts)) * unit);
 }
 
 // Combine buf[0..n-1] over [begin, end) into buf[0], by a binary tree over the index, a piece of L1 at a time; the other
@@ -5449,7 +5482,7 @@ DT_API int dt_comm_rank(const dt_comm *c) { return c ? c->rank : 0; }
 DT_API int dt_comm_size(const dt_comm *c) { return c ? c->group->n : 0; }
 DT_API void dt_comm_slice(const dt_comm *c, size_t n, size_t *begin, size_t *end) {
     ptrdiff_t b, e;
-    dt__slice_of((ptrdiff_t)n, c->group->n, c->rank, &b, &e);
+    dt__slice_of((ptrdiff_t)n, 1, c->group->n, c->rank, &b, &e);
     *begin = (size_t)b;
     *end = (size_t)e;
 }
@@ -5515,14 +5548,14 @@ DT__PRIVATE int dt__group_agree(dt_comm *c, const char *kind, float *buf, size_t
     mine = &g->call[c->rank];
     mine->kind = kind; mine->buf = buf; mine->n = n; mine->detail = detail;
     if ((code = dt__group_meet(c, kind, err)) != 0) return code;
-    for (i = 0; i < g->n; i++) {
+    for (i = 0; i < g->n && !code; i++) {
         const dt__call *o = &g->call[i], *first = &g->call[0];
-        if (!strcmp(o->kind, first->kind) && o->n == first->n && o->detail == first->detail && (o->buf || !o->n)) continue;
-        code = dt__fail(err, DT_ERR_STATE, "rank 0 calls %s with n = %zu and %d%s, rank %d calls %s with n = %zu and %d%s: all ranks must make the same call", first->kind, first->n,
-                        first->detail, first->buf || !first->n ? "" : " and NULL", i, o->kind, o->n, o->detail, o->buf || !o->n ? "" : " and NULL");
-        dt__group_meet(c, kind, NULL);
-        return code;
+        if (o->n && !o->buf) code = dt__fail(err, DT_ERR_ARGUMENT, "%s: the array of rank %d is NULL", o->kind, i);
+        else if (strcmp(o->kind, first->kind) || o->n != first->n || o->detail != first->detail)
+            code = dt__fail(err, DT_ERR_STATE, "rank 0 calls %s with n = %zu and %d, rank %d calls %s with n = %zu and %d: all ranks must make the same call", first->kind, first->n,
+                            first->detail, i, o->kind, o->n, o->detail);
     }
+    if (code) { dt__group_meet(c, kind, NULL); return code; }
     for (i = 0; i < g->n && c->rank == 0; i++) g->buf[i] = g->call[i].buf;
     return dt__group_meet(c, kind, err);
 }
@@ -5531,7 +5564,7 @@ DT__PRIVATE int dt__group_reduce(dt_comm *c, const char *kind, float *buf, size_
     ptrdiff_t begin, end;
     int code = (int)how < DT_MEAN || (int)how > DT_MAX ? dt__fail(err, DT_ERR_ARGUMENT, "%s: how is %d: DT_SUM, DT_MEAN or DT_MAX are known", kind, (int)how) : 0;
     if (code || (code = dt__group_agree(c, kind, buf, n, (int)how, err)) != 0) return code;
-    dt__slice_of((ptrdiff_t)n, c->group->n, c->rank, &begin, &end);
+    dt__slice_of((ptrdiff_t)n, 1, c->group->n, c->rank, &begin, &end);
     dt__reduce_slice(c->group->buf, c->group->n, begin, end, how, spread);
     if (!spread && c->rank && end > begin) memcpy(buf + begin, c->group->buf[0] + begin, (size_t)(end - begin) * sizeof(float));
     return dt__group_meet(c, kind, err);
@@ -5545,7 +5578,7 @@ DT_API int dt_allgather(dt_comm *c, float *buf, size_t n, dt_error *err) {
     int i, code = dt__group_agree(c, "dt_allgather", buf, n, 0, err);
     if (code) return code;
     for (i = 0; i < c->group->n; i++) {
-        dt__slice_of((ptrdiff_t)n, c->group->n, i, &begin, &end);
+        dt__slice_of((ptrdiff_t)n, 1, c->group->n, i, &begin, &end);
         if (i != c->rank && end > begin) memcpy(buf + begin, c->group->buf[i] + begin, (size_t)(end - begin) * sizeof(float));
     }
     return dt__group_meet(c, "dt_allgather", err);
@@ -5669,7 +5702,7 @@ DT__PRIVATE void dt__exchange_replicas(dt__replica *set, int n, ptrdiff_t floats
     for (i = 0; i < n; i++) m->buf[set[i].rank] = set[i].exchange_at;
     dt__wait(set);
     for (i = 0; i < n; i++) {
-        dt__slice_of(floats, m->n_replicas, set[i].rank, &begin, &end);
+        dt__slice_of(floats, 1, m->n_replicas, set[i].rank, &begin, &end);
         dt__reduce_slice(m->buf, m->n_replicas, begin, end, DT_SUM, 1);
     }
     dt__wait(set);
@@ -5736,8 +5769,8 @@ DT__PRIVATE void dt__job_backward(dt__replica *set, int n) {
             memcpy(set[i].global_totals, set[i].chunk_totals, sizeof set[i].global_totals);
             set[i].exchange_at = set[i].global_totals;
         }
-        dt__exchange_replicas(set, n, 2 * DT_MAX_INPUTS);
-        for (i = 0; i < n; i++) dt__losses_balance(&set[i], set[i].global_totals);
+        dt__exchange_replicas(set, n, DT__TOTALS);
+        for (i = 0; i < n; i++) dt__losses_balance(&set[i]);
     }
     for (i = 0; i < n; i++) {
         float *totals = set[i].gradients + g->totals;
@@ -5746,7 +5779,7 @@ DT__PRIVATE void dt__job_backward(dt__replica *set, int n) {
             totals[2 * DT_MAX_INPUTS + DT__SEEDED] += (float)set[i].rows;
             continue;
         }
-        for (j = 0; j < 2 * DT_MAX_INPUTS + DT__N_TOTALS; j++) totals[j] += set[i].chunk_totals[j];
+        for (j = 0; j < DT__TOTALS; j++) totals[j] += set[i].chunk_totals[j];
     }
     dt__backward(set, n, k->seed != NULL);
 }
@@ -5761,7 +5794,7 @@ DT__PRIVATE void dt__job_accumulate(dt__replica *set, int n) {
 
 // The own slice of the flat gradient array, without its tail.
 DT__PRIVATE void dt__own_slice(const dt__replica *r, ptrdiff_t *begin, ptrdiff_t *end) {
-    dt__slice_of(r->graph->n_gradients, r->model->n_replicas, r->rank, begin, end);
+    dt__slice_of(r->graph->n_gradients, 16, r->model->n_replicas, r->rank, begin, end);
     *begin = DT__MIN(*begin, r->graph->n_trainable);
     *end = DT__MIN(*end, r->graph->n_trainable);
 }
@@ -5777,7 +5810,7 @@ DT__PRIVATE void dt__job_reduce(dt__replica *set, int n) {
     }
     dt__wait(set);
     for (i = 0; i < n && m->n_replicas > 1; i++) {
-        dt__slice_of(set->graph->n_gradients, m->n_replicas, set[i].rank, &begin, &end);
+        dt__slice_of(set->graph->n_gradients, 16, m->n_replicas, set[i].rank, &begin, &end);
         dt__reduce_slice(m->buf, m->n_replicas, begin, end, DT_SUM, 0);
     }
     dt__wait(set);
@@ -5837,12 +5870,13 @@ DT__PRIVATE int dt__anyone_failed(const dt_model *m) {
 // Reduce if nobody has, then norm, update, statistics, clear.
 DT__PRIVATE void dt__job_update(dt__replica *set, int n) {
     dt_model *m = set->model;
-    const float *totals = m->replica[0].gradients + set->graph->totals;
+    double totals[DT__TOTALS] = {0};
     int i, need_norm = m->optimizer.clip > 0 || !m->o.no_nan_guard;
     double divisor, scale, norm = 0, loss;
     if (!m->task.reduced) dt__job_reduce(set, n);
     for (i = 0; i < n && need_norm; i++) set[i].squares = dt__slice_squares(&set[i]);
     dt__wait(set);
+    dt__totals_add(totals, m->replica[0].gradients + set->graph->totals);
     divisor = dt__totals_divisor(set->graph, totals);
     loss = dt__totals_loss(set->graph, totals);
     scale = divisor > 0 ? 1 / divisor : 0;
@@ -5941,12 +5975,14 @@ DT__PRIVATE void dt__initialise(dt_model *m) {
     }
 }
 
-// Memory that is only counted while measuring, and where a lack is told at the end, with the whole number.
+// An array on a cache line of its own. While measuring it is only counted; where the user's block is too small, counting goes
+// on, so that the message can tell the whole number.
 DT__PRIVATE void *dt__reserve(dt__pool *pool, ptrdiff_t count, size_t size) {
-    size_t bytes = ((size_t)count * size + DT__ALIGN - 1) / DT__ALIGN * DT__ALIGN;
-    if (!pool->measuring && !(pool->base && pool->used + bytes > pool->size)) return dt__take(pool, (size_t)count * size);
-    pool->used += bytes;
-    return NULL;
+    size_t bytes = (size_t)count * size + DT__ALIGN - DT__UNIT, total;
+    unsigned char *p;
+    if (pool->measuring) { dt__count_piece(pool, bytes, &total); return NULL; }
+    p = (unsigned char *)dt__take(pool, bytes);
+    return p ? p + (DT__ALIGN - (uintptr_t)p % DT__ALIGN) % DT__ALIGN : NULL;
 }
 
 DT__PRIVATE int dt__model_memory(dt_model *m, dt_error *err) {
@@ -5989,12 +6025,16 @@ DT__PRIVATE int dt__model_memory(dt_model *m, dt_error *err) {
 DT__PRIVATE int dt__model_sizes(dt_model *m, dt_error *err) {
     const dt_options *o = &m->o;
     ptrdiff_t rows;
+    int i;
     if (o->batch < 0 || o->replica_batch < 0 || o->replicas < 0 || o->replicas > 1024 || o->accumulate < 0 || o->accumulate > 1 << 20)
         return dt__fail(err, DT_ERR_ARGUMENT, ".batch %d, .replica_batch %d, .replicas %d, .accumulate %d: they are 0 (for the default) or more, replicas at most 1024", o->batch, o->replica_batch, o->replicas, o->accumulate);
     if (o->batch && o->replica_batch) return dt__fail(err, DT_ERR_ARGUMENT, ".batch = %d and .replica_batch = %d exclude each other: give the global batch or each replica's", o->batch, o->replica_batch);
     if (o->strategy < DT_STRATEGY_DEFAULT || o->strategy > DT_CENTRAL) return dt__fail(err, DT_ERR_ARGUMENT, ".strategy is %d: one of dt_strategy is needed", (int)o->strategy);
     if (o->strategy == DT_ONE && o->replicas > 1) return dt__fail(err, DT_ERR_ARGUMENT, ".strategy = DT_ONE has one replica, .replicas is %d: use DT_MIRRORED", o->replicas);
     if (o->crop < 0 || o->crop > 4096 || o->patience < 0 || o->epochs < 0 || o->steps < 0) return dt__fail(err, DT_ERR_ARGUMENT, ".crop %d, .patience %d, .epochs %d, .steps %ld: none may be negative", o->crop, o->patience, o->epochs, o->steps);
+    if ((unsigned)o->input_type > DT_UINT8 || (unsigned)o->label_type > DT_ONE_HOT) return dt__fail(err, DT_ERR_ARGUMENT, ".input_type %d, .label_type %d: values of dt_type are needed, DT_ONE_HOT for labels only", (int)o->input_type, (int)o->label_type);
+    for (i = 0; i < DT_MAX_CHANNELS; i++)
+        if (!(o->mean[i] - o->mean[i] == 0) || !(o->deviation[i] >= 0 && o->deviation[i] <= DBL_MAX)) return dt__fail(err, DT_ERR_ARGUMENT, ".mean %g, .deviation %g of channel %d: a finite mean and a deviation of 0 (off) or more are needed", o->mean[i], o->deviation[i], i);
     if (!o->alloc != !o->release) return dt__fail(err, DT_ERR_ARGUMENT, ".alloc and .release belong together: set both or none");
     m->parts = DT__ELSE(o->accumulate, 1);
     m->batch = DT__ELSE(o->batch, 32);
@@ -6151,7 +6191,7 @@ DT_API dt_model *dt_model_create(const dt_options *o, dt_error *err) {
         if (bytes) { memset(&why, 0, sizeof why); dt__fail(&why, DT_ERR_MEMORY, "the model needs %zu bytes, has %zu: raise .memory_size, or use a smaller .batch", bytes, o->memory_size); }
     }
 #endif
-    if (err && !err->code) { *err = why; err->text[0] = 0; dt__format(err->text, sizeof err->text, "dt_model_create: %s", why.text); }
+    dt__pass_error(err, &why);
     return NULL;
 }
 
@@ -6247,10 +6287,9 @@ DT_API float dt_step(dt_model *m, const void *x, const void *y, int n, dt_error 
 
 // The loss of the last forward, over all replicas.
 DT__PRIVATE double dt__forward_loss(const dt_model *m) {
-    float totals[2 * DT_MAX_INPUTS + DT__N_TOTALS] = {0};
-    int i, j;
-    for (i = 0; i < m->n_replicas; i++)
-        for (j = 0; j < DT__COUNT(totals); j++) totals[j] += m->replica[i].chunk_totals[j];
+    double totals[DT__TOTALS] = {0};
+    int i;
+    for (i = 0; i < m->n_replicas; i++) dt__totals_add(totals, m->replica[i].chunk_totals);
     return dt__totals_loss(&m->graph, totals);
 }
 
@@ -6363,6 +6402,7 @@ DT_API int dt_input_gradient_read(dt_model *m, float *out, dt_error *err) {
 DT_API int dt_predict(dt_model *m, const void *x, long n, float *out, dt_error *err) {
     dt_batch b;
     long at, most;
+    int code;
     const dt_tensor *in;
     if (!m || !x || !out || n < 0) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict: n is %ld, the %s is NULL: a model, samples and a place for the output are needed", n, !m ? "model" : !x ? "input" : !out ? "output" : "nothing");
     if (m->graph.n_inputs > 1) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict: the net has %d inputs: use dt_forward and dt_output_read", m->graph.n_inputs);
@@ -6378,7 +6418,7 @@ DT_API int dt_predict(dt_model *m, const void *x, long n, float *out, dt_error *
         m->task.parts = 1;
         dt__run_job(m, dt__job_forward);
         m->task.n = 0;
-        if (dt__collect_errors(m, "dt_predict", err)) return DT_ERR_ARGUMENT;
+        if ((code = dt__collect_errors(m, "dt_predict", err)) != 0) return code;
         dt__gather_rows(m, m->graph.output->value, m->graph.output->size, out + at * m->graph.output->size);
     }
     return 0;
@@ -6404,12 +6444,11 @@ DT__PRIVATE void dt__count_confusion(const dt_model *m, const dt_tensor *loss, d
 }
 
 DT__PRIVATE int dt__evaluate_data(dt_model *m, const dt_dataset *d, dt_metrics *out, dt_error *err) {
-    double totals[2 * DT_MAX_INPUTS + DT__N_TOTALS] = {0};
-    float sums[2 * DT_MAX_INPUTS + DT__N_TOTALS];
+    double totals[DT__TOTALS] = {0};
     const dt__graph *g = &m->graph;
     const dt_tensor *loss = g->n_losses ? g->loss[0] : NULL;
     long at, most = DT__MAX(m->batch / m->parts, 1);
-    int i, j, code = 0;
+    int i, code = 0;
     if (!loss) return dt__fail(err, DT_ERR_STATE, "dt_evaluate: the net has no loss: set .loss");
     if (dt__data_fits(m, d, 1, err)) return DT_ERR_SHAPE;
     if (out->confusion && loss->type != DT_INT32) return dt__fail(err, DT_ERR_ARGUMENT, "dt_evaluate: .confusion needs a cross-entropy with integer labels");
@@ -6424,19 +6463,13 @@ DT__PRIVATE int dt__evaluate_data(dt_model *m, const dt_dataset *d, dt_metrics *
         dt__run_job(m, dt__job_forward);
         m->task.n = 0;
         code = dt__collect_errors(m, "dt_evaluate", err);
-        for (i = 0; i < m->n_replicas; i++)
-            for (j = 0; j < DT__COUNT(totals); j++) totals[j] += (double)m->replica[i].chunk_totals[j];
+        for (i = 0; i < m->n_replicas; i++) dt__totals_add(totals, m->replica[i].chunk_totals);
         if (out->confusion && !code) dt__count_confusion(m, loss, out);
     }
-    for (j = 0; j < DT__COUNT(totals); j++) sums[j] = (float)totals[j];
-    out->loss = 0;
-    for (i = 0; i < g->n_losses; i++) {  // in double: the sums are over the whole set
-        double w = dt__loss_means(g, i) ? totals[2 * i + 1] : 1;
-        if (w != 0) out->loss += ((const dt_loss_options *)g->loss[i]->options)->weight * totals[2 * i] / w;
-    }
+    out->loss = dt__totals_loss(g, totals);
     out->n = (long)totals[2 * DT_MAX_INPUTS + DT__COUNTED];
-    out->accuracy = out->n ? totals[2 * DT_MAX_INPUTS + DT__RIGHT] / (double)out->n : (double)NAN;
-    out->top_k_accuracy = dt__totals_accuracy(g, sums, DT__RIGHT_TOP);
+    out->accuracy = dt__totals_accuracy(g, totals, DT__RIGHT);
+    out->top_k_accuracy = dt__totals_accuracy(g, totals, DT__RIGHT_TOP);
     out->classes = loss->type == DT_INT32 || ((const dt_loss_options *)loss->options)->kind == DT_CROSS_ENTROPY ? loss->in[0]->dim[loss->in[0]->rank - 1] : 0;
     if (!out->n) out->n = d->info.n;
     return code;
@@ -6584,7 +6617,7 @@ DT_API int dt_save(dt_model *m, const char *path, dt_error *err) {
     unsigned char bytes[4 * DT__PIECE];
     ptrdiff_t at, count;
     int k, ok;
-    if (!m) return dt__fail(err, DT_ERR_ARGUMENT, "dt_save: the model is NULL");
+    if (!m || !path) return dt__fail(err, DT_ERR_ARGUMENT, "dt_save: the %s is NULL", m ? "path" : "model");
     memset(&w, 0, sizeof w);
     dt__safetensors_header(m, &w);
     w.size = w.n + 1;
@@ -6785,9 +6818,10 @@ DT__PRIVATE int dt__tensors_header(dt__tensors *t, dt__json *j, dt_error *err) {
 DT__PRIVATE int dt__tensors_open(dt__tensors *t, const char *path, dt_error *err) {
     uint64_t n;
     dt__json j;
+    int code;
     memset(t, 0, sizeof *t);
     t->path = path;
-    if (dt__file_read("dt_load", path, &t->file, err)) return DT_ERR_IO;
+    if ((code = dt__file_read("dt_load", path, &t->file, err)) != 0) return code;
     if (t->file.size < 8) return dt__tensors_fail(t, NULL, "it is shorter than the 8 bytes of the header's length", err);
     n = dt__read_le(t->file.data, 8);
     if (n > 100000000) return dt__tensors_fail(t, NULL, "its header is longer than 100,000,000 bytes: damaged, or another format", err);
@@ -6804,8 +6838,8 @@ DT__PRIVATE int dt__tensors_open(dt__tensors *t, const char *path, dt_error *err
         return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no valid safetensors file: %s, at byte %td of the header%s%.*s%s", path, j.error, j.p - (const char *)(t->file.data + 8),
                         t->n ? ", in or behind tensor \"" : "", t->n ? (int)DT__MIN(t->entry[t->n - 1].name_length, (size_t)40) : 0, t->n ? t->names + t->entry[t->n - 1].name : "", t->n ? "\"" : "");
     }
-    if (dt__tensors_unique(t, err)) return DT_ERR_FORMAT;
-    return dt__tensors_tile(t, t->file.size - 8 - n, err);
+    code = dt__tensors_unique(t, err);
+    return code ? code : dt__tensors_tile(t, t->file.size - 8 - n, err);
 }
 
 // One value of a file: F32, F16 (IEEE 754 binary16) or BF16.
@@ -6857,13 +6891,13 @@ DT__PRIVATE int dt__entry_fits(const dt__tensors *t, const dt__variable *v, dt_e
 
 DT__PRIVATE int dt__load_tensors(dt_model *m, const dt__tensors *t, const char *glob, dt_error *err) {
     static const char counter[] = "num_batches_tracked";  // PyTorch's batch norm writes it; nothing here needs it
-    int k, wanted = 0;
+    int k, code, wanted = 0;
     size_t j;
     ptrdiff_t i;
     for (k = 0; k < m->graph.n_variables; k++) {
         if (glob && !dt__glob(glob, m->graph.variable[k]->name)) continue;
         wanted++;
-        if (dt__entry_fits(t, m->graph.variable[k], err)) return DT_ERR_FORMAT;
+        if ((code = dt__entry_fits(t, m->graph.variable[k], err)) != 0) return code;
     }
     if (!wanted) return dt__fail(err, DT_ERR_ARGUMENT, "dt_load: no parameter's name matches \"%s\": dt_parameter_at lists them", glob ? glob : "*");
     for (j = 0; j < t->n && !glob; j++) {
@@ -7091,6 +7125,8 @@ DT__PRIVATE int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset 
     int code = 0, stop = 0, i;
     long first_epoch, e;
     memset(&s, 0, sizeof s);
+    if ((m->o.crop || m->o.flip) && m->graph.input[0]->rank != 4)
+        return dt__fail(err, DT_ERR_ARGUMENT, "dt_train: .%s needs images, [height, width, channels]; the net's input is no image", m->o.crop ? "crop" : "flip");
     s.per_epoch = (d->info.n + m->batch - 1) / m->batch;
     s.epochs = m->o.epochs ? m->o.epochs : m->o.steps ? (int)DT__MIN((m->o.steps + s.per_epoch - 1) / s.per_epoch, (long)INT_MAX) : 1;
     if (s.per_epoch > LONG_MAX / s.epochs) return dt__fail(err, DT_ERR_ARGUMENT, "dt_train: %d epochs of %ld steps are too many", s.epochs, s.per_epoch);
@@ -7192,7 +7228,7 @@ typedef struct {
     size_t offset, size;
     const char *standard, *help;
     const char *names;    // enums: "zero one …", aliases behind a slash
-    int stores;           // switches: the value that they set
+    int stores;           // switches: the value that they set; numbers: DT_OFF if that is allowed
 } dt__flag;
 
 #define DT__FIELD(f) offsetof(dt_options, f), sizeof(((dt_options *)0)->f)
@@ -7213,13 +7249,13 @@ static const dt__flag dt__flags[] = {
     {"run", "load", DT__TEXT_TYPE, DT__FIELD(load), "nothing", "begin with the weights of this file", NULL, 0},
     {"optimizer", "optimizer", DT__ENUM, DT__FIELD(optimizer), "sgd", "update rule", "sgd momentum nesterov adam adamw rmsprop", 0},
     {"optimizer", "learning-rate", DT__DOUBLE, DT__FIELD(learning_rate), "0.01; adam, adamw: 0.001", "size of a step", NULL, 0},
-    {"optimizer", "momentum", DT__DOUBLE, DT__FIELD(momentum), "0; momentum, nesterov: 0.9", "share of the last step in the next (-1: none)", NULL, 0},
+    {"optimizer", "momentum", DT__DOUBLE, DT__FIELD(momentum), "0; momentum, nesterov: 0.9", "share of the last step in the next (-1: none)", NULL, DT_OFF},
     {"optimizer", "beta1", DT__DOUBLE, DT__FIELD(beta1), "0.9", "Adam: decay of the mean", NULL, 0},
     {"optimizer", "beta2", DT__DOUBLE, DT__FIELD(beta2), "0.999", "Adam: decay of the variance", NULL, 0},
     {"optimizer", "alpha", DT__DOUBLE, DT__FIELD(alpha), "0.99", "RMSprop: decay of the variance", NULL, 0},
     {"optimizer", "epsilon", DT__DOUBLE, DT__FIELD(epsilon), "1e-8", "keeps divisions finite", NULL, 0},
-    {"optimizer", "weight-decay", DT__DOUBLE, DT__FIELD(weight_decay), "0; adamw: 0.01", "pull of the weights towards zero (-1: none)", NULL, 0},
-    {"optimizer", "clip-norm", DT__DOUBLE, DT__FIELD(clip_norm), "off", "largest norm of the whole gradient", NULL, 0},
+    {"optimizer", "weight-decay", DT__DOUBLE, DT__FIELD(weight_decay), "0; adamw: 0.01", "pull of the weights towards zero (-1: none)", NULL, DT_OFF},
+    {"optimizer", "clip-norm", DT__DOUBLE, DT__FIELD(clip_norm), "off", "largest norm of the whole gradient", NULL, DT_OFF},
     {"optimizer", "accumulate", DT__INT, DT__FIELD(accumulate), "1", "parts that a batch is run in, to save memory", NULL, 0},
     {"optimizer", "freeze", DT__TEXT_TYPE, DT__FIELD(freeze), "nothing", "parameters to keep, as globs: \"enc*,*.bias\"", NULL, 0},
     {"optimizer", "no-decay", DT__TEXT_TYPE, DT__FIELD(no_decay), "nothing", "parameters without weight decay, as globs", NULL, 0},
@@ -7286,18 +7322,16 @@ DT__PRIVATE const dt__flag *dt__find_flag(const char *name, size_t n) {
     return NULL;
 }
 
-// A whole number in [low, high], or *ok = 0.
-DT__PRIVATE int64_t dt__parse_whole(const char *s, int64_t low, int64_t high, int *ok) {
-    uint64_t v = 0, limit;
-    int negative = *s == '-';
-    const char *p = s + negative;
-    limit = negative ? (uint64_t)-(low + 1) + 1 : (uint64_t)high;
-    *ok = *p != 0;
-    for (; *p && *ok; p++) {
-        if (*p < '0' || *p > '9' || v > (limit - (uint64_t)(*p - '0')) / 10) *ok = 0;
-        else v = v * 10 + (uint64_t)(*p - '0');
+// A whole number of digits only, up to limit; or *ok = 0.
+DT__PRIVATE uint64_t dt__parse_whole(const char *s, uint64_t limit, int *ok) {
+    uint64_t v = 0;
+    *ok = *s != 0;
+    for (; *s && *ok; s++) {
+        uint64_t d = (uint64_t)(*s - '0');
+        if (*s < '0' || *s > '9' || v > limit / 10 || v * 10 > limit - d) *ok = 0;
+        else v = v * 10 + d;
     }
-    return negative ? -(int64_t)v : (int64_t)v;
+    return v;
 }
 
 DT__PRIVATE int dt__set_flag(dt_options *o, const dt__flag *f, const char *value, dt_error *err) {
@@ -7310,20 +7344,18 @@ DT__PRIVATE int dt__set_flag(dt_options *o, const dt__flag *f, const char *value
     }
     if (!value) return dt__fail(err, DT_ERR_USAGE, "--%s needs a value: %s", f->name, f->help);
     if (f->type == DT__INT) {
-        i = (int)dt__parse_whole(value, INT_MIN, INT_MAX, &ok);
-        if (ok && i < 0) return dt__fail(err, DT_ERR_USAGE, "--%s is %d: it must be 0 (for the default) or more", f->name, i);
+        i = (int)dt__parse_whole(value, INT_MAX, &ok);
         if (ok) memcpy(p, &i, sizeof i);
     } else if (f->type == DT__LONG) {
-        long v = (long)dt__parse_whole(value, LONG_MIN, LONG_MAX, &ok);
-        if (ok && v < 0) return dt__fail(err, DT_ERR_USAGE, "--%s is %ld: it must be 0 (for the default) or more", f->name, v);
+        long v = (long)dt__parse_whole(value, LONG_MAX, &ok);
         if (ok) memcpy(p, &v, sizeof v);
     } else if (f->type == DT__SEED_TYPE) {
-        uint64_t v = (uint64_t)dt__parse_whole(value, 0, INT64_MAX, &ok);
-        if (ok && *value != '-') memcpy(p, &v, sizeof v); else ok = 0;
+        uint64_t v = dt__parse_whole(value, UINT64_MAX, &ok);
+        if (ok) memcpy(p, &v, sizeof v);
     } else if (f->type == DT__DOUBLE) {
         const char *end;
         double v = dt__parse_double(value, value + strlen(value), &end);
-        ok = *value && !*end && v - v == 0;
+        ok = *value && !*end && v - v == 0 && (v >= 0 || (v == DT_OFF && f->stores == DT_OFF));
         if (ok) memcpy(p, &v, sizeof v);
     } else if (f->type == DT__TEXT_TYPE) {
         memcpy(p, &value, sizeof value);
@@ -7338,7 +7370,7 @@ DT__PRIVATE int dt__set_flag(dt_options *o, const dt__flag *f, const char *value
             return dt__fail(err, DT_ERR_USAGE, "--%s is \"%.60s\": it must be one of %s", f->name, value, choices);
         }
     }
-    return ok ? 0 : dt__fail(err, DT_ERR_USAGE, "--%s is \"%.60s\": a %snumber is needed%s", f->name, value, f->type == DT__DOUBLE ? "" : "whole ", f->type == DT__DOUBLE ? ", with a decimal point" : " that fits");
+    return ok ? 0 : dt__fail(err, DT_ERR_USAGE, "--%s is \"%.60s\": %s is needed", f->name, value, f->type == DT__DOUBLE ? "a number of 0 or more, with a decimal point," : "a whole number of 0 or more");
 }
 
 DT_API int dt_option_set(dt_options *o, const char *name, const char *value, dt_error *err) {
