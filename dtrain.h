@@ -401,7 +401,7 @@ typedef struct {
 // dt_loss(t, DT_MSE, .target = x, .weight = 0.3, .name = "age") - a further loss. Returns t. Labels: the
 // loss of the options reads dt_batch.y[0], these the next ones, in the order of their names.
 // The loss of a step is the weighted sum of its losses, each sum over samples divided by its global
-// sum of weights (samples; cross-entropy: labels not ignored, times their class weights).
+// sum of weights (samples; cross-entropy: labels not ignored, integer ones times their class weights).
 DT_API dt_tensor *dt_loss_opt(dt_loss_options o);
 
 // The shape of a tensor: dt_rank counts the batch; dt_dim(t, 0) is 0, for the batch has no fixed size.
@@ -2799,6 +2799,10 @@ DT__PRIVATE int dt__set_shape(dt_tensor *t, int rank, const int *dim) {
     return 0;
 }
 
+DT__PRIVATE int dt__graph_full(dt__graph *g, const char *what) {
+    return dt__fail(&g->error, DT_ERR_MEMORY, "%s: no memory for the graph%s", what, g->pool->base ? ": raise .memory_size; dt_model_bytes() tells the number" : "");
+}
+
 // A new node. options is copied; returns NULL only if there is no graph to keep the error in.
 DT__PRIVATE dt_tensor *dt__layer(const dt__op *op, dt_tensor *const *in, int n_in, const void *options, size_t options_size, const char *name) {
     dt__graph *g;
@@ -2814,7 +2818,7 @@ DT__PRIVATE dt_tensor *dt__layer(const dt__op *op, dt_tensor *const *in, int n_i
     }
     t = (dt_tensor *)dt__take(g->pool, sizeof *t + (size_t)n_in * sizeof *t->in);
     if (t && options_size) t->options = dt__take(g->pool, options_size);
-    if (!t || (options_size && !t->options)) { dt__fail(&g->error, DT_ERR_MEMORY, "dt_%s: no memory for the graph's nodes: raise .memory_size; dt_model_bytes() tells the number", op->name); return &g->failed; }
+    if (!t || (options_size && !t->options)) { dt__graph_full(g, op->name); return &g->failed; }
     if (options_size) memcpy(t->options, options, options_size);
     t->graph = g;
     t->op = op;
@@ -2847,7 +2851,8 @@ DT__PRIVATE dt__variable *dt__add_variable(dt_tensor *t, int slot, const char *s
     dt__variable *v = (dt__variable *)dt__take(t->graph->pool, sizeof *v);
     ptrdiff_t stride = 1;
     int i;
-    if (!v) { dt__bad(t, "no memory for the graph's nodes: raise .memory_size"); return NULL; }
+    if (!v) { dt__graph_full(t->graph, t->op->name); return NULL; }
+    if ((unsigned)init > DT_CONSTANT || !(init_value - init_value == 0)) { dt__bad(t, ".init %d, .init_value %g: one of dt_initializer and a finite number are needed", (int)init, init_value); return NULL; }
     v->owner = t;
     v->suffix = suffix;
     v->rank = v->walk_rank = rank;
@@ -2963,7 +2968,7 @@ DT_API dt_tensor *dt_output(dt_tensor *t, const char *name) {
     for (at = &g->outputs; *at && strcmp((*at)->name, name) < 0; at = &(*at)->next) {}
     if (*at && !strcmp((*at)->name, name)) { dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_output: two outputs are called \"%s\"", name); return &g->failed; }
     o = (dt__named *)dt__take(g->pool, sizeof *o);
-    if (!o) { dt__fail(&g->error, DT_ERR_MEMORY, "dt_output \"%s\": no memory: raise .memory_size", name); return &g->failed; }
+    if (!o) { dt__graph_full(g, "output"); return &g->failed; }
     memcpy(o->name, name, strlen(name) + 1);
     o->t = t;
     o->next = *at;
@@ -3017,15 +3022,17 @@ DT__PRIVATE int dt__graph_number(dt__graph *g) {
     dt__graph_roots(g);
     n = g->n;
     g->node = (dt_tensor **)dt__take(g->pool, (size_t)n * sizeof *g->node);
-    if (!g->node) return dt__fail(&g->error, DT_ERR_MEMORY, "no memory for the graph's %d nodes: raise .memory_size", n);
+    if (!g->node) return dt__graph_full(g, "order");
     for (t = g->last_made; t; t = t->made_before) t->number = -1;
     dt__graph_roots(g);
+    for (i = 2; i < g->n_inputs; i++)
+        if (!strcmp(g->input[i]->name, g->input[i - 1]->name)) return dt__fail(&g->error, DT_ERR_ARGUMENT, "two inputs are called \"%s\"", g->input[i]->name);
     for (i = 0; i < g->n_inputs; i++)
         if (g->input[i]->number < 0) return dt__fail(&g->error, DT_ERR_ARGUMENT, "input \"%s\" is not used by anything that net returns: use it or leave it out", i ? g->input[i]->name : "x");
     for (i = 0; i < n; i++) dt__default_name(g, g->node[i]);
     for (i = n = 0; i < g->n; i++) for (k = 0; k < DT__MAX_VARIABLES; k++) n += g->node[i]->variable[k] != NULL;
     g->variable = (dt__variable **)dt__take(g->pool, (size_t)n * sizeof *g->variable);
-    if (!g->variable) return dt__fail(&g->error, DT_ERR_MEMORY, "no memory for the graph's %d variables: raise .memory_size", n);
+    if (!g->variable) return dt__graph_full(g, "variables");
     for (i = 0; i < g->n; i++) {
         for (k = 0; k < DT__MAX_VARIABLES; k++) {
             dt__variable *v = g->node[i]->variable[k];
@@ -3042,8 +3049,6 @@ DT__PRIVATE int dt__graph_number(dt__graph *g) {
     for (i = 1; i < g->n_losses; i++)
         for (j = 0; j < i; j++)
             if (!strcmp(g->loss[i]->name, g->loss[j]->name)) return dt__fail(&g->error, DT_ERR_ARGUMENT, "two losses are called \"%s\": give each its own .name", g->loss[i]->name);
-    for (i = 2; i < g->n_inputs; i++)
-        if (!strcmp(g->input[i]->name, g->input[i - 1]->name)) return dt__fail(&g->error, DT_ERR_ARGUMENT, "two inputs are called \"%s\"", g->input[i]->name);
     return 0;
 }
 
@@ -3219,7 +3224,7 @@ DT__PRIVATE int dt__graph_finish(dt__graph *g, const char *freeze, const char *n
             return dt__fail(&g->error, DT_ERR_MEMORY, "layer \"%s\" has %td values a sample, which for %td samples is more than memory can hold: use a smaller .batch", g->node[i]->name, g->node[i]->size, g->rows);
     }
     g->buffer = (dt__buffer *)dt__take(g->pool, (size_t)g->n * 5 * sizeof *g->buffer);
-    if (!g->buffer) return dt__fail(&g->error, DT_ERR_MEMORY, "no memory for the plan: raise .memory_size");
+    if (!g->buffer) return dt__graph_full(g, "plan");
     dt__plan_values(g);
     if (g->training) dt__plan_gradients(g);
     dt__plan_place(g);
@@ -4459,9 +4464,8 @@ DT__PRIVATE double dt__cross_entropy_row(dt__replica *r, const dt_tensor *t, con
     lse = (double)dt__cpu()->softmax(classes, x, d);
     if (soft) for (best = 0, k = 1; k < classes; k++) if (soft[k] > soft[best]) best = k;
     if (t->loss_number == 0) dt__count_row(r, x, classes, best);
-    *weight = cw && !soft ? (double)cw[label] : 1;
+    *weight = cw && !soft ? (double)cw[label] : 1;  // as PyTorch: one-hot and soft rows count 1
     if (!soft && !cw && smooth == 0) { d[label] -= 1; return lse - (double)x[label]; }
-    if (cw && soft) for (*weight = 0, k = 0; k < classes; k++) *weight += (double)cw[k] * (double)soft[k];
     for (k = 0; k < classes; k++) {
         double q = (cw ? (double)cw[k] : 1) * ((1 - smooth) * (soft ? (double)soft[k] : k == label) + smooth / (double)classes);
         total += q;
@@ -4719,7 +4723,7 @@ DT__PRIVATE int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_err
 DT__PRIVATE double dt__rate_of(const dt__optimizer *p, long step) {
     double t, n;
     if (p->rate_at) return p->rate_at(step, p->user);
-    if (step < p->warmup) return p->rate * (double)(step + 1) / (double)p->warmup;
+    if (step < p->warmup) return p->rate * (double)(step + 1) / (double)(p->warmup + 1);
     t = (double)(step - p->warmup);
     n = p->total > p->warmup ? (double)(p->total - p->warmup) : 1;
     if (p->schedule == DT_COSINE_DECAY || p->schedule == DT_LINEAR_DECAY) {
@@ -6035,7 +6039,6 @@ DT__PRIVATE int dt__model_sizes(dt_model *m, dt_error *err) {
     if ((unsigned)o->input_type > DT_UINT8 || (unsigned)o->label_type > DT_ONE_HOT) return dt__fail(err, DT_ERR_ARGUMENT, ".input_type %d, .label_type %d: values of dt_type are needed, DT_ONE_HOT for labels only", (int)o->input_type, (int)o->label_type);
     for (i = 0; i < DT_MAX_CHANNELS; i++)
         if (!(o->mean[i] - o->mean[i] == 0) || !(o->deviation[i] >= 0 && o->deviation[i] <= DBL_MAX)) return dt__fail(err, DT_ERR_ARGUMENT, ".mean %g, .deviation %g of channel %d: a finite mean and a deviation of 0 (off) or more are needed", o->mean[i], o->deviation[i], i);
-    if (!o->alloc != !o->release) return dt__fail(err, DT_ERR_ARGUMENT, ".alloc and .release belong together: set both or none");
     m->parts = DT__ELSE(o->accumulate, 1);
     m->batch = DT__ELSE(o->batch, 32);
     m->n_replicas = o->strategy == DT_ONE ? 1 : o->replicas;
@@ -6049,7 +6052,7 @@ DT__PRIVATE int dt__model_sizes(dt_model *m, dt_error *err) {
     }
     if (m->parts > m->batch) return dt__fail(err, DT_ERR_ARGUMENT, ".accumulate = %d parts of a batch of %d samples: at most one part a sample", m->parts, m->batch);
     m->strategy = m->n_replicas == 1 ? DT_ONE : o->strategy == DT_CENTRAL ? DT_CENTRAL : DT_MIRRORED;
-    rows = (m->batch + m->parts - 1) / m->parts;
+    rows = ((ptrdiff_t)m->batch + m->parts - 1) / m->parts;
     m->graph.rows = (rows + m->n_replicas - 1) / m->n_replicas;
     return 0;
 }
@@ -6093,9 +6096,8 @@ DT__PRIVATE int dt__model_graph(dt_model *m, dt_error *err) {
     int i;
     memset(&in, 0, sizeof in);
     memset(&loss, 0, sizeof loss);
-    if (!x) return dt__fail(err, DT_ERR_MEMORY, "no memory for the graph: raise .memory_size");
-    x->options = dt__take(g->pool, sizeof in);
-    if (!x->options) return dt__fail(err, DT_ERR_MEMORY, "no memory for the graph: raise .memory_size");
+    if (x) x->options = dt__take(g->pool, sizeof in);
+    if (!x || !x->options) { dt__graph_full(g, "input"); return dt__pass_error(err, &g->error); }
     memcpy(in.shape, o->input, sizeof in.shape);
     in.type = o->input_type;
     memcpy(x->options, &in, sizeof in);
@@ -6153,6 +6155,7 @@ DT_API void dt_model_free(dt_model *m) {
 DT__PRIVATE dt_model *dt__model_new(const dt_options *o, int measuring, dt_error *err) {
     dt__pool pool;
     dt_model *m;
+    if (!o->alloc != !o->release) { dt__fail(err, DT_ERR_ARGUMENT, ".alloc and .release belong together: set both or none"); return NULL; }
     dt__pool_open(&pool, o, measuring);
     m = (dt_model *)dt__take(&pool, sizeof *m);
     if (m) m->pool = pool;
@@ -6179,7 +6182,7 @@ DT_API dt_model *dt_model_create(const dt_options *o, dt_error *err) {
     memset(&why, 0, sizeof why);
     if (!o) { dt__fail(err, DT_ERR_ARGUMENT, "dt_model_create: the options are NULL"); return NULL; }
     m = dt__model_new(o, 0, &why);
-    code = m ? dt__model_build(m, o, 0, &why) : DT_ERR_MEMORY;
+    code = m ? dt__model_build(m, o, 0, &why) : why.code;
 #ifndef DTRAIN_NO_THREADS
     if (!code) code = dt__threads_start(m, &why);
 #endif
@@ -6360,9 +6363,9 @@ DT_API int dt_clear(dt_model *m, dt_error *err) {
 }
 
 DT_API float *dt_gradients(dt_model *m, size_t *n) {
-    if (!m || m->state != DT__REDUCED) return NULL;
-    if (n) *n = (size_t)m->graph.n_trainable;
-    return m->replica[0].gradients;
+    int ready = m && m->state == DT__REDUCED;
+    if (n) *n = ready ? (size_t)m->graph.n_trainable : 0;
+    return ready ? m->replica[0].gradients : NULL;
 }
 
 // Rows of a buffer, in the order of the batch.
@@ -7043,8 +7046,8 @@ DT__PRIVATE dt_event dt__event_of(dt_model *m, const dt__run_state *s, dt_event_
     e.epochs = s->epochs;
     e.loss = kind == DT_EVENT_STEP ? m->report.train_loss : s->weight > 0 ? s->loss / s->weight : (double)NAN;
     e.accuracy = kind == DT_EVENT_STEP ? m->report.train_accuracy : s->weight > 0 ? s->accuracy / s->weight : (double)NAN;
-    e.eval_loss = s->eval_loss;
-    e.eval_accuracy = s->eval_accuracy;
+    e.eval_loss = kind == DT_EVENT_STEP ? (double)NAN : s->eval_loss;
+    e.eval_accuracy = kind == DT_EVENT_STEP ? (double)NAN : s->eval_accuracy;
     e.learning_rate = dt_learning_rate(m);
     e.gradient_norm = m->norm;
     e.seconds = dt__now() - s->start;

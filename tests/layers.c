@@ -1248,7 +1248,7 @@ static void test_embedding_refuses_unknown_tokens(void) {
         CHECK(isnan(dt_forward(p.m, &batch, &err)));
         snprintf(value, sizeof value, "%d", bad[i]);
         CHECK_ERROR(err, DT_ERR_ARGUMENT, value);
-        CHECK_ERROR(err, DT_ERR_ARGUMENT, "10");  /* the number of tokens */
+        CHECK_ERROR(err, DT_ERR_ARGUMENT, "0..9");
         err.code = 0;
         CHECK(dt_predict(p.m, p.tokens, p.n, p.y, &err) == DT_ERR_ARGUMENT);
         problem_close(&p);

@@ -66,6 +66,7 @@ static const loss_case loss_cases[] = {
     { "ce_class_weights", DT_CROSS_ENTROPY, LABELS, DT_INT32, net_plain, 0, { .class_weights = golden_class_weights }, 0 },
     { "ce_class_weights", DT_CROSS_ENTROPY, LABELS, DT_INT32, net_softmax, 1, { .class_weights = golden_class_weights }, 0 },
     { "ce_class_weights", DT_CROSS_ENTROPY, LABELS, DT_ONE_HOT, net_plain, 0, { .class_weights = golden_class_weights }, 0 },
+    { "ce_soft_class_weights", DT_CROSS_ENTROPY, SOFT, DT_ONE_HOT, net_plain, 0, { .class_weights = golden_class_weights }, 0 },
     { "ce_smooth_ignore_class_weights", DT_CROSS_ENTROPY, LABELS, DT_INT32, net_plain, 0,
       { .label_smoothing = 0.2, .ignore_label = 2, .class_weights = golden_class_weights }, 0 },
     { "ce_sample_weights", DT_CROSS_ENTROPY, LABELS, DT_INT32, net_plain, 0, { .t = NULL }, 1 },
@@ -77,6 +78,7 @@ static const loss_case loss_cases[] = {
     { "ce_soft", DT_CROSS_ENTROPY, SOFT, DT_ONE_HOT, net_plain, 0, { .t = NULL }, 0 },
     { "ce_soft", DT_CROSS_ENTROPY, SOFT, DT_ONE_HOT, net_softmax, 0, { .t = NULL }, 0 },
     { "ce_soft_smooth", DT_CROSS_ENTROPY, SOFT, DT_ONE_HOT, net_plain, 1, { .label_smoothing = 0.1 }, 0 },
+    { "ce_soft_sample_weights", DT_CROSS_ENTROPY, SOFT, DT_ONE_HOT, net_plain, 0, { .t = NULL }, 1 },
     { "bce", DT_BINARY_CROSS_ENTROPY, BINARY, DT_TYPE_DEFAULT, net_plain, 0, { .t = NULL }, 0 },
     { "bce", DT_BINARY_CROSS_ENTROPY, BINARY, DT_INT32, net_plain, 0, { .t = NULL }, 0 },
     { "bce", DT_BINARY_CROSS_ENTROPY, BINARY, DT_UINT8, net_plain, 0, { .t = NULL }, 0 },
@@ -102,6 +104,7 @@ static const loss_case loss_cases[] = {
     { "tokens_sample_weights", DT_CROSS_ENTROPY, TOKENS, DT_INT32, net_plain, 0, { .ignore_label = 4 }, 1 },
     { "tokens_sum", DT_CROSS_ENTROPY, TOKENS, DT_INT32, net_plain, 1, { .reduction = DT_SUM }, 0 },
     { "tokens_mse", DT_MSE, TOKEN_TARGETS, DT_FLOAT32, net_plain, 0, { .t = NULL }, 0 },
+    { "tokens_mse_sum", DT_MSE, TOKEN_TARGETS, DT_FLOAT32, net_plain, 1, { .reduction = DT_SUM }, 0 },
 };
 
 static dt_tensor *net_by_hand(dt_tensor *x, void *user) {
@@ -406,12 +409,12 @@ static void test_several_losses(void) {
         for (int replicas = 1; replicas <= 3; replicas++)
             for (int accumulate = 1; accumulate <= 3; accumulate++) {
                 const int a = mixes[i].first == DT_SUM ? huber_sum : huber;
-                const double divisor = mixes[i].second == DT_SUM ? 1 : GOLDEN_N;
+                const double divisor = mixes[i].second == DT_SUM ? 1 : GOLDEN_N * GOLDEN_C;
                 double gradient[GOLDEN_N * GOLDEN_C], loss = golden_loss[ce].loss + 2 * golden_loss[a].loss;
                 for (int k = 0; k < GOLDEN_N * GOLDEN_C; k++) {
                     const double v = golden_logits[k], d = v - opposite[k];
-                    loss += 0.5 * d * d / GOLDEN_C / divisor + 0.125 * v * v / GOLDEN_N;
-                    gradient[k] = golden_loss[ce].gradient[k] + 2 * golden_loss[a].gradient[k] + 0.5 * 2 * d / GOLDEN_C / divisor + 0.125 * 2 * v / GOLDEN_N;
+                    loss += 0.5 * d * d / divisor + 0.125 * v * v / GOLDEN_N;
+                    gradient[k] = golden_loss[ce].gradient[k] + 2 * golden_loss[a].gradient[k] + 0.5 * 2 * d / divisor + 0.125 * 2 * v / GOLDEN_N;
                 }
                 dt_error err = DT_DEFAULTS;
                 dt_options o = DT_DEFAULTS;
@@ -553,7 +556,7 @@ static void test_metrics(void) {
         CHECK(got.classes == CLASSES);
         CHECK_NEAR(got.loss, loss / (double)n, 2e-6);
         CHECK_NEAR(got.accuracy, right / (double)n, 1e-9);
-        CHECK_NEAR(got.top_k_accuracy, among / (double)n, 1e-9);
+        CHECK_NEAR(got.top_k_accuracy, among / (double)n, 1e-7);
         for (int k = 0; k < CLASSES * CLASSES; k++)
             CHECK_MSG(confusion[k] == expected[k], "label %d predicted as %d: %ld times, expected %ld", k / CLASSES, k % CLASSES, confusion[k], expected[k]);
         CHECK(dt_parameters_crc32c(m) == before && dt_model_step(m) == 0);
@@ -608,7 +611,7 @@ static void test_metrics_defaults(void) {
     CHECK_MSG(dt_evaluate(m, &source, &got, &err) == 0, "%s", err.text);
     CHECK(got.n == N && got.classes == WIDE);
     CHECK_NEAR(got.accuracy, right / N, 1e-9);
-    CHECK_NEAR(got.top_k_accuracy, among / N, 1e-9);
+    CHECK_NEAR(got.top_k_accuracy, among / N, 1e-7);
     dt_model_free(m);
 }
 

@@ -51,7 +51,7 @@ static const struct {
     const char *no_decay, *freeze;
 } optimizer_case[] = {
     { "sgd",                 DT_SGD,      .learning_rate = 0.05 },
-    { "sgd",                 DT_SGD,      .learning_rate = 0.05, .momentum = DT_OFF, .weight_decay = DT_OFF, .clip_norm = DT_OFF },
+    { "sgd",                 DT_SGD,      .learning_rate = 0.05, .momentum = DT_OFF, .weight_decay = DT_OFF },
     { "sgd",                 DT_MOMENTUM, .learning_rate = 0.05, .momentum = DT_OFF },
     { "sgd_decay",           DT_SGD,      .learning_rate = 0.05, .weight_decay = 0.1 },
     { "sgd_momentum",        DT_SGD,      .learning_rate = 0.05, .momentum = 0.8 },
@@ -342,7 +342,7 @@ static dt_tensor *net_frozen(dt_tensor *x, void *user) {
 static void test_freezing(void) {
     static const struct { const char *glob; int moves[6]; } row[] = {  /* weights and biases of the three layers */
         { NULL, { 0, 0, 1, 1, 1, 1 } },  { "encoder*", { 0, 0, 0, 0, 1, 1 } },  { "*.bias", { 0, 0, 1, 0, 1, 0 } },
-        { "head.weight, encoder_2.bias", { 0, 0, 1, 0, 0, 1 } },  { "encoder_?.weight", { 0, 0, 0, 1, 1, 1 } },
+        { "head.weight,encoder_2.bias", { 0, 0, 1, 0, 0, 1 } },  { "encoder_?.weight", { 0, 0, 0, 1, 1, 1 } },
     };
     for (int i = 0; i < 2 * COUNT(row); i++) {
         dt_error err = DT_DEFAULTS;

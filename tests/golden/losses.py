@@ -2,8 +2,8 @@
 
     python3 losses.py > losses.h
 
-Every row is the mean over the samples' (or labels') weights, as dtrain.h defines it; a row that ends in
-_sum is the plain sum of the samples' losses. A sample's regression loss is the mean over its outputs.
+Every row is the mean over the samples' (or labels') weights, as dtrain.h defines it, and a sample's regression
+loss the mean over its outputs. A row with _sum is the plain sum over all labels, or all outputs.
 """
 import torch
 import torch.nn.functional as F
@@ -54,10 +54,11 @@ def cross_entropy(x, y, w=None, sample=None, **options):
     return values, weights.sum()
 
 
-def regression(loss, sample=None, **options):
+def regression(loss, sample=None, total=False, **options):
     def run(x):
         y = (token_targets if x.dim() == 3 else binary if loss is F.binary_cross_entropy_with_logits else targets)
-        values = loss(x, y, reduction="none", **options).flatten(1).mean(1)
+        values = loss(x, y, reduction="none", **options).flatten(1)
+        values = values.sum(1) if total else values.mean(1)
         weights = torch.ones_like(values) if sample is None else sample
         return values * weights, weights.sum()
     return run
@@ -85,17 +86,22 @@ row("ce_sum_sample_weights", logits, plain_sum(ce(sample=sample_weights)))
 for name, options in ("ce_soft", {}), ("ce_soft_smooth", {"label_smoothing": 0.1}):
     got = row(name, logits, lambda x: (F.cross_entropy(x, soft, reduction="none", **options), torch.tensor(float(N))))
     assert abs(got - float(F.cross_entropy(logits, soft, **options))) < 1e-12
+# PyTorch divides by the number of samples here; by the targets' class weights, one-hot targets agree with labels.
+row("ce_soft_class_weights", logits,
+    lambda x: (F.cross_entropy(x, soft, weight=class_weights, reduction="none"), (soft @ class_weights).sum()))
+row("ce_soft_sample_weights", logits,
+    lambda x: (F.cross_entropy(x, soft, reduction="none") * sample_weights, sample_weights.sum()))
 row("bce", logits, regression(F.binary_cross_entropy_with_logits))
-row("bce_sum", logits, plain_sum(regression(F.binary_cross_entropy_with_logits)))
+row("bce_sum", logits, plain_sum(regression(F.binary_cross_entropy_with_logits, total=True)))
 row("bce_sample_weights", logits, regression(F.binary_cross_entropy_with_logits, sample_weights))
 row("mse", logits, regression(F.mse_loss))
-row("mse_sum", logits, plain_sum(regression(F.mse_loss)))
+row("mse_sum", logits, plain_sum(regression(F.mse_loss, total=True)))
 row("mse_sample_weights", logits, regression(F.mse_loss, sample_weights))
 row("mae", logits, regression(F.l1_loss))
 row("mae_sample_weights", logits, regression(F.l1_loss, sample_weights))
 row("huber", logits, regression(F.huber_loss))
 row("huber_03", logits, regression(F.huber_loss, delta=0.3))
-row("huber_sum", logits, plain_sum(regression(F.huber_loss, delta=0.3)))
+row("huber_sum", logits, plain_sum(regression(F.huber_loss, total=True, delta=0.3)))
 row("tokens", token_logits, ce())
 row("tokens_smooth", token_logits, ce(label_smoothing=0.1))
 row("tokens_ignore_4", token_logits, ce(ignore_index=4))
@@ -103,6 +109,7 @@ row("tokens_class_weights", token_logits, ce(w=class_weights))
 row("tokens_sample_weights", token_logits, ce(sample=token_weights, ignore_index=4))
 row("tokens_sum", token_logits, plain_sum(ce()))
 row("tokens_mse", token_logits, regression(F.mse_loss))
+row("tokens_mse_sum", token_logits, plain_sum(regression(F.mse_loss, total=True)))
 
 # Where PyTorch has the same mean, it must be the same number.
 value = {r[0]: r[1] for r in rows}
@@ -115,6 +122,8 @@ for name, expected in (
     ("ce_sum", F.cross_entropy(logits, labels, reduction="sum")),
     ("bce", F.binary_cross_entropy_with_logits(logits, binary)),
     ("mse", F.mse_loss(logits, targets)),
+    ("mse_sum", F.mse_loss(logits, targets, reduction="sum")),
+    ("bce_sum", F.binary_cross_entropy_with_logits(logits, binary, reduction="sum")),
     ("mae", F.l1_loss(logits, targets)),
     ("huber_03", F.huber_loss(logits, targets, delta=0.3)),
     ("tokens", F.cross_entropy(token_logits.flatten(0, 1), token_labels.flatten())),
