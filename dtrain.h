@@ -674,6 +674,14 @@ typedef struct {
     double data_s;                      // of these, gathering and converting (the slowest replica's)
     size_t parameters, arena_bytes;
 } dt_report;
+// Running statistics are no parameters.
+DT__PRIVATE ptrdiff_t dt__count_parameters(const dt__graph *g) {
+    ptrdiff_t n = 0;
+    int i;
+    for (i = 0; i < g->n_variables; i++) if (!g->variable[i]->statistic) n += g->variable[i]->size;
+    return n;
+}
+
 DT_API dt_report dt_model_report(const dt_model *m);
 
 DT_API int dt_local_batch(const dt_model *m);                 // samples that this process feeds per step
@@ -4013,10 +4021,11 @@ DT__PRIVATE int dt__dropout_shape(dt_tensor *t) {
 // The mask is a function of seed, step, node and sample, so backward makes it again instead of keeping it.
 DT__PRIVATE void dt__dropout_run(dt__replica *r, dt_tensor *t, const float *x, float *y, int add) {
     DT__OPTIONS(dt__dropout_options, t);
+    uint64_t key = dt__random(r->seed, (uint64_t)t->number, (uint64_t)r->step);
     ptrdiff_t i, n = t->size;
     if (!r->training || o->rate == 0) { dt__copy(r->rows * n, x, y, add); return; }
     for (i = 0; i < r->rows; i++)
-        dt__cpu()->dropout(n, dt__random(r->seed + (uint64_t)t->number, (uint64_t)r->step, (uint64_t)(r->first_row + i)), (uint32_t)(o->rate * 4294967295.0),
+        dt__cpu()->dropout(n, dt__mix(key + (uint64_t)(r->first_row + i)), (uint32_t)(o->rate * 4294967295.0),
                            (float)(1 / (1 - o->rate)), x + i * n, y + i * n, add);
 }
 DT__PRIVATE void dt__dropout_forward(dt__replica *r, dt_tensor *t) { dt__dropout_run(r, t, dt__value(r, t->in[0]), dt__value(r, t), 0); }
@@ -6248,8 +6257,8 @@ DT__PRIVATE int dt__diagnose(dt_model *m, dt_error *err) {
     return dt__fail(err, DT_ERR_NUMERIC, "training: step %ld: the loss or the gradient's norm is not finite, though every layer's values are: lower .learning_rate, or set .clip_norm", m->step);
 }
 
-// A whole step on m->task.
-DT__PRIVATE float dt__step_task(dt_model *m, dt_error *err) {
+// A whole step on m->task; its loss is in the report.
+DT__PRIVATE int dt__step_task(dt_model *m, dt_error *err) {
     m->task.training = 1;
     m->task.labelled = 1;
     m->task.parts = m->parts;
@@ -6258,10 +6267,10 @@ DT__PRIVATE float dt__step_task(dt_model *m, dt_error *err) {
     if (m->state == DT__REDUCED) dt__run_job(m, dt__job_clear);
     dt__run_job(m, dt__job_step);
     m->state = DT__EMPTY;
-    if (dt__anyone_failed(m)) { m->bad = 0; dt__collect_errors(m, "training", err); return NAN; }
-    if (m->bad) { dt__diagnose(m, err); return NAN; }
+    if (dt__anyone_failed(m)) { m->bad = 0; return dt__collect_errors(m, "training", err); }
+    if (m->bad) return dt__diagnose(m, err);
     m->step++;
-    return (float)m->report.train_loss;
+    return 0;
 }
 
 DT__PRIVATE int dt__can_train(const dt_model *m, const char *what, dt_error *err) {
@@ -6276,7 +6285,7 @@ DT_API float dt_step_batch(dt_model *m, const dt_batch *b, dt_error *err) {
     memset(&m->task, 0, sizeof m->task);
     m->task.batch = b;
     m->task.n = b->n;
-    return dt__step_task(m, err);
+    return dt__step_task(m, err) ? NAN : (float)m->report.train_loss;
 }
 
 DT_API float dt_step(dt_model *m, const void *x, const void *y, int n, dt_error *err) {
@@ -6300,7 +6309,7 @@ DT_API float dt_forward(dt_model *m, const dt_batch *b, dt_error *err) {
     int i, labels = b != NULL;
     if (!m) { dt__fail(err, DT_ERR_ARGUMENT, "dt_forward: the model is NULL"); return NAN; }
     for (i = 0; b && i < m->graph.n_labels; i++) labels &= b->y[i] != NULL;
-    if (dt__check_batch(m, "dt_forward", b, DT__MAX(m->batch / m->parts, 1), 0, err)) return NAN;
+    if (dt__check_batch(m, "dt_forward", b, m->batch / m->parts, 0, err)) return NAN;
     memset(&m->task, 0, sizeof m->task);
     m->task.batch = b;
     m->task.n = b->n;
@@ -6410,7 +6419,7 @@ DT_API int dt_predict(dt_model *m, const void *x, long n, float *out, dt_error *
     if (!m || !x || !out || n < 0) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict: n is %ld, the %s is NULL: a model, samples and a place for the output are needed", n, !m ? "model" : !x ? "input" : !out ? "output" : "nothing");
     if (m->graph.n_inputs > 1) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict: the net has %d inputs: use dt_forward and dt_output_read", m->graph.n_inputs);
     in = m->graph.input[0];
-    most = DT__MAX(m->batch / m->parts, 1);
+    most = m->batch / m->parts;
     for (at = 0; at < n; at += b.n) {
         memset(&b, 0, sizeof b);
         memset(&m->task, 0, sizeof m->task);
@@ -6450,7 +6459,7 @@ DT__PRIVATE int dt__evaluate_data(dt_model *m, const dt_dataset *d, dt_metrics *
     double totals[DT__TOTALS] = {0};
     const dt__graph *g = &m->graph;
     const dt_tensor *loss = g->n_losses ? g->loss[0] : NULL;
-    long at, most = DT__MAX(m->batch / m->parts, 1);
+    long at, most = m->batch / m->parts;
     int i, code = 0;
     if (!loss) return dt__fail(err, DT_ERR_STATE, "dt_evaluate: the net has no loss: set .loss");
     if (dt__data_fits(m, d, 1, err)) return DT_ERR_SHAPE;
@@ -6947,9 +6956,8 @@ DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *er
 #ifndef DTRAIN_NO_STDIO
 static volatile sig_atomic_t dt__signal;
 DT__PRIVATE void dt__on_signal(int number) {
-    if (dt__signal) signal(number, SIG_DFL);  // the second one ends at once
     dt__signal = number;
-    if (number == SIGINT || number == SIGTERM) signal(number, SIG_DFL);
+    signal(number, SIG_DFL);  // the second one ends the program at once
 }
 #define DT__STOPPED dt__signal
 #else
@@ -7076,10 +7084,9 @@ DT__PRIVATE int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state 
         m->task.shuffle = !m->o.no_shuffle;
         m->task.n = DT__MIN((long)m->batch, d->info.n - at);
         n = (double)m->task.n;
-        dt__step_task(m, err);
+        *code = dt__step_task(m, err);
         m->task.n = 0;
-        if (m->step == s->first_step + (s->samples ? m->report.steps : 0)) { *code = err && err->code ? err->code : DT_ERR_NUMERIC; return 1; }
-        m->report.steps = m->step - s->first_step;
+        if (*code) return 1;
         s->trained += dt__now() - before;
         s->samples += (long)n;
         s->loss += m->report.train_loss * n;
@@ -7087,7 +7094,7 @@ DT__PRIVATE int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state 
         s->weight += n;
         dt__show_progress(m, s, 0);
         if (dt__tell(m, s, DT_EVENT_STEP)) return 1;
-        if (DT__STOPPED && m->o.progress == 2) return 1;
+        if (DT__STOPPED) return 1;
     }
     return 0;
 }
@@ -7143,10 +7150,9 @@ DT__PRIVATE int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset 
 #if !defined(DTRAIN_NO_STDIO) && DT__POSIX
     s.terminal = s.prints && isatty(2);
 #endif
-    if (!m->optimizer.total) m->optimizer.total = m->step + s.steps;
-    if (!m->optimizer.decay_steps) m->optimizer.decay_steps = s.per_epoch;
+    m->optimizer.total = DT__ELSE(m->o.total_steps, m->step + s.steps);
+    m->optimizer.decay_steps = DT__ELSE(m->o.decay_steps, s.per_epoch);
     for (i = 0; i < m->n_replicas; i++) m->replica[i].data_seconds = 0;
-    m->report.steps = 0;
     first_epoch = m->step / s.per_epoch;
     for (e = 0; e < s.epochs && !stop && m->step - s.first_step < s.steps; e++) {
         double judged;
@@ -7216,7 +7222,7 @@ DT_API dt_report dt_model_report(const dt_model *m) {
     r = m->report;
     r.replicas = m->n_replicas;
     r.strategy = m->strategy;
-    r.parameters = (size_t)m->graph.n_floats;
+    r.parameters = (size_t)dt__count_parameters(&m->graph);
     r.arena_bytes = m->bytes;
     return r;
 }
@@ -7496,7 +7502,7 @@ DT__PRIVATE void dt__show_json(dt_model *m, const char *status, const dt_error *
 
 DT__PRIVATE void dt__show_start(const dt_model *m) {
     dt__grouped parameters, samples;
-    printf("%s parameters, strategy %s, %d replica%s on %s, batch %d", dt__group_digits((double)m->graph.n_floats, &parameters), dt__strategy_name(m->strategy), m->n_replicas, m->n_replicas == 1 ? "" : "s",
+    printf("%s parameters, strategy %s, %d replica%s on %s, batch %d", dt__group_digits((double)dt__count_parameters(&m->graph), &parameters), dt__strategy_name(m->strategy), m->n_replicas, m->n_replicas == 1 ? "" : "s",
            dt__cpu()->name, m->batch);
     if (m->data[0]) printf(", %s samples", dt__group_digits((double)m->data[0]->info.n, &samples));
     printf("\n");
@@ -7521,15 +7527,15 @@ DT__PRIVATE void dt__show_profile(const dt_model *m) {
            all > 0 ? 100 * DT__MAX(rest, 0) / all : 0);
 }
 
-DT__PRIVATE int dt__exit_status(int code) { return code == 0 ? 0 : code == DT_ERR_USAGE || code == DT_ERR_ARGUMENT || code == DT_ERR_SHAPE ? 64 : 1; }
+// Of a model that could not be made.
+DT__PRIVATE int dt__exit_status(int code) { return code == DT_ERR_USAGE || code == DT_ERR_ARGUMENT || code == DT_ERR_SHAPE ? 64 : 1; }
 
 DT__PRIVATE int dt__run_model(dt_model *m, const dt_options *o, dt_error *err) {
     int code = 0;
     if (o->load && (code = dt_load(m, o->load, NULL, err)) != 0) return code;
     if (o->load && m->o.progress > 0) printf("loaded %s\n", o->load);
     if (m->o.progress > 0) dt__show_start(m);
-    code = dt_train(m, NULL, err);
-    if (code) return code;
+    if ((code = dt_train(m, NULL, err)) != 0) return code;
     if (o->save && (code = dt_save(m, o->save, err)) != 0) return code;
     if (o->save && m->o.progress > 0) printf("saved %s\n", o->save);
     return 0;
@@ -7545,21 +7551,20 @@ DT_API int dt_run(const dt_options *options) {
     if (!options) { fprintf(stderr, "dt_run: the options are NULL\n"); return 64; }
     o = *options;
     if (o.print_options) { dt__show_options(&o); return 0; }
-    o.progress = o.progress == DT_OFF ? DT_OFF : 2;  // 2: print, and listen to signals
+    if (!o.progress) o.progress = 1;
     dt__signal = 0;
     old_int = signal(SIGINT, dt__on_signal);
     old_term = signal(SIGTERM, dt__on_signal);
     m = dt_model_create(&o, &err);
     code = m ? dt__run_model(m, &o, &err) : err.code;
-    status = dt__exit_status(code);
-    if (m && code) status = code == DT_ERR_ARGUMENT && m->step == 0 && !m->o.train.kind ? 64 : 1;
-    if (!code && dt__signal) status = dt__signal == SIGINT ? 130 : 143;
+    status = code ? m ? 1 : dt__exit_status(code) : dt__signal == SIGINT ? 130 : dt__signal ? 143 : 0;
     if (code) fprintf(stderr, "%s\n", err.text);
     else if (dt__signal && o.progress > 0) printf("stopped by signal %d after %ld steps\n", (int)dt__signal, m->report.steps);
     if (m && o.profile) dt__show_profile(m);
     if (m && o.json) dt__show_json(m, code ? "failed" : dt__signal ? "stopped" : "succeeded", &err);
     fflush(stdout);
     dt_model_free(m);
+    dt__signal = 0;
     signal(SIGINT, old_int == SIG_ERR ? SIG_DFL : old_int);
     signal(SIGTERM, old_term == SIG_ERR ? SIG_DFL : old_term);
     return status;

@@ -65,7 +65,6 @@ static const loss_case loss_cases[] = {
     { "ce_ignore_0", DT_CROSS_ENTROPY, LABELS, DT_INT32, net_plain, 1, { .ignore_label = DT_IGNORE_CLASS_0 }, 0 },
     { "ce_class_weights", DT_CROSS_ENTROPY, LABELS, DT_INT32, net_plain, 0, { .class_weights = golden_class_weights }, 0 },
     { "ce_class_weights", DT_CROSS_ENTROPY, LABELS, DT_INT32, net_softmax, 1, { .class_weights = golden_class_weights }, 0 },
-    { "ce_class_weights", DT_CROSS_ENTROPY, LABELS, DT_ONE_HOT, net_plain, 0, { .class_weights = golden_class_weights }, 0 },
     { "ce_soft_class_weights", DT_CROSS_ENTROPY, SOFT, DT_ONE_HOT, net_plain, 0, { .class_weights = golden_class_weights }, 0 },
     { "ce_smooth_ignore_class_weights", DT_CROSS_ENTROPY, LABELS, DT_INT32, net_plain, 0,
       { .label_smoothing = 0.2, .ignore_label = 2, .class_weights = golden_class_weights }, 0 },

@@ -385,7 +385,7 @@ static double rate_by_callback(long step, void *user) { return *(const double *)
 
 static double scheduled(const dt_options *o, long step) {
     const double pi = 3.14159265358979323846, first = o->learning_rate, last = o->final_rate;
-    if (o->warmup_steps && step < o->warmup_steps) return first * (double)(step + 1) / (double)o->warmup_steps;
+    if (o->warmup_steps && step < o->warmup_steps) return first * (double)(step + 1) / (double)(o->warmup_steps + 1);
     step -= o->warmup_steps;
     const double steps = (double)(o->total_steps - o->warmup_steps), part = steps > 0 && (double)step < steps ? (double)step / steps : 1;
     switch (o->schedule) {

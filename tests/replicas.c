@@ -548,7 +548,7 @@ static void test_more_replicas_than_samples(void) {
             for (int step = 0; step < 4; step++) {
                 double loss = (double)dt_step(m, rows[step], &row_label[step], 1 + step % 2, &err);
                 if (k == 0) want[step] = loss;
-                CHECK_NEAR(loss, want[step], 1e-5);
+                CHECK_NEAR(loss, want[step], kind ? 1e-4 : 1e-5);  /* a norm over one or two values magnifies rounding */
             }
             CHECK_OK(err);
             float p[4];

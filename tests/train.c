@@ -443,8 +443,8 @@ static void test_absurd_options(void) {
             if (absurd[i].loss) o.loss = (dt_loss_kind)absurd[i].loss;
             if (o.schedule) o.total_steps = o.decay_steps = 10;
             o.deviation[0] = strcmp(absurd[i].name, "mean") ? 0 : 1;
-            int whole = (int)absurd[i].value;
-            long longer = (long)absurd[i].value;
+            int whole = absurd[i].type == 'i' ? (int)absurd[i].value : 0;
+            long longer = absurd[i].type == 'l' ? (long)absurd[i].value : 0;
             if (absurd[i].type == 'd') memcpy(p, &absurd[i].value, sizeof(double));
             else if (absurd[i].type == 'i') memcpy(p, &whole, sizeof whole);
             else memcpy(p, &longer, sizeof longer);
