@@ -674,14 +674,6 @@ typedef struct {
     double data_s;                      // of these, gathering and converting (the slowest replica's)
     size_t parameters, arena_bytes;
 } dt_report;
-// Running statistics are no parameters.
-DT__PRIVATE ptrdiff_t dt__count_parameters(const dt__graph *g) {
-    ptrdiff_t n = 0;
-    int i;
-    for (i = 0; i < g->n_variables; i++) if (!g->variable[i]->statistic) n += g->variable[i]->size;
-    return n;
-}
-
 DT_API dt_report dt_model_report(const dt_model *m);
 
 DT_API int dt_local_batch(const dt_model *m);                 // samples that this process feeds per step
@@ -7213,6 +7205,14 @@ DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
     if (!code) code = dt__train_on(m, d[0], d[1], err);
     for (i = 0; i < 2; i++) dt_dataset_close(opened[i]);
     return code;
+}
+
+// Running statistics are no parameters.
+DT__PRIVATE ptrdiff_t dt__count_parameters(const dt__graph *g) {
+    ptrdiff_t n = 0;
+    int i;
+    for (i = 0; i < g->n_variables; i++) if (!g->variable[i]->statistic) n += g->variable[i]->size;
+    return n;
 }
 
 DT_API dt_report dt_model_report(const dt_model *m) {

@@ -524,6 +524,8 @@ static void test_cifar_good(void) {
     gzip_file(at("cifar/test_batch_first2.bin"));
     expect_cifar("folder, one of two zipped", at("cifar"), DT_TRAIN, 5, both);
     expect_cifar("folder, zipped test set", at("cifar"), DT_TEST, 2, test);
+    put_cifar("cifar/data_batch_2.bin", 20, 3, 0);
+    expect_cifar("folder, one twice: plain and zipped", at("cifar"), DT_TRAIN, 5, both);
     expect_cifar("a zipped file", at("cifar/test_batch_first2.bin.gz"), DT_TEST, 2, test);
 }
 
@@ -609,6 +611,8 @@ static const struct {
     { "missing -> skip",      "1,?,0\n3,4,1\n,NA,1\n5,8,2\n", { .missing = DT_MISSING_SKIP }, 2, 2, { 3, 4, 5, 8 }, { 1, 2 } },
     { "skipped word labels do not count", "a,b,c\n1,?,cat\n3,4,dog\n5,8,cow\n", { .missing = DT_MISSING_SKIP }, 2, 2, { 3, 4, 5, 8 }, { NONE, NONE } },
     { "missing label -> skip", "1,2,0\n3,4,\n5,6,1\n", { .missing = DT_MISSING_SKIP }, 2, 2, { 1, 2, 5, 6 }, { 0, 1 } },
+    { "missing word label -> skip", "1,2,cat\n3,4,\n5,6,?\n7,8,dog\n", { .header = DT_OFF, .missing = DT_MISSING_SKIP }, 2, 2, { 1, 2, 7, 8 }, { 0, 1 } },
+    { "columns of blanks",    "1 2  0\n3  4 1\n", { .separator = ' ' }, 2, 2, { 1, 2, 3, 4 }, { 0, 1 } },
     { "one feature",          "5,1\n6,0\n", {0}, 2, 1, { 5, 6 }, { 1, 0 } },
 };
 
@@ -664,8 +668,10 @@ static void test_csv_bad(void) {
         { "NA",                   BYTES("1,2,0\n3,NA,1\n"), {0}, DT_ERR_FORMAT, { "line 2", "column 2" } },
         { "NaN",                  BYTES("1,2,0\n3,NaN,1\n"), {0}, DT_ERR_FORMAT, { "line 2", "column 2" } },
         { "missing label",        BYTES("1,2,0\n3,4,\n"), {0}, DT_ERR_FORMAT, { "line 2", "column 3" } },
+        { "missing word label",   BYTES("1,2,cat\n3,4,\n5,6,dog\n"), { .header = DT_OFF }, DT_ERR_FORMAT, { "line 2", "column 3" } },
         { "every row skipped",    BYTES("1,?,0\n,4,1\n"), { .missing = DT_MISSING_SKIP }, DT_ERR_FORMAT, { "bad.csv" } },
         { "NUL byte",             BYTES("1,2,0\n3,4\0,1\n"), {0}, DT_ERR_FORMAT, { "bad.csv", "line 2" } },
+        { "NUL in quotes",        BYTES("1,2,0\n3,\"4\0\",1\n"), {0}, DT_ERR_FORMAT, { "bad.csv", "line 2" } },
         { "NUL behind the end",   BYTES("1,2,0\n3,4,1\n\0\0"), {0}, DT_ERR_FORMAT, { "bad.csv", "line 3" } },
         { "quote not closed",     BYTES("1,2,0\n3,\"4,1\n"), {0}, DT_ERR_FORMAT, { "bad.csv", "line 2" } },
         { "text behind a quote",  BYTES("1,2,0\n3,\"4\"5,1\n"), {0}, DT_ERR_FORMAT, { "line 2", "column 2" } },
@@ -768,6 +774,20 @@ static void test_csv_huge_fields(void) {
             if (r.n == 2) CHECK_NEAR(r.x[1], 2, 1e-6);
         }
     }
+    /* what makes two fields differ may stand far behind */
+    char number[600], words[1300];
+    sprintf(number, "1,2,0\n3,4%300sx,1\n", "");
+    put_text("huge.csv", number);
+    dt_source far = csv_source("huge.csv", (dt_csv_options){0});
+    expect_open_error(&far, DT_ERR_FORMAT, "line 2", "4, 300 blanks and an x");
+    sprintf(words, "1,2,%0400dA\n3,4,%0400dB\n", 0, 0);
+    put_text("huge.csv", words);
+    far = csv_source("huge.csv", (dt_csv_options){ .header = DT_OFF });
+    dt_error far_err = DT_DEFAULTS;
+    dt_dataset *apart = dt_dataset_open(&far, &far_err);
+    CHECK_MSG(apart ? dt_dataset_describe(apart).classes == 2 : far_err.code == DT_ERR_FORMAT, "two long words are %d class(es)", dt_dataset_describe(apart).classes);
+    dt_dataset_close(apart);
+
     /* a hundred thousand columns */
     size_t length = 0;
     for (int row = 0; row < 2; row++) {
@@ -989,6 +1009,65 @@ static void test_from_label_types(void) {
     recorder_clear(&r);
 }
 
+static int input_types_read(void *user, long index, void *x, void *y) {
+    for (int k = 0; k < 37; k++) {
+        int v = (int)((index * 37 + k) % 251);
+        switch (*(dt_type *)user) {
+        case DT_UINT8: ((unsigned char *)x)[k] = (unsigned char)v; break;
+        case DT_INT32: ((int32_t *)x)[k] = v % 5; break;
+        default: ((float *)x)[k] = (float)v; break;
+        }
+    }
+    *(int32_t *)y = (int32_t)index;
+    return 0;
+}
+
+static void test_from_input_types(void) {
+    static const dt_type type[] = { DT_TYPE_DEFAULT, DT_FLOAT32, DT_UINT8, DT_INT32 };
+    static recorder r;
+    for (int i = 0; i < COUNT(type); i++) {
+        dt_type user = type[i];
+        recorder_clear(&r);
+        if (user == DT_INT32) r.tokens = 5;
+        dt_error err = DT_DEFAULTS;
+        dt_options o = DT_DEFAULTS;
+        o.train = dt_from(input_types_read, &user, 9);
+        o.input[0] = 37, o.input_type = user, o.replicas = 2, o.batch = 4;
+        gather(&r, o, &err);
+        CHECK_MSG(!err.code && r.n == 9 && r.features == 37, "input type %d: %ld samples \"%s\"", (int)user, r.n, err.text);
+        for (int index = 0; r.n == 9 && index < 9; index++) {
+            const float *x = row_of(&r, index, 0, 3);
+            int wrong = !x;
+            for (int k = 0; x && k < 37; k++) {
+                double v = (index * 37 + k) % 251;
+                wrong += fabs((double)x[k] - (user == DT_UINT8 ? v / 255 : user == DT_INT32 ? fmod(v, 5) : v)) > 1e-6;
+            }
+            CHECK_MSG(!wrong, "input type %d, sample %d: %d wrong values", (int)user, index, wrong);
+        }
+    }
+    recorder_clear(&r);
+}
+
+/* numbers for an embedding that come as floats: whole ones are taken, others refused */
+static void test_tokens_as_floats(void) {
+    static const struct { float token; int good; } row[] = { { 4, 1 }, { 0, 1 }, { 2.5f, 0 }, { -1, 0 }, { 5, 0 }, { 1e20f, 0 }, { NAN, 0 } };
+    static const int32_t y[2] = { 0, 1 };
+    static recorder r;
+    for (int i = 0; i < COUNT(row); i++) {
+        float x[2] = { 1, row[i].token };
+        recorder_clear(&r);
+        r.tokens = 5;
+        dt_error err = DT_DEFAULTS;
+        dt_options o = DT_DEFAULTS;
+        o.train = dt_arrays(x, DT_FLOAT32, y, DT_INT32, 2);
+        o.input[0] = 1, o.input_type = DT_INT32, o.no_shuffle = 1;
+        gather(&r, o, &err);
+        if (row[i].good) CHECK_MSG(!err.code && r.n == 2 && r.x[1] == row[i].token, "token %g: \"%s\"", row[i].token, err.text);
+        else CHECK_MSG(err.code && err.text[0], "token %g is taken as %g", row[i].token, r.n == 2 ? r.x[1] : NAN);
+    }
+    recorder_clear(&r);
+}
+
 static void test_fold(void) {
     enum { N = 23 };
     static float x[N];
@@ -1017,6 +1096,12 @@ static void test_fold(void) {
                 CHECK(dt_dataset_describe(d).n == k);
                 dt_dataset_close(d);
             }
+    /* a fold of a fold is one, or an error, but never quietly something else */
+    dt_error nested = DT_DEFAULTS;
+    dt_source inner = dt_fold(dt_fold(all, 5, 4, DT_TRAIN), 3, 0, DT_TEST);
+    dt_dataset *part = dt_dataset_open(&inner, &nested);
+    CHECK_MSG(part ? dt_dataset_describe(part).n == 7 : nested.code && strstr(nested.text, "fold"), "%ld samples \"%s\"", dt_dataset_describe(part).n, nested.text);
+    dt_dataset_close(part);
     static const struct { int folds, fold; } bad[] = { { 0, 0 }, { -3, 0 }, { 3, 3 }, { 3, -1 }, { 1, 1 }, { 30, 25 } };
     for (int i = 0; i < COUNT(bad); i++) {
         dt_error err = DT_DEFAULTS;
@@ -1401,6 +1486,8 @@ int main(void) {
     RUN(test_shape_of_source);
     RUN(test_from_callback);
     RUN(test_from_label_types);
+    RUN(test_from_input_types);
+    RUN(test_tokens_as_floats);
     RUN(test_fold);
     RUN(test_opened);
     RUN(test_shuffle);

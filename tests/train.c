@@ -895,6 +895,7 @@ static void test_exit_status(void) {
         { "missing", 1, { "/nonexistent/digits", "train-images" } },
         { "missing --quiet", 1, { "/nonexistent/digits" } },
         { "interrupt", 130, { "" } },
+        { "interrupt --replicas 1 --no-shuffle", 130, { "" } },
         { "terminate", 143, { "" } },
         { "interrupt --quiet --replicas 1", 130, { "" } },
         { "handlers", 0, { "" } },
@@ -906,8 +907,20 @@ static void test_exit_status(void) {
         if (row[i].status == 64) CHECK_MSG(!r.out_bytes, "%s: printed \"%.200s\"", row[i].line, r.out);
         outcome_free(&r);
     }
+    /* a run that was stopped has saved what it had */
+    char line[700];
+    snprintf(line, sizeof line, "interrupt --save %s", at("stopped.safetensors"));
+    outcome stopped = start(line, NULL);
+    dt_error err = DT_DEFAULTS;
+    dt_options options = job();
+    dt_model *m = dt_model_create(&options, &err);
+    CHECK(stopped.status == 130 && dt_load(m, at("stopped.safetensors"), NULL, &err) == 0);
+    CHECK_OK(err);
+    dt_model_free(m);
+    outcome_free(&stopped);
+
     /* with --json also a run that failed or was stopped ends in one object */
-    static const struct { const char *line, *status; } failed[] = { { "nan --json", "failed" }, { "interrupt --json", "stopped" }, { "nan --json --quiet", "failed" } };
+    static const struct { const char *line, *status; } failed[] = { { "nan --json", "failed" }, { "interrupt --json", "stopped" }, { "nan --json --quiet", "failed" }, { "missing --json", "failed" } };
     for (int i = 0; i < COUNT(failed); i++) {
         object o;
         outcome r = start(failed[i].line, NULL);
