@@ -4417,11 +4417,11 @@ DT__PRIVATE int dt__loss_shape(dt_tensor *t) {
     ptrdiff_t classes = p->rank > 1 ? p->dim[p->rank - 1] : 1;
     int cross = o->kind == DT_CROSS_ENTROPY;
     if (p->type != DT_FLOAT32) return dt__bad(t, "the prediction holds integers");
-    if (o->kind <= DT_NO_LOSS || o->kind > DT_VALUE) return dt__bad(t, "kind %d is no loss", (int)o->kind);
+    if ((unsigned)o->kind - 1 >= DT_VALUE) return dt__bad(t, "kind %d is no loss", (int)o->kind);
     o->weight = DT__ELSE(o->weight, 1);
     o->delta = DT__ELSE(o->delta, 1);
     if (!o->label_type) o->label_type = cross ? DT_INT32 : DT_FLOAT32;
-    if (!(o->weight - o->weight == 0) || !(o->delta > 0) || !(o->label_smoothing >= 0 && o->label_smoothing <= 1) || o->reduction < DT_MEAN || o->reduction > DT_SUM)
+    if (!(o->weight - o->weight == 0) || !(o->delta > 0) || !(o->label_smoothing >= 0 && o->label_smoothing <= 1) || (unsigned)o->reduction > DT_SUM)
         return dt__bad(t, ".weight %g, .delta %g, .label_smoothing %g, .reduction %d: a finite weight, a positive delta, a smoothing of 0 to 1, DT_MEAN or DT_SUM are needed",
                        o->weight, o->delta, o->label_smoothing, (int)o->reduction);
     if (cross && (p->rank < 2 || classes < 2)) return dt__bad(t, "cross-entropy on %s needs at least 2 outputs: for one output use DT_BINARY_CROSS_ENTROPY", dt__shape_of(p, &one));
@@ -4702,8 +4702,8 @@ DT__PRIVATE int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_err
     p->rate_at = o->rate_at;
     p->user = o->user;
 #define DT__NEED(ok, flag, value, range) if (!(ok)) return dt__fail(err, DT_ERR_ARGUMENT, "." flag " is %g: it must be " range, (double)(value))
-    DT__NEED(o->optimizer >= DT_SGD && o->optimizer <= DT_RMSPROP, "optimizer", o->optimizer, "one of dt_optimizer");
-    DT__NEED(o->schedule >= DT_CONSTANT_RATE && o->schedule <= DT_LINEAR_DECAY, "schedule", o->schedule, "one of dt_schedule");
+    DT__NEED((unsigned)o->optimizer <= DT_RMSPROP, "optimizer", o->optimizer, "one of dt_optimizer");
+    DT__NEED((unsigned)o->schedule <= DT_LINEAR_DECAY, "schedule", o->schedule, "one of dt_schedule");
     DT__NEED(p->rate >= 0 && p->rate < 1e6, "learning_rate", p->rate, "0 or more, and finite");
     DT__NEED(p->momentum >= 0 && p->momentum < 1, "momentum", p->momentum, "at least 0 and below 1");
     DT__NEED(p->beta1 >= 0 && p->beta1 < 1, "beta1", p->beta1, "at least 0 and below 1");
@@ -5567,7 +5567,7 @@ DT__PRIVATE int dt__group_agree(dt_comm *c, const char *kind, float *buf, size_t
 
 DT__PRIVATE int dt__group_reduce(dt_comm *c, const char *kind, float *buf, size_t n, dt_reduction how, int spread, dt_error *err) {
     ptrdiff_t begin, end;
-    int code = (int)how < DT_MEAN || (int)how > DT_MAX ? dt__fail(err, DT_ERR_ARGUMENT, "%s: how is %d: DT_SUM, DT_MEAN or DT_MAX are known", kind, (int)how) : 0;
+    int code = (unsigned)how > DT_MAX ? dt__fail(err, DT_ERR_ARGUMENT, "%s: how is %d: DT_SUM, DT_MEAN or DT_MAX are known", kind, (int)how) : 0;
     if (code || (code = dt__group_agree(c, kind, buf, n, (int)how, err)) != 0) return code;
     dt__slice_of((ptrdiff_t)n, 1, c->group->n, c->rank, &begin, &end);
     dt__reduce_slice(c->group->buf, c->group->n, begin, end, how, spread);
@@ -5983,7 +5983,7 @@ DT__PRIVATE void dt__initialise(dt_model *m) {
 // An array on a cache line of its own. While measuring it is only counted; where the user's block is too small, counting goes
 // on, so that the message can tell the whole number.
 DT__PRIVATE void *dt__reserve(dt__pool *pool, ptrdiff_t count, size_t size) {
-    size_t bytes = (size_t)count * size + DT__ALIGN - DT__UNIT, total;
+    size_t bytes = (size_t)count * size + DT__ALIGN - 1, total;
     unsigned char *p;
     if (pool->measuring) { dt__count_piece(pool, bytes, &total); return NULL; }
     p = (unsigned char *)dt__take(pool, bytes);
@@ -6034,7 +6034,7 @@ DT__PRIVATE int dt__model_sizes(dt_model *m, dt_error *err) {
     if (o->batch < 0 || o->replica_batch < 0 || o->replicas < 0 || o->replicas > 1024 || o->accumulate < 0 || o->accumulate > 1 << 20)
         return dt__fail(err, DT_ERR_ARGUMENT, ".batch %d, .replica_batch %d, .replicas %d, .accumulate %d: they are 0 (for the default) or more, replicas at most 1024", o->batch, o->replica_batch, o->replicas, o->accumulate);
     if (o->batch && o->replica_batch) return dt__fail(err, DT_ERR_ARGUMENT, ".batch = %d and .replica_batch = %d exclude each other: give the global batch or each replica's", o->batch, o->replica_batch);
-    if (o->strategy < DT_STRATEGY_DEFAULT || o->strategy > DT_CENTRAL) return dt__fail(err, DT_ERR_ARGUMENT, ".strategy is %d: one of dt_strategy is needed", (int)o->strategy);
+    if ((unsigned)o->strategy > DT_CENTRAL) return dt__fail(err, DT_ERR_ARGUMENT, ".strategy is %d: one of dt_strategy is needed", (int)o->strategy);
     if (o->strategy == DT_ONE && o->replicas > 1) return dt__fail(err, DT_ERR_ARGUMENT, ".strategy = DT_ONE has one replica, .replicas is %d: use DT_MIRRORED", o->replicas);
     if (o->crop < 0 || o->crop > 4096 || o->patience < 0 || o->epochs < 0 || o->steps < 0) return dt__fail(err, DT_ERR_ARGUMENT, ".crop %d, .patience %d, .epochs %d, .steps %ld: none may be negative", o->crop, o->patience, o->epochs, o->steps);
     if ((unsigned)o->input_type > DT_UINT8 || (unsigned)o->label_type > DT_ONE_HOT) return dt__fail(err, DT_ERR_ARGUMENT, ".input_type %d, .label_type %d: values of dt_type are needed, DT_ONE_HOT for labels only", (int)o->input_type, (int)o->label_type);
@@ -6161,6 +6161,7 @@ DT__PRIVATE dt_model *dt__model_new(const dt_options *o, int measuring, dt_error
     m = (dt_model *)dt__take(&pool, sizeof *m);
     if (m) m->pool = pool;
     else if (pool.base) dt__fail(err, DT_ERR_MEMORY, "the model needs more than %zu bytes, has %zu: raise .memory_size", pool.used, pool.size);
+    else if (!pool.alloc) dt__fail(err, DT_ERR_DISABLED, "this build has DTRAIN_NO_MALLOC: set .memory and .memory_size");
     else dt__fail(err, DT_ERR_MEMORY, "no memory for the model");
     return m;
 }

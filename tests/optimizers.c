@@ -216,13 +216,17 @@ static void test_gradients_set_by_hand(void) {
 
 /* ---- parts of a step ----------------------------------------------------------------------------------- */
 
-static dt_tensor *net_deep(dt_tensor *x, void *user) { (void)user; return dt_dense(dt_tanh(dt_dense(x, 9, .name = "one")), 4, .name = "two"); }
+static dt_tensor *net_deep(dt_tensor *x, void *user) {
+    x = dt_tanh(dt_dense(x, 9, .name = "one"));
+    return dt_dense(user ? dt_dropout(x, 0.4) : x, 4, .name = "two");
+}
 
 /* A batch run in four parts is the same batch, whole or not, with labels that are not counted too. */
 static void test_accumulation(void) {
-    static const struct { const char *name; int n, replicas, accumulate, ignore; } row[] = {
-        { "4 parts", 8, 1, 4, 0 },  { "2 replicas", 8, 2, 4, 0 },  { "an uneven rest", 7, 1, 4, 0 },  { "3 samples in 4 parts", 3, 2, 4, 0 },
-        { "uneven parts", 8, 1, 3, 0 },  { "ignored labels", 8, 1, 4, 2 },  { "ignored labels, 3 replicas", 7, 3, 2, 2 },  { "one sample each", 8, 1, 8, 0 },
+    static const struct { const char *name; int n, replicas, accumulate, ignore, dropout; } row[] = {
+        { "4 parts", 8, 1, 4, 0, 0 },         { "2 replicas", 8, 2, 4, 0, 0 },      { "an uneven rest", 7, 1, 4, 0, 0 },
+        { "3 samples in 4 parts", 3, 2, 4, 0, 0 },  { "uneven parts", 8, 1, 3, 0, 0 },    { "ignored labels", 8, 1, 4, 2, 0 },
+        { "ignored labels, 3 replicas", 7, 3, 2, 2, 0 },  { "one sample each", 8, 1, 8, 0, 0 },  { "dropout", 8, 1, 4, 0, 1 },  { "dropout, 3 replicas", 7, 3, 2, 0, 1 },
     };
     float x[5 * 8 * 6];
     int y[5 * 8];
@@ -235,6 +239,7 @@ static void test_accumulation(void) {
             dt_error err = DT_DEFAULTS;
             dt_options o = DT_DEFAULTS;
             o.net = net_deep;
+            o.user = row[i].dropout ? &o : NULL;
             o.input[0] = 6;
             o.batch = 8;
             o.loss = DT_CROSS_ENTROPY;
