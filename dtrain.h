@@ -623,7 +623,7 @@ DT_API float dt_step_batch(dt_model *m, const dt_batch *b, dt_error *err);  // s
 // last clear, reduces if nobody has, applies the optimizer and clears. n is at most batch / accumulate.
 // With DTRAIN_… switches or several replicas nothing changes here: rows are split as in dt_step.
 DT_API float dt_forward(dt_model *m, const dt_batch *b, dt_error *err);   // training mode; returns the mean loss, 0 without labels
-DT_API int dt_backward(dt_model *m, dt_error *err);                       // of the losses of the last dt_forward
+DT_API int dt_backward(dt_model *m, dt_error *err);                       // of the losses of the last dt_forward, once
 DT_API int dt_backward_from(dt_model *m, const float *gradient, dt_error *err);  // of net's output instead: [n, …], a sum's gradient
 DT_API int dt_reduce(dt_model *m, dt_error *err);                         // sum over the replicas
 DT_API int dt_update(dt_model *m, dt_error *err);
@@ -6323,6 +6323,7 @@ DT__PRIVATE int dt__backward_task(dt_model *m, const char *what, const float *se
     if (seed && !m->graph.output->back) return dt__fail(err, DT_ERR_STATE, "%s: no gradient flows from net's output: its loss looks through it, or nothing before it is trainable", what);
     m->task.seed = seed;
     dt__run_job(m, dt__job_backward);
+    m->task.training = 0;  // its buffers are used up: the next backward needs a new forward
     m->state = DT__ACCUMULATED;
     return dt__collect_errors(m, what, err);
 }

@@ -87,6 +87,7 @@ static int data_open(job_data *d, const char *name, dt_error *err) {
         train = dt_arrays(images, DT_UINT8, labels, DT_UINT8, DIGITS);
         d->input[0] = d->input[1] = 8;
         d->input[2] = 1;
+        d->classes = 10;
         whole = 1;
     } else if ((path = after(name, "mnist")) || (path = after(name, "fashion"))) {
         train = dt_mnist(path, DT_TRAIN);
@@ -100,6 +101,7 @@ static int data_open(job_data *d, const char *name, dt_error *err) {
     } else if ((path = after(name, "synthetic")) && synthetic_parse(&d->made, path)) {
         train = dt_from(synthetic_read, &d->made, d->made.n);
         memcpy(d->input, d->made.shape, sizeof d->made.shape);
+        d->classes = d->made.classes;
         whole = 1;
     } else {
         fprintf(stderr, "train: --data %s is none of " DATA_CHOICES "\n", name);
@@ -113,7 +115,6 @@ static int data_open(job_data *d, const char *name, dt_error *err) {
         if (info.input[0]) memcpy(d->input, info.input, sizeof d->input);
         if (info.classes > d->classes) d->classes = info.classes;
     }
-    if (d->made.n) d->classes = d->made.classes;
     d->train = whole ? dt_fold(dt_opened(d->open[0]), 5, 4, DT_TRAIN) : dt_opened(d->open[0]);
     d->test = whole ? dt_fold(dt_opened(d->open[0]), 5, 4, DT_TEST) : dt_opened(d->open[1]);
     return DT_OK;

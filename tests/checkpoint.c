@@ -569,6 +569,8 @@ static const struct { const char *name, *header; size_t header_bytes, data; uint
     { "one byte too many",      TEXT("{" W "}"), 9, AUTO },
     { "no data",                TEXT("{" W "}"), 0, AUTO },
     { "name twice",             TEXT("{" W "," W "}"), 8, AUTO },
+    { "name twice, two places", TEXT("{" W ",\"w.weight\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[8,16]}}"), 16, AUTO },
+    { "name twice, empty",      TEXT("{\"z\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},\"z\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}," W "}"), 8, AUTO },
     { "name twice, escaped",    TEXT("{" W ",\"w\\u002eweight\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[0,8]}}"), 8, AUTO },
     { "name twice, the last one right", TEXT("{\"w.weight\":{\"dtype\":\"F32\",\"shape\":[9],\"data_offsets\":[0,36]}," W "}"), 8, AUTO },
     { "field twice",            TEXT("{\"w.weight\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[0,8]}}"), 8, AUTO },

@@ -829,6 +829,51 @@ static void test_batchnorm_running_statistics(void) {
     }
 }
 
+/* A frozen batch norm stays as it is: it normalises with its statistics in training too, and keeps them. */
+NET(net_batchnorm_frozen, dt_batchnorm(dt_dense(x, 3, .name = "d"), .name = "n", .frozen = 1))
+static void test_batchnorm_frozen(void) {
+    for (int replicas = 1; replicas <= 2; replicas++) {
+        enum { N = 6, C = 3 };
+        static const char *names[] = { "n.weight", "n.bias", "n.running_mean", "n.running_var" };
+        const float mean[C] = { 0.5f, -1, 2 }, variance[C] = { 0.25f, 4, 9 };
+        float x[N * 2], y[N * C], trained[N * C], predicted[N * C], before[4][C], after[C], w[6], w_after[6];
+        dt_error err = DT_DEFAULTS;
+        dt_batch batch = DT_DEFAULTS;
+        dt_options o = DT_DEFAULTS;
+        o.net = net_batchnorm_frozen;
+        o.input[0] = 2;
+        o.batch = N;
+        o.loss = DT_MSE;
+        o.replicas = replicas;
+        dt_model *m = dt_model_create(&o, &err);
+        CHECK_MSG(m != NULL, "%s", err.text);
+        if (!m) return;
+        random_state = 8;
+        for (int k = 0; k < N * 2; k++) x[k] = (float)uniform();
+        for (int k = 0; k < N * C; k++) y[k] = (float)uniform();
+        dt_parameter_write(m, "n.running_mean", mean, C, &err);
+        dt_parameter_write(m, "n.running_var", variance, C, &err);
+        for (int i = 0; i < 4; i++) dt_parameter_read(m, names[i], before[i], C, &err);
+        dt_parameter_read(m, "d.weight", w, 6, &err);
+        batch.x[0] = x;
+        batch.y[0] = y;
+        batch.n = N;
+        dt_forward(m, &batch, &err);
+        dt_output_read(m, NULL, trained, &err);
+        dt_predict(m, x, N, predicted, &err);
+        for (int k = 0; k < N * C; k++) CHECK_NEAR(trained[k], predicted[k], 1e-6);
+        for (int step = 0; step < 3; step++) dt_step(m, x, y, N, &err);
+        for (int i = 0; i < 4; i++) {
+            dt_parameter_read(m, names[i], after, C, &err);
+            CHECK_MSG(!memcmp(before[i], after, sizeof after), "%s has changed", names[i]);
+        }
+        dt_parameter_read(m, "d.weight", w_after, 6, &err);
+        CHECK_MSG(memcmp(w, w_after, sizeof w), "the layer in front is still trained");
+        CHECK_OK(err);
+        dt_model_free(m);
+    }
+}
+
 /* ---- dropout ---------------------------------------------------------------------------------- */
 
 NET(net_dropout, dt_dropout(x, 0.3))
@@ -1638,6 +1683,7 @@ int main(void) {
     RUN(test_batchnorm_training_values);
     RUN(test_batchnorm_far_from_zero);
     RUN(test_batchnorm_running_statistics);
+    RUN(test_batchnorm_frozen);
     RUN(test_dropout_gradients);
     RUN(test_dropout_mask);
     RUN(test_activation_gradients);
