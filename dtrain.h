@@ -2138,8 +2138,8 @@ DT__INLINE void dt__columns_back_body(ptrdiff_t rows, ptrdiff_t n, const float *
         }
 }
 
-// Softmax of a row of n values; returns log(sum(exp(x))). y may be x.
-DT__INLINE float dt__softmax_body(ptrdiff_t n, const float *x, float *y) {
+// Softmax of a row of n values; returns log(sum(exp(x - top))), and top, the largest x, which it was computed from. y may be x.
+DT__INLINE float dt__softmax_body(ptrdiff_t n, const float *x, float *y, float *top_out) {
     float top = x[0], sum = 0;
     ptrdiff_t i;
     for (i = 1; i < n; i++) if (x[i] > top) top = x[i];
@@ -2152,7 +2152,8 @@ DT__INLINE float dt__softmax_body(ptrdiff_t n, const float *x, float *y) {
     }
     sum = dt__sum_body(n, y);
     dt__axpby_body(n, 1 / sum, y, 0, y);
-    return top + logf(sum);
+    *top_out = top;
+    return logf(sum);
 }
 
 // One row of layer norm: (x - mean) * inv * weight + bias; bias may be NULL.
@@ -2340,7 +2341,7 @@ DT__INLINE void dt__gemv_body(ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_
     X(void, , column_moments, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *shift, const float *dy, float *s1, float *s2), (rows, n, x, shift, dy, s1, s2)) \
     X(void, , columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale, const float *shift, float *y), (rows, n, x, scale, shift, y)) \
     X(void, , columns_back, (ptrdiff_t rows, ptrdiff_t n, const float *dy, const float *x, const float *a, const float *b, const float *c, float *dx, int add), (rows, n, dy, x, a, b, c, dx, add)) \
-    X(float, return, softmax, (ptrdiff_t n, const float *x, float *y), (n, x, y))                                                \
+    X(float, return, softmax, (ptrdiff_t n, const float *x, float *y, float *top), (n, x, y, top))                               \
     X(void, , layernorm, (ptrdiff_t n, const float *x, const float *weight, const float *bias, float epsilon, float *y, float *mean_inv), (n, x, weight, bias, epsilon, y, mean_inv)) \
     X(void, , layernorm_back, (ptrdiff_t n, const float *x, const float *weight, const float *mean_inv, const float *dy, float *dx, int add, float *dweight, float *dbias), (n, x, weight, mean_inv, dy, dx, add, dweight, dbias)) \
     X(void, , dropout, (ptrdiff_t n, uint64_t key, uint32_t threshold, float scale, const float *x, float *y, int add), (n, key, threshold, scale, x, y, add)) \
@@ -4097,7 +4098,8 @@ DT_API dt_tensor *dt_scale(dt_tensor *x, double factor, double offset) {
 
 DT__PRIVATE void dt__softmax_forward(dt__replica *r, dt_tensor *t) {
     ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
-    for (i = 0; i < n; i++) dt__cpu()->softmax(c, dt__value(r, t->in[0]) + i * c, dt__value(r, t) + i * c);
+    float top;
+    for (i = 0; i < n; i++) dt__cpu()->softmax(c, dt__value(r, t->in[0]) + i * c, dt__value(r, t) + i * c, &top);
 }
 // dx = y * (dy - sum(dy * y))
 DT__PRIVATE void dt__softmax_backward(dt__replica *r, dt_tensor *t) {
@@ -4460,17 +4462,18 @@ DT__PRIVATE double dt__cross_entropy_row(dt__replica *r, const dt_tensor *t, con
     DT__OPTIONS(dt_loss_options, t);
     const float *cw = o->class_weights;
     double smooth = o->label_smoothing, lse, total = 0, dot = 0;
+    float top;
     ptrdiff_t k, best = label;
     if (!soft && dt__ignored(o, label)) { memset(d, 0, (size_t)classes * sizeof(float)); *weight = 0; return 0; }
-    lse = (double)dt__cpu()->softmax(classes, x, d);
+    lse = (double)dt__cpu()->softmax(classes, x, d, &top);  // all logits count from the largest: no digits are lost
     if (soft) for (best = 0, k = 1; k < classes; k++) if (soft[k] > soft[best]) best = k;
     if (t->loss_number == 0) dt__count_row(r, x, classes, best);
     *weight = cw && !soft ? (double)cw[label] : 1;  // as PyTorch: one-hot and soft rows count 1
-    if (!soft && !cw && smooth == 0) { d[label] -= 1; return lse - (double)x[label]; }
+    if (!soft && !cw && smooth == 0) { d[label] -= 1; return lse + (double)(top - x[label]); }
     for (k = 0; k < classes; k++) {
         double q = (cw ? (double)cw[k] : 1) * ((1 - smooth) * (soft ? (double)soft[k] : k == label) + smooth / (double)classes);
         total += q;
-        dot += q * (double)x[k];
+        dot += q * (double)(x[k] - top);
     }
     for (k = 0; k < classes; k++) {
         double q = (cw ? (double)cw[k] : 1) * ((1 - smooth) * (soft ? (double)soft[k] : k == label) + smooth / (double)classes);
@@ -5764,18 +5767,22 @@ DT__PRIVATE void dt__job_forward_part(dt__replica *set, int n, int part) {
 
 DT__PRIVATE void dt__job_forward(dt__replica *set, int n) { dt__job_forward_part(set, n, 0); }
 
+// Mixed losses: the totals gathered at global_totals, of all replicas, give each loss its scale.
+DT__PRIVATE void dt__balance(dt__replica *set, int n) {
+    int i;
+    for (i = 0; i < n; i++) set[i].exchange_at = set[i].global_totals;
+    dt__exchange_replicas(set, n, DT__TOTALS);
+    for (i = 0; i < n; i++) dt__losses_balance(&set[i]);
+}
+
 // Backward of the last forward; its totals join the gradients.
 DT__PRIVATE void dt__job_backward(dt__replica *set, int n) {
     const dt__task *k = &set->model->task;
     const dt__graph *g = set->graph;
     int i, j;
-    if (g->mixed_losses && !k->seed) {
-        for (i = 0; i < n; i++) {
-            memcpy(set[i].global_totals, set[i].chunk_totals, sizeof set[i].global_totals);
-            set[i].exchange_at = set[i].global_totals;
-        }
-        dt__exchange_replicas(set, n, DT__TOTALS);
-        for (i = 0; i < n; i++) dt__losses_balance(&set[i]);
+    if (g->mixed_losses && k->parts == 1 && !k->seed) {
+        for (i = 0; i < n; i++) memcpy(set[i].global_totals, set[i].chunk_totals, sizeof set[i].global_totals);
+        dt__balance(set, n);
     }
     for (i = 0; i < n; i++) {
         float *totals = set[i].gradients + g->totals;
@@ -5790,8 +5797,17 @@ DT__PRIVATE void dt__job_backward(dt__replica *set, int n) {
 }
 
 DT__PRIVATE void dt__job_accumulate(dt__replica *set, int n) {
-    int part;
-    for (part = 0; part < set->model->task.parts; part++) {
+    int part, i, j, parts = set->model->task.parts;
+    if (set->graph->mixed_losses && parts > 1) {  // the weights of the whole batch are needed first: a forward for them
+        for (i = 0; i < n; i++) memset(set[i].global_totals, 0, sizeof set[i].global_totals);
+        for (part = 0; part < parts; part++) {
+            dt__job_forward_part(set, n, part);
+            for (i = 0; i < n; i++) for (j = 0; j < DT__TOTALS; j++) set[i].global_totals[j] += set[i].chunk_totals[j];
+        }
+        dt__balance(set, n);
+        for (i = 0; i < n; i++) dt__gradients_clear(&set[i]);  // batch norm's sums
+    }
+    for (part = 0; part < parts; part++) {
         dt__job_forward_part(set, n, part);
         dt__job_backward(set, n);
     }
