@@ -876,37 +876,73 @@ DT__PRIVATE void dt__put_uint(dt__writer *w, uint64_t v, unsigned base, int widt
     while (n) dt__put(w, digits[--n]);
 }
 
-DT__PRIVATE double dt__power10(int e) {
-    double p = 1, b = 10;
-    int n = e < 0 ? -e : e;
-    for (; n; n >>= 1, b *= b) if (n & 1) p *= b;
-    return e < 0 ? 1 / p : p;
+DT__PRIVATE void dt__put_int(dt__writer *w, int64_t v, int width, char fill) {
+    uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v, rest = u;
+    if (v < 0) width--;
+    if (fill == ' ') {  // blanks stand in front of the sign, zeros behind it
+        for (width--; rest >= 10; rest /= 10) width--;
+        for (; width > 0; width--) dt__put(w, ' ');
+    }
+    if (v < 0) dt__put(w, '-');
+    dt__put_uint(w, u, 10, width, '0');
 }
 
-// As printf's %.<digits>g, with a decimal point always; digits 1 .. 17 (exact up to about 15).
+// m * 2^e, the top bit of m set: wide enough to pass between decimal and binary with an error below 1 ulp of a double.
+typedef struct { uint64_t m; int e; } dt__wide;
+
+DT__PRIVATE dt__wide dt__wide_of(uint64_t m, int e) {  // m > 0
+    dt__wide w;
+    for (; !(m >> 63); e--) m <<= 1;
+    w.m = m; w.e = e;
+    return w;
+}
+
+DT__PRIVATE dt__wide dt__wide_mul(dt__wide a, dt__wide b) {
+    uint64_t a_low = (uint32_t)a.m, a_high = a.m >> 32, b_low = (uint32_t)b.m, b_high = b.m >> 32;
+    uint64_t middle = (a_low * b_low >> 32) + (uint32_t)(a_low * b_high) + (uint32_t)(a_high * b_low);
+    a.m = a_high * b_high + (a_low * b_high >> 32) + (a_high * b_low >> 32) + (middle >> 32);
+    a.e += b.e + 64;
+    if (!(a.m >> 63)) { a.m = a.m << 1 | (middle >> 31 & 1); a.e--; }
+    return a;
+}
+
+DT__PRIVATE dt__wide dt__wide_power10(int n) {
+    dt__wide p = dt__wide_of(1, 0), b = n < 0 ? dt__wide_of(UINT64_C(0xcccccccccccccccd), -67) : dt__wide_of(10, 0);
+    for (n = n < 0 ? -n : n; n; n >>= 1, b = dt__wide_mul(b, b)) if (n & 1) p = dt__wide_mul(p, b);
+    return p;
+}
+
+// As printf's %.<digits>g, or %.<digits>f if fixed and not too large for it; with a decimal point always. digits 1 .. 17.
 DT__PRIVATE void dt__put_double(dt__writer *w, double v, int digits, int fixed) {
     char d[24];
     int e = 0, n, last;
-    uint64_t m;
+    uint64_t m = 0, unit = 1, rest;
     if (v != v) { dt__put_text(w, "nan"); return; }
     if (v < 0 || (v == 0 && 1 / v < 0)) { dt__put(w, '-'); v = -v; }
     if (v > DBL_MAX) { dt__put_text(w, "inf"); return; }
-    if (fixed) {  // as %.<digits>f, for values below 1e15
-        m = (uint64_t)(v * dt__power10(digits) + 0.5);
-        dt__put_uint(w, m / (uint64_t)dt__power10(digits), 10, 0, '0');
-        if (digits) { dt__put(w, '.'); dt__put_uint(w, m % (uint64_t)dt__power10(digits), 10, digits, '0'); }
+    for (n = fixed ? 0 : 1; n < digits; n++) unit *= 10;
+    if (fixed && v * (double)unit < 1e18) {
+        m = (uint64_t)(v * (double)unit + 0.5);
+        dt__put_uint(w, m / unit, 10, 0, '0');
+        if (digits) { dt__put(w, '.'); dt__put_uint(w, m % unit, 10, digits, '0'); }
         return;
     }
+    if (fixed) { digits = 17; unit = UINT64_C(10000000000000000); }
     if (v > 0) {
-        e = (int)floor(log10(v));
-        if (v >= dt__power10(DT__MIN(e + 1, 308)) && e < 308) e++;
+        int e2;
+        double f = frexp(v, &e2);
+        dt__wide x = dt__wide_of((uint64_t)(f * 9007199254740992.0), e2 - 53), y;
+        for (e = (int)floor(log10(v));; e += m < unit ? -1 : 1) {  // log10 may be one off
+            y = dt__wide_mul(x, dt__wide_power10(digits - 1 - e));
+            m = y.e < -64 ? 0 : y.m >> (-y.e - 1) >> 1;
+            rest = y.e < -64 ? 0 : y.m << (64 + y.e);
+            m += rest > UINT64_C(1) << 63 || (rest == UINT64_C(1) << 63 && m % 2);  // a tie goes to the even digit
+            if (m >= unit && m / 10 < unit) break;
+        }
     }
-    v = e < -280 ? v * 1e300 * dt__power10(digits - 1 - e - 300) : v * dt__power10(digits - 1 - e);
-    m = (uint64_t)(v + 0.5);
-    if (m >= (uint64_t)(dt__power10(digits) + 0.5)) { m = (m + 5) / 10; e++; }
     for (n = digits; n > 0; m /= 10) d[--n] = (char)('0' + (int)(m % 10));
     for (last = digits; last > 1 && d[last - 1] == '0'; last--) {}
-    if (e < -5 || e >= digits) {
+    if (e < -4 || e >= digits) {
         dt__put(w, d[0]);
         if (last > 1) dt__put(w, '.');
         for (n = 1; n < last; n++) dt__put(w, d[n]);
@@ -947,8 +983,7 @@ DT__PRIVATE void dt__vprint(dt__writer *w, const char *f, va_list a) {
             dt__put(w, (char)va_arg(a, int));
         } else if (*f == 'd') {
             int64_t v = size == 'l' ? va_arg(a, long) : size == 't' ? va_arg(a, ptrdiff_t) : va_arg(a, int);
-            if (v < 0) { dt__put(w, '-'); width--; }
-            dt__put_uint(w, v < 0 ? 0 - (uint64_t)v : (uint64_t)v, 10, left ? 0 : width, fill);
+            dt__put_int(w, v, left ? 0 : width, fill);
         } else if (*f == 'u' || *f == 'x') {
             uint64_t v = size == 'l' ? va_arg(a, unsigned long) : size == 'z' ? va_arg(a, size_t) : va_arg(a, unsigned);
             dt__put_uint(w, v, *f == 'x' ? 16 : 10, left ? 0 : width, fill);
@@ -1027,11 +1062,15 @@ DT__PRIVATE double dt__parse_double(const char *s, const char *limit, const char
             scale += e_negative ? -e : e;
         }
     }
-    v = (double)m;
-    if (scale > 400) scale = 400;
-    for (; scale < -300 && v != 0; scale += 300) { v *= 1e-300; if (scale < -700) v = 0; }
-    if (scale < 0) v /= dt__power10(-scale);
-    else if (m) v = scale > 308 ? v * 1e308 * dt__power10(scale - 308) : v * dt__power10(scale);
+    if (m == 0) return negative ? -0.0 : 0.0;
+    scale = DT__MAX(-400, DT__MIN(scale, 400));
+    if (m < UINT64_C(9007199254740992) && scale >= -22 && scale <= 22) {  // both exact, so that the result is the compiler's own
+        dt__wide w = dt__wide_power10(scale < 0 ? -scale : scale);
+        v = scale < 0 ? (double)m / ldexp((double)w.m, w.e) : (double)m * ldexp((double)w.m, w.e);
+    } else {
+        dt__wide w = dt__wide_mul(dt__wide_of(m, 0), dt__wide_power10(scale));
+        v = ldexp((double)w.m, w.e);
+    }
     return negative ? -v : v;
 }
 
@@ -1107,7 +1146,7 @@ DT__PRIVATE size_t dt__count_piece(dt__pool *pool, size_t bytes, size_t *total) 
     size_t before = pool->used;
     *total = (bytes + DT__UNIT - 1) / DT__UNIT * DT__UNIT + DT__UNIT;
     if (before == 0) *total += DT__UNIT - 1;  // the user's block may begin anywhere
-    pool->used = bytes > PTRDIFF_MAX / 4 - before ? PTRDIFF_MAX : before + *total;
+    pool->used = before > PTRDIFF_MAX / 4 || bytes > PTRDIFF_MAX / 4 - before ? PTRDIFF_MAX : before + *total;
     return before;
 }
 
@@ -1344,6 +1383,7 @@ DT__PRIVATE int dt__json_uint(dt__json *j, uint64_t *out) {
 
 DT__PRIVATE int dt__json_number(dt__json *j, double *out) {
     const char *p = j->p, *end;
+    if (j->error) return 0;
     if (p < j->end && *p == '-') p++;
     if (p >= j->end || *p < '0' || *p > '9' || (*p == '0' && p + 1 < j->end && p[1] >= '0' && p[1] <= '9')) return dt__json_fail(j, "invalid number");
     while (p < j->end && *p >= '0' && *p <= '9') p++;
@@ -1844,7 +1884,10 @@ DT__INLINE float dt__lanes_sum(const dt__v *v) {
 
 // e^x for -87.3 <= x <= 88.3 (clamped; NaN stays). Cephes' polynomial of degree 6, relative error below 1e-7.
 DT__INLINE void dt__v_exp(dt__v *inout) {
-    dt__v x = *inout, t, n, r, p, zero = x - x, low = zero * 0 - 87.33654f, high = zero * 0 + 88.37626f;
+    dt__v x = *inout, t, n, r, p, low, high;
+    memset(&low, 0, sizeof low);
+    high = low + 88.37626f;
+    low -= 87.33654f;
     x = DT__SELECT(DT__TEST(x > high), high, x);
     x = DT__SELECT(DT__TEST(x < low), low, x);
     t = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the sum's low bits are the rounded integer
@@ -1856,13 +1899,18 @@ DT__INLINE void dt__v_exp(dt__v *inout) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * (r * r) + r + 1.0f;
-    *inout = DT__FLOATS((dt__vi)((dt__vu)DT__BITS(p) + ((dt__vu)DT__BITS(t) << 23)));
+    *inout = DT__SELECT(DT__TEST(x != x), x, DT__FLOATS((dt__vi)((dt__vu)DT__BITS(p) + ((dt__vu)DT__BITS(t) << 23))));
 }
 
 // tanh by the rational approximation that Eigen and others use: odd degree 13 over even degree 6, on [-7.9, 7.9].
 DT__INLINE void dt__v_tanh(dt__v *inout) {
-    dt__v x = *inout, x2, p, q, limit = (x - x) * 0 + 7.90531110763549805f, one = limit * 0 + 1.0f;
-    dt__vi high = DT__TEST(x >= limit), low = DT__TEST(x <= -limit);
+    dt__v x = *inout, x2, p, q, limit, one;
+    dt__vi high, low;
+    memset(&one, 0, sizeof one);
+    limit = one + 7.90531110763549805f;
+    one += 1.0f;
+    high = DT__TEST(x >= limit);
+    low = DT__TEST(x <= -limit);
     x2 = x * x;
     p = x2 * -2.76076847742355e-16f + 2.00018790482477e-13f;
     p = p * x2 + -8.60467152213735e-11f;
@@ -2223,8 +2271,8 @@ DT__INLINE void dt__dropout_body(ptrdiff_t n, uint64_t key, uint32_t threshold, 
         dt__vu h = index;
         dt__v v, o;
         h ^= h >> 16; h *= 0x7feb352du;
-        h ^= h >> 15; h *= 0x846ca68bu;
-        h ^= h >> 16; h ^= k2;
+        h ^= h >> 15; h ^= k2; h *= 0x846ca68bu;
+        h ^= h >> 16;
         index += (uint32_t)DT__W * 0x9e3779b9u;
         dt__get(&v, x + i, n - i);
         v = DT__FLOATS(DT__BITS(v * scale) & DT__TEST((dt__vi)(h >> 1) >= (dt__vi)(limit >> 1)));
@@ -4823,7 +4871,7 @@ DT_API dt_source dt_from(int (*read)(void *user, long index, void *x, void *y), 
 }
 DT_API dt_source dt_opened(dt_dataset *d) { dt_source s = dt__source(DT__SOURCE_OPENED); s.dataset = d; return s; }
 DT_API dt_source dt_fold(dt_source s, int folds, int fold, dt_split split) {
-    s.folds = folds ? folds : -1;  // 0 folds is an error, told when the source is opened
+    s.folds = s.folds ? -2 : folds ? folds : -1;  // errors, told when the source is opened: a fold of a fold, no folds
     s.fold = fold;
     s.held_out = split == DT_TEST;
     return s;
@@ -5018,15 +5066,17 @@ typedef struct {
     char separator;
     long line;            // of the field just read, from 1
     int column;           // likewise
-    char text[128];       // the field without quotes and blanks around it, cut
+    char text[128];       // the field without quotes and blanks around it
+    int cut;              // … of which there is more
     int last;             // of its row
 } dt__csv;
 
 // Read one field; 0 or an error.
 DT__PRIVATE int dt__csv_field(dt__csv *c, dt_error *err) {
-    size_t n = 0;
+    size_t n = 0, count = 0;
     long line = c->line;
     c->column = c->last ? 1 : c->column + 1;
+    c->cut = 0;
     while (c->p < c->end && (*c->p == ' ' || (*c->p == '\t' && c->separator != '\t'))) c->p++;
     if (c->p < c->end && *c->p == '"') {
         for (c->p++;; c->p++) {
@@ -5034,16 +5084,18 @@ DT__PRIVATE int dt__csv_field(dt__csv *c, dt_error *err) {
             if (*c->p == '"' && !(c->p + 1 < c->end && c->p[1] == '"')) break;
             if (*c->p == '"') c->p++;
             c->line += *c->p == '\n';
-            if (n + 1 < sizeof c->text) c->text[n++] = *c->p;
+            if (!*c->p) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld holds a zero byte: it is no text file", c->path, c->line);
+            if (n + 1 < sizeof c->text) c->text[n++] = *c->p; else c->cut = 1;
         }
         for (c->p++; c->p < c->end && *c->p == ' '; c->p++) {}
         if (c->p < c->end && *c->p != c->separator && *c->p != '\n' && *c->p != '\r') return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: text behind a closing quote", c->path, c->line, c->column);
     } else {
         for (; c->p < c->end && *c->p != c->separator && *c->p != '\n' && *c->p != '\r'; c->p++) {
             if (!*c->p) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld holds a zero byte: it is no text file", c->path, c->line);
-            if (n + 1 < sizeof c->text) c->text[n++] = *c->p;
+            if (count + 1 < sizeof c->text) c->text[count] = *c->p;
+            count++;
+            if (*c->p != ' ') { n = DT__MIN(count, sizeof c->text - 1); c->cut = n < count; }
         }
-        while (n && c->text[n - 1] == ' ') n--;
     }
     c->text[n] = 0;
     c->last = 1;
@@ -5091,7 +5143,7 @@ DT__PRIVATE int dt__word_number(dt__words *w, const char *s) {
 typedef struct {
     float *x, *y;
     long n, cap;
-    int columns, label, word_labels, whole_labels;
+    int columns, label, word_labels, whole_labels;  // word_labels: -1 until the first label is seen
     double *sum;   // per feature, of the values present
     long *count;
 } dt__table;
@@ -5119,7 +5171,9 @@ DT__PRIVATE int dt__csv_row(dt__csv *c, const dt_csv_options *o, dt__table *t, d
             while (!c->last && !dt__csv_field(c, err)) {}
             return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld has %d fields, the first row has %d", c->path, line, c->column, t->columns);
         }
-        if (dt__csv_is_missing(c->text) && !(k == t->label && t->word_labels)) {
+        if (c->cut) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: \"%.40s...\" has more than %d bytes", c->path, c->line, k + 1, c->text, (int)sizeof c->text - 1);
+        if (k == t->label && t->word_labels < 0 && !dt__csv_is_missing(c->text)) t->word_labels = !dt__csv_number(c->text, &v);
+        if (dt__csv_is_missing(c->text)) {
             if (k == t->label && o->missing != DT_MISSING_SKIP) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: the label is missing: set .missing = DT_MISSING_SKIP", c->path, c->line, k + 1);
             if (o->missing == DT_MISSING_ERROR) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: the value is missing: set .missing", c->path, c->line, k + 1);
             if (o->missing == DT_MISSING_SKIP) *keep = 0;
@@ -5177,12 +5231,7 @@ DT__PRIVATE int dt__csv_start(dt__csv *c, const dt_csv_options *o, dt__table *t,
         }
     }
     if (o->header == 1 || (o->header == 0 && words)) { *c = row; c->line++; dt__csv_skip_blank(c); }
-    // The kind of labels shows in the first row of data.
-    if (t->label >= 0 && c->p < c->end) {
-        row = *c;
-        for (i = 0; i <= t->label && (!i || !row.last); i++) if (dt__csv_field(&row, err)) return DT_ERR_FORMAT;
-        t->word_labels = !dt__csv_number(row.text, &v) && !dt__csv_is_missing(row.text);
-    }
+    t->word_labels = -1;  // the first label tells
     return 0;
 }
 
@@ -5290,7 +5339,7 @@ DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
     }
     if (!code && s->kind != DT__SOURCE_OPENED) d->source = *s;
     if (!code && s->folds) {
-        if (d->source.folds && s->kind == DT__SOURCE_OPENED) code = dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: the data set is a fold already: open it whole");
+        if (s->folds == -2 || (d->source.folds && s->kind == DT__SOURCE_OPENED)) code = dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: the data is a fold already: a fold of a fold is not made");
         else if (s->folds < 2 || s->fold < 0 || s->fold >= s->folds || d->n_all < s->folds)
             code = dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: fold %d of %d folds of %ld samples: 2 or more folds, no more than samples, counted from 0", s->fold, s->folds, d->n_all);
         d->source.folds = s->folds;
@@ -5327,10 +5376,10 @@ DT__PRIVATE long dt__unfold(const dt_dataset *d, long i) {
 }
 
 // n values of type to floats (bytes / 255) or, for integer inputs, to int32; dst may hold src at its end.
-DT__PRIVATE void dt__set_values(float *dst, const void *src, dt_type type, dt_type to, ptrdiff_t n) {
+DT__PRIVATE int dt__set_values(float *dst, const void *src, dt_type type, dt_type to, ptrdiff_t n, ptrdiff_t index, dt_error *err) {
     ptrdiff_t i;
-    if (type == DT_UINT8 && to == DT_FLOAT32) { dt__cpu()->from_bytes(n, (const unsigned char *)src, 1.0f / 255, dst); return; }
-    if (type == to || (type == DT_ONE_HOT && to == DT_FLOAT32)) { memmove(dst, src, (size_t)n * 4); return; }
+    if (type == DT_UINT8 && to == DT_FLOAT32) { dt__cpu()->from_bytes(n, (const unsigned char *)src, 1.0f / 255, dst); return 0; }
+    if (type == to || (type == DT_ONE_HOT && to == DT_FLOAT32)) { memmove(dst, src, (size_t)n * 4); return 0; }
     for (i = 0; i < n; i++) {
         int32_t v;
         float f;
@@ -5338,9 +5387,14 @@ DT__PRIVATE void dt__set_values(float *dst, const void *src, dt_type type, dt_ty
         else memcpy(&v, (const char *)src + 4 * i, 4);
         memcpy(&f, &v, 4);
         if (to == DT_FLOAT32) f = (float)v;
-        else if (type == DT_FLOAT32) { memcpy(&f, &v, 4); v = (int32_t)f; memcpy(&f, &v, 4); }
+        else if (type == DT_FLOAT32) {
+            if (!(f > -2147483648.0f && f < 2147483648.0f) || f != floorf(f)) return dt__fail(err, DT_ERR_ARGUMENT, "sample %td holds %g where its DT_INT32 input needs a whole number", index, (double)f);
+            v = (int32_t)f;
+            memcpy(&f, &v, 4);
+        }
         dst[i] = f;
     }
+    return 0;
 }
 
 DT__PRIVATE size_t dt__type_size(dt_type type) { return type == DT_UINT8 ? 1 : 4; }
@@ -5355,8 +5409,8 @@ DT__PRIVATE int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type
         char *at = (char *)x + (4 - dt__type_size(x_type)) * (size_t)n, *label = (char *)y + (loss ? (4 - dt__type_size(y_type)) * (size_t)loss->size : 0);
         int code = d->source.read(d->source.user, i, at, loss ? label : NULL);
         if (code) return dt__fail(err, DT_ERR_CALLBACK, "dt_from: read returned %d for sample %ld", code, i);
-        dt__set_values(x, at, x_type, t->type, n);
-        return loss ? dt__set_labels(loss, y, label, y_type, i, err) : 0;
+        code = dt__set_values(x, at, x_type, t->type, n, i, err);
+        return code ? code : loss ? dt__set_labels(loss, y, label, y_type, i, err) : 0;
     }
     while (k >= d->part[p].n) k -= d->part[p++].n;
     from = d->part[p].x + k * DT__ELSE(d->x_stride, n * (ptrdiff_t)dt__type_size(d->info.x_type));
@@ -5367,8 +5421,8 @@ DT__PRIVATE int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type
             x[1] = (float)from[plane + pixel] * (1.0f / 255);
             x[2] = (float)from[2 * plane + pixel] * (1.0f / 255);
         }
-    } else {
-        dt__set_values(x, from, d->info.x_type, t->type, n);
+    } else if (dt__set_values(x, from, d->info.x_type, t->type, n, i, err)) {
+        return DT_ERR_ARGUMENT;
     }
     if (!loss) return 0;
     if (!d->part[p].y) return dt__fail(err, DT_ERR_ARGUMENT, "the data has no labels, which the loss \"%s\" needs", loss->name);
@@ -5746,7 +5800,7 @@ DT__PRIVATE void dt__feed(dt__replica *r, int part) {
         for (input = 0; input < g->n_inputs; input++) {
             const dt_tensor *t = g->input[input];
             dt_type type = DT__ELSE(((const dt_input_options *)t->options)->type, DT_FLOAT32);
-            dt__set_values(dt__value(r, t) + i * t->size, (const char *)k->batch->x[input] + row * t->size * (ptrdiff_t)dt__type_size(type), type, t->type, t->size);
+            if (dt__set_values(dt__value(r, t) + i * t->size, (const char *)k->batch->x[input] + row * t->size * (ptrdiff_t)dt__type_size(type), type, t->type, t->size, row, &r->error)) break;
         }
         for (input = 0; k->labelled && input < g->n_losses; input++) {
             const dt_tensor *t = g->loss[input];

@@ -862,7 +862,7 @@ static void test_arrays(void) {
         gather(&r, o, &err);
         CHECK_MSG(!err.code && r.n == 3 && r.features == 2, "%s: %ld of %d \"%s\"", row[i].name, r.n, r.features, err.text);
         for (int k = 0; r.n == 3 && k < 6; k++) {
-            double want = row[i].x == b ? b[k] / 255.0 : row[i].x == token ? token[k] : f[k];
+            double want = row[i].x == b ? b[k] / 255.0 : row[i].x == token ? (double)token[k] : f[k];
             CHECK_MSG(fabs(r.x[k] - want) < 1e-7, "%s: value %d is %g, not %g", row[i].name, k, r.x[k], want);
         }
         for (int k = 0; r.n == 3 && k < 3; k++) CHECK_MSG(label_of(&r, k) == yi[k], "%s: label %d is %d", row[i].name, k, label_of(&r, k));
