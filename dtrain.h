@@ -1019,15 +1019,6 @@ DT__FORMAT(3) DT__PRIVATE size_t dt__format(char *out, size_t size, const char *
     return w.n;
 }
 
-// A JSON string's inside, escaped.
-DT__PRIVATE void dt__put_json(dt__writer *w, const char *s) {
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\') { dt__put(w, '\\'); dt__put(w, *s); }
-        else if ((unsigned char)*s < 0x20) dt__print(w, "\\u%04x", (unsigned)(unsigned char)*s);
-        else dt__put(w, *s);
-    }
-}
-
 // Finite numbers as JSON; others as null, which JSON has instead.
 DT__PRIVATE void dt__put_json_number(dt__writer *w, double v) {
     if (v - v == 0) dt__put_double(w, v, 9, 0); else dt__put_text(w, "null");
@@ -1312,6 +1303,17 @@ DT__PRIVATE int dt__utf8(const unsigned char *p, ptrdiff_t left) {
     for (i = 1; i < n; i++) if ((p[i] & 0xc0) != 0x80) return 0;
     if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f)) return 0;
     return n;
+}
+
+// A JSON string's inside, escaped; bytes that are no UTF-8 become question marks.
+DT__PRIVATE void dt__put_json(dt__writer *w, const char *s) {
+    while (*s) {
+        int n = dt__utf8((const unsigned char *)s, (ptrdiff_t)strlen(s));
+        if (n == 0) { dt__put(w, '?'); s++; continue; }
+        if (*s == '"' || *s == '\\') dt__put(w, '\\');
+        if ((unsigned char)*s < 0x20) { dt__print(w, "\\u%04x", (unsigned)(unsigned char)*s); n = 0; s++; }
+        for (; n > 0; n--) dt__put(w, *s++);
+    }
 }
 
 // A string, unescaped. At most cap bytes are kept, *n counts all of them: *n > cap says it was cut.
@@ -5624,8 +5626,9 @@ DT__PRIVATE int dt__group_agree(dt_comm *c, const char *kind, float *buf, size_t
 
 DT__PRIVATE int dt__group_reduce(dt_comm *c, const char *kind, float *buf, size_t n, dt_reduction how, int spread, dt_error *err) {
     ptrdiff_t begin, end;
-    int code = (unsigned)how > DT_MAX ? dt__fail(err, DT_ERR_ARGUMENT, "%s: how is %d: DT_SUM, DT_MEAN or DT_MAX are known", kind, (int)how) : 0;
-    if (code || (code = dt__group_agree(c, kind, buf, n, (int)how, err)) != 0) return code;
+    int code = dt__group_agree(c, kind, buf, n, (int)how, err);
+    if (code) return code;
+    if ((unsigned)how > DT_MAX) return dt__fail(err, DT_ERR_ARGUMENT, "%s: how is %d: DT_SUM, DT_MEAN or DT_MAX are known", kind, (int)how);
     dt__slice_of((ptrdiff_t)n, 1, c->group->n, c->rank, &begin, &end);
     dt__reduce_slice(c->group->buf, c->group->n, begin, end, how, spread);
     if (!spread && c->rank && end > begin) memcpy(buf + begin, c->group->buf[0] + begin, (size_t)(end - begin) * sizeof(float));
@@ -5647,9 +5650,9 @@ DT_API int dt_allgather(dt_comm *c, float *buf, size_t n, dt_error *err) {
 }
 
 DT_API int dt_broadcast(dt_comm *c, float *buf, size_t n, int root, dt_error *err) {
-    int code;
-    if (c && (root < 0 || root >= c->group->n)) return dt__fail(err, DT_ERR_ARGUMENT, "dt_broadcast: root %d: the ranks are 0..%d", root, c->group->n - 1);
-    if ((code = dt__group_agree(c, "dt_broadcast", buf, n, root, err)) != 0) return code;
+    int code = dt__group_agree(c, "dt_broadcast", buf, n, root, err);
+    if (code) return code;
+    if (root < 0 || root >= c->group->n) return dt__fail(err, DT_ERR_ARGUMENT, "dt_broadcast: root %d: the ranks are 0..%d", root, c->group->n - 1);
     if (c->rank != root && n) memcpy(buf, c->group->buf[root], n * sizeof(float));
     return dt__group_meet(c, "dt_broadcast", err);
 }
@@ -7553,10 +7556,12 @@ DT__PRIVATE double dt__peak_rss(void) {
 #endif
 }
 
+// m: NULL if it could not be created.
 DT__PRIVATE void dt__show_json(dt_model *m, const char *status, const dt_error *err) {
-    char line[1200];
+    char line[2400];
     dt__writer w;
     dt_report r = dt_model_report(m);
+    if (!m) r.eval_loss = r.eval_accuracy = (double)NAN;
     w.text = line; w.size = sizeof line; w.n = 0;
     dt__print(&w, "{\"status\": \"%s\", \"strategy\": \"%s\", \"replicas\": %d, \"processes\": 1, \"epochs\": %d, \"steps\": %ld, \"samples\": %ld, \"train_loss\": ", status,
               dt__strategy_name(r.strategy), r.replicas, r.epochs, r.steps, r.samples);
@@ -7566,7 +7571,7 @@ DT__PRIVATE void dt__show_json(dt_model *m, const char *status, const dt_error *
     dt__put_text(&w, ", \"eval_accuracy\": ");
     dt__put_json_number(&w, r.eval_accuracy);
     dt__print(&w, ", \"seconds\": %.6g, \"samples_per_s\": %.6g, \"data_s\": %.6g, \"parameters\": %zu, \"parameters_crc32c\": %lu, \"arena_bytes\": %zu, \"peak_rss_bytes\": %.0f", r.seconds,
-              r.samples_per_s, r.data_s, r.parameters, (unsigned long)dt_parameters_crc32c(m), r.arena_bytes, dt__peak_rss());
+              r.samples_per_s, r.data_s, r.parameters, m ? (unsigned long)dt_parameters_crc32c(m) : 0ul, r.arena_bytes, dt__peak_rss());
     if (err->code) { dt__put_text(&w, ", \"error\": \""); dt__put_json(&w, err->text); dt__put(&w, '"'); }
     dt__put(&w, '}');
     printf("%s\n", line);
@@ -7633,7 +7638,7 @@ DT_API int dt_run(const dt_options *options) {
     if (code) fprintf(stderr, "%s\n", err.text);
     else if (dt__signal && o.progress > 0) printf("stopped by signal %d after %ld steps\n", (int)dt__signal, m->report.steps);
     if (m && o.profile) dt__show_profile(m);
-    if (m && o.json) dt__show_json(m, code ? "failed" : dt__signal ? "stopped" : "succeeded", &err);
+    if (o.json) dt__show_json(m, code ? "failed" : dt__signal ? "stopped" : "succeeded", &err);
     fflush(stdout);
     dt_model_free(m);
     dt__signal = 0;
