@@ -516,7 +516,8 @@ typedef struct {
     double loss, accuracy;      // of the step, or of the epoch; accuracy is NAN where there is none
     double eval_loss, eval_accuracy;  // NAN where nothing was evaluated
     double learning_rate, gradient_norm;  // the norm is NAN unless it was needed
-    double samples_per_s, seconds;
+    double samples_per_s;       // training steps only; DT_EVENT_EPOCH: of this epoch, else since the run began
+    double seconds;             // since the run began
 } dt_event;
 
 // A program's own flag for dt_parse and dt_main: --name VALUE stores VALUE, and --help shows it.
@@ -7036,7 +7037,7 @@ DT__PRIVATE void dt__on_signal(int number) {
 typedef struct {
     long first_step, steps, per_epoch, samples;  // steps: of the run
     int epoch, epochs;
-    double start, trained, shown, epoch_start;   // trained: seconds in steps
+    double start, trained, epoch_trained, shown, epoch_start;  // trained: seconds in steps
     double loss, accuracy, weight;               // running sums of the epoch
     double eval_loss, eval_accuracy, best;
     int waited, terminal, prints;
@@ -7126,7 +7127,8 @@ DT__PRIVATE dt_event dt__event_of(dt_model *m, const dt__run_state *s, dt_event_
     e.learning_rate = dt_learning_rate(m);
     e.gradient_norm = m->norm;
     e.seconds = dt__now() - s->start;
-    e.samples_per_s = s->trained > 0 ? (double)s->samples / s->trained : 0;
+    if (kind == DT_EVENT_EPOCH) e.samples_per_s = s->epoch_trained > 0 ? s->weight / s->epoch_trained : 0;
+    else e.samples_per_s = s->trained > 0 ? (double)s->samples / s->trained : 0;
     return e;
 }
 
@@ -7140,7 +7142,7 @@ DT__PRIVATE int dt__tell(dt_model *m, const dt__run_state *s, dt_event_kind kind
 // One epoch's steps. Returns 1 if the run shall stop, 0 to go on; *code on failure.
 DT__PRIVATE int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, long epoch, int *code, dt_error *err) {
     long at;
-    s->loss = s->accuracy = s->weight = 0;
+    s->loss = s->accuracy = s->weight = s->epoch_trained = 0;
     s->epoch_start = dt__now();
     for (at = 0; at < d->info.n && m->step - s->first_step < s->steps; at += m->batch) {
         double before = dt__now(), n;
@@ -7154,7 +7156,9 @@ DT__PRIVATE int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state 
         *code = dt__step_task(m, err);
         m->task.n = 0;
         if (*code) return 1;
-        s->trained += dt__now() - before;
+        before = dt__now() - before;
+        s->trained += before;
+        s->epoch_trained += before;
         s->samples += (long)n;
         s->loss += m->report.train_loss * n;
         s->accuracy += m->report.train_accuracy * n;

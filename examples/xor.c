@@ -2,7 +2,11 @@
 //
 // Shows:   dt_model_create, dt_step, dt_predict, dt_model_free, and where errors end up.
 // Build:   cc -O2 examples/xor.c -o xor -lm -pthread
-// Output:  TODO
+// Output:  0 xor 0 = 0.000
+//          0 xor 1 = 1.000
+//          1 xor 0 = 1.000
+//          1 xor 1 = 0.000
+//          loss 0.0003
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
 #include <stdio.h>

@@ -27,6 +27,25 @@ says() {  # STATUS TEXT COMMAND…: ends with that status, and what it prints ho
     [ "$status" = "$wanted" ] && grep -qF -- "$text" said
 }
 check "xor learns" says 0 "1 xor 1 = 0.0" ./xor
+small() {  # of the operations, xor holds those it calls; its code is three quarters of all at most
+    $CC -O2 "$root/examples/xor.c" -o xor-all $LDLIBS &&
+        $CC -O2 -DDTRAIN_STATIC "$root/examples/xor.c" -o xor-static $LDLIBS &&
+        $CC -O2 -ffunction-sections -fdata-sections -Wl,--gc-sections "$root/examples/xor.c" -o xor-sections $LDLIBS || return 1
+    all=$(size xor-all | awk 'NR == 2 { print $1 }')
+    nm xor-all | grep -q ' dt__conv_forward$' || { echo "the whole library has no dt__conv_forward: look for another name"; return 1; }
+    for program in xor-static xor-sections; do
+        text=$(size $program | awk 'NR == 2 { print $1 }')
+        echo "$program: $text bytes of code, $all with everything"
+        [ "$text" -lt $((all * 3 / 4)) ] || return 1
+        nm $program | grep -E ' dt__(conv|embedding|maxpool|batchnorm|layernorm|dropout|concat|slice)_(forward|backward|shape)$' && return 1
+        nm $program | grep -q ' dt__dense_forward$' || return 1
+    done
+}
+if command -v nm >/dev/null && command -v size >/dev/null && $CC --version 2>/dev/null | grep -qi -e gcc -e clang -e 'Free Software'; then
+    check "xor links only what it uses" small
+else
+    skip "xor links only what it uses" "no nm and size, or a compiler that keeps everything"
+fi
 accurate() {  # at least 97 of 100 digits that it has never seen
     ./digits --json --quiet >said || return 1
     cat said
