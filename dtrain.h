@@ -705,9 +705,33 @@ DT_API uint32_t dt_parameters_crc32c(dt_model *m);
 // path and renamed over it, so that path is never half a file.
 DT_API int dt_save(dt_model *m, const char *path, dt_error *err);
 
+// dt_save_to - the same bytes through write, piece by piece, for boards and archives; write returns 0, or anything else
+// for failure (DT_ERR_CALLBACK). Works with every switch.
+DT_API int dt_save_to(dt_model *m, int (*write)(void *user, const void *data, size_t n), void *user, dt_error *err);
+
 // dt_load - the parameters that match glob (NULL: all, and then the file must hold nothing else) from a
 // .safetensors file in PyTorch's layout. F32, F16 and BF16. On failure the model is unchanged.
 DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *err);
+
+typedef enum { DT_LOADED, DT_MISSING, DT_UNEXPECTED, DT_MISSHAPED } dt_load_result;
+
+typedef struct {
+    const char *path;         // from a file,
+    const void *data;         // … or memory (flash, say) of .size bytes; values are copied out of it,
+    int (*read)(void *user, uint64_t at, void *out, size_t n);  // … or a callback over .size bytes: 0, or else failure
+    uint64_t size;
+    const char *glob;         // parameters of the model to load; NULL: all
+    const char *(*rename)(void *user, const char *name);  // the model's name -> the file's; NULL: this one not
+    void *user;               // for read, rename and on_tensor
+    int partial;              // 1: load what fits; the rest is told, and no error
+    void (*on_tensor)(void *user, dt_load_result result, const char *name);  // once per parameter or unexpected tensor
+    void *scratch;  size_t scratch_size;  // DTRAIN_NO_MALLOC: for the table, about 8 times the file's header
+    int loaded, missing, unexpected, misshaped;  // out. Misshaped: another shape, or a type that is not loaded
+} dt_load_options;
+
+// dt_load_opt - as dt_load, with a choice of source, names and strictness. Unexpected tensors are looked for
+// without .glob and .rename only. When read fails in the middle, the tensors before stay loaded.
+DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err);
 
 // ---- collectives between threads ------------------------------------------------------------
 // Every rank of a group makes the same calls in the same order; a call that differs from its peers' in
@@ -977,7 +1001,7 @@ DT__PRIVATE void dt__vprint(dt__writer *w, const char *f, va_list a) {
             const char *s = va_arg(a, const char *);
             int n = 0;
             if (!s) s = "(none)";
-            while (s[n] && (precision < 0 || n < precision)) n++;
+            while ((precision < 0 || n < precision) && s[n]) n++;
             if (!left) for (width -= n; width > 0; width--) dt__put(w, ' ');
             for (precision = 0; precision < n; precision++) dt__put(w, s[precision]);
         } else if (*f == 'c') {
@@ -6666,57 +6690,77 @@ DT_API uint32_t dt_parameters_crc32c(dt_model *m) {
     return crc;
 }
 
-#if !defined(DTRAIN_NO_STDIO) && !defined(DTRAIN_NO_MALLOC)
-
 // ---- writing
 
-DT__PRIVATE void dt__safetensors_header(const dt_model *m, dt__writer *w) {
-    uint64_t at = 0;
-    int k, d;
-    dt__print(w, "{\"__metadata__\":{\"format\":\"pt\",\"dtrain.version\":\"%s\"%s}", dt_version(), m->graph.hwc_files ? ",\"dtrain.order\":\"hwc\"" : "");
-    for (k = 0; k < m->graph.n_variables; k++) {
-        const dt__variable *v = m->graph.variable[k];
-        dt__put_text(w, ",\"");
-        dt__put_json(w, v->name);
-        dt__put_text(w, "\":{\"dtype\":\"F32\",\"shape\":[");
-        for (d = 0; d < v->rank; d++) dt__print(w, "%s%d", d ? "," : "", v->dim[d]);
-        dt__put_text(w, "],\"data_offsets\":[");
-        dt__put_uint(w, at, 10, 0, '0');
-        dt__put(w, ',');
-        at += 4 * (uint64_t)v->size;
-        dt__put_uint(w, at, 10, 0, '0');
-        dt__put_text(w, "]}");
+// Piece k of the header: the beginning (-1), the entry of a variable, or the end (n_variables). *at: where the next values
+// begin; length: of all before. Returns the bytes.
+DT__PRIVATE size_t dt__safetensors_piece(const dt_model *m, int k, uint64_t *at, uint64_t length, char *out, size_t size) {
+    const dt__variable *v = k >= 0 && k < m->graph.n_variables ? m->graph.variable[k] : NULL;
+    dt__writer w;
+    int d;
+    w.text = out; w.size = size; w.n = 0;
+    if (k < 0) dt__print(&w, "{\"__metadata__\":{\"format\":\"pt\",\"dtrain.version\":\"%s\"%s}", dt_version(), m->graph.hwc_files ? ",\"dtrain.order\":\"hwc\"" : "");
+    if (!v) {
+        if (k >= 0) for (dt__put(&w, '}'); (length + w.n) % 8;) dt__put(&w, ' ');
+        return w.n;
     }
-    dt__put(w, '}');
-    while (w->n % 8) dt__put(w, ' ');
+    dt__put_text(&w, ",\"");
+    dt__put_json(&w, v->name);
+    dt__put_text(&w, "\":{\"dtype\":\"F32\",\"shape\":[");
+    for (d = 0; d < v->rank; d++) dt__print(&w, "%s%d", d ? "," : "", v->dim[d]);
+    dt__put_text(&w, "],\"data_offsets\":[");
+    dt__put_uint(&w, *at, 10, 0, '0');
+    dt__put(&w, ',');
+    *at += 4 * (uint64_t)v->size;
+    dt__put_uint(&w, *at, 10, 0, '0');
+    dt__put_text(&w, "]}");
+    return w.n;
 }
+
+// What write returned, if it was not 0.
+DT__PRIVATE int dt__write_safetensors(const dt_model *m, int (*write)(void *user, const void *data, size_t n), void *user) {
+    char text[1024];
+    unsigned char bytes[4 * DT__PIECE];
+    uint64_t length = 0, at = 0, done = 0;
+    ptrdiff_t i, count;
+    size_t n;
+    int k, code;
+    for (k = -1; k <= m->graph.n_variables; k++) length += dt__safetensors_piece(m, k, &at, length, text, sizeof text);
+    dt__write_le(bytes, length, 8);
+    code = write(user, bytes, 8);
+    for (at = 0, k = -1; !code && k <= m->graph.n_variables; k++) {
+        n = dt__safetensors_piece(m, k, &at, done, text, sizeof text);
+        done += n;
+        code = write(user, text, n);
+    }
+    for (k = 0; !code && k < m->graph.n_variables; k++)
+        for (i = 0; !code && i < m->graph.variable[k]->size; i += count) {
+            count = DT__MIN(m->graph.variable[k]->size - i, (ptrdiff_t)DT__PIECE);
+            dt__file_bytes(m, m->graph.variable[k], i, count, bytes);
+            code = write(user, bytes, 4 * (size_t)count);
+        }
+    return code;
+}
+
+DT_API int dt_save_to(dt_model *m, int (*write)(void *user, const void *data, size_t n), void *user, dt_error *err) {
+    int code;
+    if (!m || !write) return dt__fail(err, DT_ERR_ARGUMENT, "dt_save_to: the %s is NULL", m ? "callback" : "model");
+    code = dt__write_safetensors(m, write, user);
+    return code ? dt__fail(err, DT_ERR_CALLBACK, "dt_save_to: write returned %d", code) : 0;
+}
+
+#ifndef DTRAIN_NO_STDIO
+DT__PRIVATE int dt__write_file(void *user, const void *data, size_t n) { return fwrite(data, 1, n, (FILE *)user) != n; }
 
 DT_API int dt_save(dt_model *m, const char *path, dt_error *err) {
     dt__new_file file;
-    dt__writer w;
-    unsigned char bytes[4 * DT__PIECE];
-    ptrdiff_t at, count;
-    int k, ok;
     if (!m || !path) return dt__fail(err, DT_ERR_ARGUMENT, "dt_save: the %s is NULL", m ? "path" : "model");
-    memset(&w, 0, sizeof w);
-    dt__safetensors_header(m, &w);
-    w.size = w.n + 1;
-    w.n = 0;
-    w.text = (char *)malloc(w.size);
-    if (!w.text) return dt__fail(err, DT_ERR_MEMORY, "dt_save: no memory for a header of %zu bytes", w.size);
-    dt__safetensors_header(m, &w);
-    if (dt__new_file_open(&file, "dt_save", path, err)) { free(w.text); return DT_ERR_IO; }
-    dt__write_le(bytes, w.n, 8);
-    ok = fwrite(bytes, 1, 8, file.f) == 8 && fwrite(w.text, 1, w.n, file.f) == w.n;
-    free(w.text);
-    for (k = 0; ok && k < m->graph.n_variables; k++)
-        for (at = 0; ok && at < m->graph.variable[k]->size; at += count) {
-            count = DT__MIN(m->graph.variable[k]->size - at, (ptrdiff_t)DT__PIECE);
-            dt__file_bytes(m, m->graph.variable[k], at, count, bytes);
-            ok = fwrite(bytes, 4, (size_t)count, file.f) == (size_t)count;
-        }
-    return ok ? dt__new_file_close(&file, err) : dt__new_file_fail(&file, err, "cannot write");
+    if (dt__new_file_open(&file, "dt_save", path, err)) return err ? err->code : DT_ERR_IO;
+    return dt__write_safetensors(m, dt__write_file, file.f) ? dt__new_file_fail(&file, err, "cannot write") : dt__new_file_close(&file, err);
 }
+#else
+DT_API int dt_save(dt_model *m, const char *path, dt_error *err) { (void)m; (void)path; return dt__disabled(err, "dt_save", "DTRAIN_NO_STDIO"); }
+#endif
 
 // ---- reading
 
@@ -6729,23 +6773,27 @@ typedef struct {
 } dt__entry;
 
 typedef struct {
-    const char *path;
-    dt__file file;
-    const unsigned char *data;
+    const char *path;             // to name it in messages
+    const dt_load_options *o;
+    const unsigned char *memory;  // the whole of it, or NULL: it is read
+    uint64_t size, data_at;
     char *names;                  // of all entries, behind each other
     size_t n_names;
-    dt__entry *entry;
+    dt__entry *entry;             // by place in the data
     size_t n, cap;
+    size_t *table, table_size;    // open hash table of names: 1 + the entry's index
+    dt__pool pool;
+#ifndef DTRAIN_NO_STDIO
+    dt__file file;
+#endif
 } dt__tensors;
 
 static const struct { const char *name; int bits; } dt__dtype[] = {
     {"F32", 32}, {"F16", 16}, {"BF16", 16}, {"F64", 64}, {"I64", 64}, {"U64", 64}, {"C64", 64}, {"I32", 32}, {"U32", 32}, {"I16", 16}, {"U16", 16}, {"BOOL", 8}, {"U8", 8}, {"I8", 8},
     {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
 
-DT__PRIVATE void dt__tensors_close(dt__tensors *t) {
-    dt__file_free(&t->file);
-    free(t->names);
-    free(t->entry);
+DT__PRIVATE int dt__tensors_memory(const dt__tensors *t, dt_error *err) {
+    return dt__fail(err, DT_ERR_MEMORY, "no memory to read \"%s\"%s: %zu bytes of .scratch are not enough", t->path, t->pool.base ? "" : " (or none given)", t->pool.size);
 }
 
 DT__PRIVATE int dt__metadata(dt__json *j) {
@@ -6821,30 +6869,43 @@ DT__PRIVATE int dt__tensors_fail(const dt__tensors *t, const dt__entry *e, const
 }
 
 // By place in the data; empty tensors before the one that begins where they do.
-DT__PRIVATE int dt__by_offset(const void *a, const void *b) {
-    const dt__entry *x = (const dt__entry *)a, *y = (const dt__entry *)b;
-    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
-    return x->end < y->end ? -1 : x->end > y->end;
+DT__PRIVATE int dt__entry_before(const dt__entry *x, const dt__entry *y) { return x->begin != y->begin ? x->begin < y->begin : x->end < y->end; }
+
+// Heapsort: no libc, no memory, and no order that makes it slow.
+DT__PRIVATE void dt__sort_entries(dt__entry *e, size_t n) {
+    size_t start = n / 2, end = n, root, child;
+    while (end > 1) {
+        dt__entry moved;
+        if (start) start--; else { moved = e[--end]; e[end] = e[0]; e[0] = moved; }
+        for (root = start; (child = 2 * root + 1) < end; root = child) {
+            if (child + 1 < end && dt__entry_before(&e[child], &e[child + 1])) child++;
+            if (!dt__entry_before(&e[root], &e[child])) break;
+            moved = e[root]; e[root] = e[child]; e[child] = moved;
+        }
+    }
 }
 
-DT__PRIVATE uint32_t dt__name_hash(const dt__tensors *t, const dt__entry *e) { return dt__crc32c(0, t->names + e->name, e->name_length); }
-
-// No two names may be equal: an open hash table of entry numbers.
-DT__PRIVATE int dt__tensors_unique(const dt__tensors *t, dt_error *err) {
-    size_t size = 16, i, *table;
-    while (size < 2 * t->n) size *= 2;
-    table = (size_t *)calloc(size, sizeof *table);
-    if (!table) return dt__fail(err, DT_ERR_MEMORY, "no memory to read \"%s\"", t->path);
-    for (i = 0; i < t->n; i++) {
-        const dt__entry *e = &t->entry[i];
-        size_t at = dt__name_hash(t, e) & (size - 1);
-        for (; table[at]; at = (at + 1) & (size - 1)) {
-            const dt__entry *o = &t->entry[table[at] - 1];
-            if (o->name_length == e->name_length && !memcmp(t->names + o->name, t->names + e->name, e->name_length)) { free(table); return dt__tensors_fail(t, e, "the name stands twice", err); }
-        }
-        table[at] = i + 1;
+// The place of a name in the table: its entry, or where it would stand.
+DT__PRIVATE size_t *dt__tensors_slot(const dt__tensors *t, const char *name, size_t n) {
+    size_t at = dt__crc32c(0, name, n) & (t->table_size - 1);
+    for (; t->table[at]; at = (at + 1) & (t->table_size - 1)) {
+        const dt__entry *e = &t->entry[t->table[at] - 1];
+        if (e->name_length == n && !memcmp(t->names + e->name, name, n)) break;
     }
-    free(table);
+    return &t->table[at];
+}
+
+// No two names may be equal.
+DT__PRIVATE int dt__tensors_unique(dt__tensors *t, dt_error *err) {
+    size_t i, *slot;
+    for (t->table_size = 16; t->table_size < 2 * t->n;) t->table_size *= 2;
+    t->table = (size_t *)dt__take(&t->pool, t->table_size * sizeof *t->table);
+    if (!t->table) return dt__tensors_memory(t, err);
+    for (i = 0; i < t->n; i++) {
+        slot = dt__tensors_slot(t, t->names + t->entry[i].name, t->entry[i].name_length);
+        if (*slot) return dt__tensors_fail(t, &t->entry[i], "the name stands twice", err);
+        *slot = i + 1;
+    }
     return 0;
 }
 
@@ -6852,7 +6913,6 @@ DT__PRIVATE int dt__tensors_unique(const dt__tensors *t, dt_error *err) {
 DT__PRIVATE int dt__tensors_tile(dt__tensors *t, uint64_t n_data, dt_error *err) {
     uint64_t at = 0;
     size_t i;
-    if (t->n) qsort(t->entry, t->n, sizeof *t->entry, dt__by_offset);
     for (i = 0; i < t->n; i++) {
         const dt__entry *e = &t->entry[i];
         if (e->begin > e->end || e->end > n_data) return dt__tensors_fail(t, e, "its data_offsets lie outside the data: the file is cut, or lies", err);
@@ -6863,21 +6923,14 @@ DT__PRIVATE int dt__tensors_tile(dt__tensors *t, uint64_t n_data, dt_error *err)
     return at == n_data ? 0 : dt__tensors_fail(t, NULL, "bytes lie behind the last tensor, or the data are cut", err);
 }
 
-DT__PRIVATE int dt__tensors_header(dt__tensors *t, dt__json *j, dt_error *err) {
+DT__PRIVATE int dt__tensors_header(dt__tensors *t, dt__json *j) {
     int first = 1, metadata = 0;
     if (!dt__json_expect(j, '{', "the header is no JSON object")) return 0;
     while (dt__json_more(j, '}', &first)) {
         dt__entry *e;
         size_t room = (size_t)(j->end - j->p), n;
-        if (t->n == t->cap) {
-            size_t cap = t->cap ? 2 * t->cap : 64;
-            e = cap > SIZE_MAX / sizeof *e ? NULL : (dt__entry *)realloc(t->entry, cap * sizeof *e);
-            if (!e) { dt__fail(err, DT_ERR_MEMORY, "no memory to read \"%s\"", t->path); return 0; }
-            t->entry = e;
-            t->cap = cap;
-        }
+        if (t->n == t->cap) return dt__json_fail(j, "an entry must be a map with dtype, shape and data_offsets");
         e = &t->entry[t->n];
-        memset(e, 0, sizeof *e);
         e->name = t->n_names;
         if (!dt__json_string(j, t->names + t->n_names, room, &n) || !dt__json_expect(j, ':', "':' is expected")) return 0;  // unescaped it is never longer
         e->name_length = n;
@@ -6895,31 +6948,45 @@ DT__PRIVATE int dt__tensors_header(dt__tensors *t, dt__json *j, dt_error *err) {
     return j->p == j->end ? 1 : dt__json_fail(j, "something follows the header's object");
 }
 
-DT__PRIVATE int dt__tensors_open(dt__tensors *t, const char *path, dt_error *err) {
-    uint64_t n;
+// n bytes from at on: where they lie, or read into out. NULL if that failed.
+DT__PRIVATE const unsigned char *dt__tensors_bytes(const dt__tensors *t, uint64_t at, size_t n, void *out) {
+    if (t->memory) return t->memory + at;
+    return t->o->read(t->o->user, at, out, n) ? NULL : (const unsigned char *)out;
+}
+
+DT__PRIVATE int dt__tensors_read_failed(const dt__tensors *t, dt_error *err) { return dt__fail(err, DT_ERR_CALLBACK, "dt_load: read failed on \"%s\"", t->path); }
+
+// Read the header and check the whole. The pool holds the table.
+DT__PRIVATE int dt__tensors_open(dt__tensors *t, dt_error *err) {
+    unsigned char length[8];
+    const unsigned char *p, *header;
+    uint64_t n, k;
+    void *room = NULL;
     dt__json j;
     int code;
-    memset(t, 0, sizeof *t);
-    t->path = path;
-    if ((code = dt__file_read("dt_load", path, &t->file, err)) != 0) return code;
-    if (t->file.size < 8) return dt__tensors_fail(t, NULL, "it is shorter than the 8 bytes of the header's length", err);
-    n = dt__read_le(t->file.data, 8);
+    if (t->size < 8) return dt__tensors_fail(t, NULL, "it is shorter than the 8 bytes of the header's length", err);
+    if (!(p = dt__tensors_bytes(t, 0, 8, length))) return dt__tensors_read_failed(t, err);
+    n = dt__read_le(p, 8);
     if (n > 100000000) return dt__tensors_fail(t, NULL, "its header is longer than 100,000,000 bytes: damaged, or another format", err);
-    if (n > t->file.size - 8) return dt__tensors_fail(t, NULL, "it ends inside its header", err);
-    t->data = t->file.data + 8 + n;
-    t->names = (char *)malloc((size_t)n + 1);
-    if (!t->names) return dt__fail(err, DT_ERR_MEMORY, "no memory to read \"%s\"", path);
-    j.p = (const char *)t->file.data + 8;
+    if (n > t->size - 8) return dt__tensors_fail(t, NULL, "it ends inside its header", err);
+    if (!t->memory && !(room = dt__take(&t->pool, (size_t)n))) return dt__tensors_memory(t, err);
+    if (!(header = dt__tensors_bytes(t, 8, (size_t)n, room))) return dt__tensors_read_failed(t, err);
+    t->data_at = 8 + n;
+    for (k = 0, t->cap = 1; k < n; k++) t->cap += header[k] == '{';  // more entries than that there are not,
+    t->cap = DT__MIN(t->cap, (size_t)n / 40 + 1);                    // nor shorter ones than 40 bytes
+    t->names = (char *)dt__take(&t->pool, (size_t)n + 1);
+    t->entry = (dt__entry *)dt__take(&t->pool, t->cap * sizeof *t->entry);
+    if (!t->names || !t->entry) return dt__tensors_memory(t, err);
+    j.p = (const char *)header;
     j.end = j.p + n;
     j.error = NULL;
     if (n == 0 || *j.p != '{') return dt__tensors_fail(t, NULL, "its header does not begin with '{'", err);
-    if (!dt__tensors_header(t, &j, err)) {
-        if (!j.error) return DT_ERR_MEMORY;
-        return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no valid safetensors file: %s, at byte %td of the header%s%.*s%s", path, j.error, j.p - (const char *)(t->file.data + 8),
-                        t->n ? ", in or behind tensor \"" : "", t->n ? (int)DT__MIN(t->entry[t->n - 1].name_length, (size_t)40) : 0, t->n ? t->names + t->entry[t->n - 1].name : "", t->n ? "\"" : "");
-    }
+    if (!dt__tensors_header(t, &j))
+        return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no valid safetensors file: %s, at byte %td of the header%s%.*s%s", t->path, j.error, j.p - (const char *)header, t->n ? ", in or behind tensor \"" : "",
+                        t->n ? (int)DT__MIN(t->entry[t->n - 1].name_length, (size_t)40) : 0, t->n ? t->names + t->entry[t->n - 1].name : "", t->n ? "\"" : "");
+    dt__sort_entries(t->entry, t->n);
     code = dt__tensors_unique(t, err);
-    return code ? code : dt__tensors_tile(t, t->file.size - 8 - n, err);
+    return code ? code : dt__tensors_tile(t, t->size - 8 - n, err);
 }
 
 // One value of a file: F32, F16 (IEEE 754 binary16) or BF16.
@@ -6935,12 +7002,6 @@ DT__PRIVATE float dt__file_value(const unsigned char *p, int dtype) {
     return (b & 0x8000 ? -1.0f : 1.0f) * (float)m * (1.0f / 16777216.0f);
 }
 
-DT__PRIVATE dt__entry *dt__tensors_find(const dt__tensors *t, const char *name) {
-    size_t i, n = strlen(name);
-    for (i = 0; i < t->n; i++) if (t->entry[i].name_length == n && !memcmp(t->names + t->entry[i].name, name, n)) return &t->entry[i];
-    return NULL;
-}
-
 DT__PRIVATE void dt__put_shape(dt__writer *w, int rank, const uint64_t *dim) {
     int d;
     dt__put(w, '[');
@@ -6948,66 +7009,130 @@ DT__PRIVATE void dt__put_shape(dt__writer *w, int rank, const uint64_t *dim) {
     dt__put_text(w, rank > DT_MAX_RANK ? ",...]" : "]");
 }
 
-// Does the entry fit the variable? Marks it as used.
-DT__PRIVATE int dt__entry_fits(const dt__tensors *t, const dt__variable *v, dt_error *err) {
-    dt__entry *e = dt__tensors_find(t, v->name);
+// The name in the file of what variable v takes; NULL: it is not to be loaded.
+DT__PRIVATE const char *dt__load_name(const dt_load_options *o, const dt__variable *v) {
+    if (o->glob && !dt__glob(o->glob, v->name)) return NULL;
+    return o->rename ? o->rename(o->user, v->name) : v->name;
+}
+
+// Does the entry (NULL: there is none) fit the variable? An error tells why not.
+DT__PRIVATE dt_load_result dt__entry_fits(const dt__tensors *t, const dt__entry *e, const dt__variable *v, const char *name, dt_error *err) {
     uint64_t dim[DT_MAX_RANK];
+    char text[160];
+    dt__writer w;
     int d, ok;
-    if (!e) return dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has no tensor \"%s\": is it a file of this net? A glob loads a part", t->path, v->name);
-    e->used = 1;
-    if (e->dtype > 2) return dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\": tensor \"%s\" is %s: F32, F16 and BF16 can be loaded", t->path, v->name, dt__dtype[e->dtype].name);
+    if (!e) { dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has no tensor \"%s\": is it a file of this net? A glob loads a part", t->path, name); return DT_MISSING; }
     for (d = 0, ok = e->rank == v->rank; d < v->rank; d++) { dim[d] = (uint64_t)v->dim[d]; ok &= e->dim[d] == dim[d]; }
-    if (!ok) {
-        char text[160];
-        dt__writer w;
-        w.text = text; w.size = sizeof text; w.n = 0;
-        dt__put_shape(&w, e->rank, e->dim);
-        dt__put_text(&w, ", the model needs ");
-        dt__put_shape(&w, v->rank, dim);
-        return dt__fail(err, DT_ERR_SHAPE, "dt_load: \"%s\": tensor \"%s\" has shape %s", t->path, v->name, text);
+    if (ok && e->dtype <= 2) return DT_LOADED;
+    w.text = text; w.size = sizeof text; w.n = 0;
+    dt__put_shape(&w, e->rank, e->dim);
+    dt__put_text(&w, ", the model needs ");
+    dt__put_shape(&w, v->rank, dim);
+    if (ok) dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\": tensor \"%s\" is %s: F32, F16 and BF16 can be loaded", t->path, name, dt__dtype[e->dtype].name);
+    else dt__fail(err, DT_ERR_SHAPE, "dt_load: \"%s\": tensor \"%s\" has shape %s", t->path, name, text);
+    return DT_MISSHAPED;
+}
+
+DT__PRIVATE void dt__load_tell(dt_load_options *o, dt_load_result result, const char *name) {
+    *(result == DT_LOADED ? &o->loaded : result == DT_MISSING ? &o->missing : result == DT_UNEXPECTED ? &o->unexpected : &o->misshaped) += 1;
+    if (o->on_tensor) o->on_tensor(o->user, result, name);
+}
+
+// Compare what the file has with what the model wants, and tell it. err receives the first difference.
+DT__PRIVATE void dt__load_compare(const dt_model *m, dt__tensors *t, dt_load_options *o, dt_error *err) {
+    static const char counter[] = "num_batches_tracked";  // PyTorch's batch norm writes it; nothing here needs it
+    size_t n = sizeof counter - 1, at, j;
+    int k, wanted = 0;
+    for (k = 0; k < m->graph.n_variables; k++) {
+        const dt__variable *v = m->graph.variable[k];
+        const char *name = dt__load_name(o, v);
+        if (!name) continue;
+        wanted++;
+        at = *dt__tensors_slot(t, name, strlen(name));
+        if (at) t->entry[at - 1].used = 1;
+        dt__load_tell(o, dt__entry_fits(t, at ? &t->entry[at - 1] : NULL, v, name, err), v->name);
     }
+    if (!wanted) dt__fail(err, DT_ERR_ARGUMENT, "dt_load: no parameter's name matches \"%s\": dt_parameter_at lists them", o->glob ? o->glob : "*");
+    for (j = 0; j < t->n && !o->glob && !o->rename; j++) {
+        const dt__entry *e = &t->entry[j];
+        char name[DT_MAX_NAME + 16];
+        if (e->used || (e->name_length >= n && !memcmp(t->names + e->name + e->name_length - n, counter, n))) continue;
+        dt__format(name, sizeof name, "%.*s", (int)DT__MIN(e->name_length, sizeof name), t->names + e->name);
+        dt__load_tell(o, DT_UNEXPECTED, name);
+        dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" holds the tensor \"%.60s\", which the model has not: is it a file of this net? A glob loads a part", t->path, name);
+    }
+}
+
+DT__PRIVATE int dt__load_values(dt_model *m, const dt__tensors *t, const dt__variable *v, const dt__entry *e, dt_error *err) {
+    unsigned char bytes[4 * DT__PIECE];
+    ptrdiff_t i, k, count, width = dt__dtype[e->dtype].bits / 8;
+    for (i = 0; i < v->size; i += count) {
+        const unsigned char *p;
+        count = DT__MIN(v->size - i, (ptrdiff_t)DT__PIECE);
+        p = dt__tensors_bytes(t, t->data_at + e->begin + (uint64_t)(i * width), (size_t)(count * width), bytes);
+        if (!p) return dt__tensors_read_failed(t, err);
+        for (k = 0; k < count; k++) m->replica[0].variables[v->offset + dt__walk(v, i + k)] = dt__file_value(p + k * width, e->dtype);
+    }
+    dt__spread_variable(m, v);
     return 0;
 }
 
-DT__PRIVATE int dt__load_tensors(dt_model *m, const dt__tensors *t, const char *glob, dt_error *err) {
-    static const char counter[] = "num_batches_tracked";  // PyTorch's batch norm writes it; nothing here needs it
-    int k, code, wanted = 0;
-    size_t j;
-    ptrdiff_t i;
-    for (k = 0; k < m->graph.n_variables; k++) {
-        if (glob && !dt__glob(glob, m->graph.variable[k]->name)) continue;
-        wanted++;
-        if ((code = dt__entry_fits(t, m->graph.variable[k], err)) != 0) return code;
-    }
-    if (!wanted) return dt__fail(err, DT_ERR_ARGUMENT, "dt_load: no parameter's name matches \"%s\": dt_parameter_at lists them", glob ? glob : "*");
-    for (j = 0; j < t->n && !glob; j++) {
-        const dt__entry *e = &t->entry[j];
-        size_t n = sizeof counter - 1;
-        if (e->used || (e->name_length >= n && !memcmp(t->names + e->name + e->name_length - n, counter, n))) continue;
-        return dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" holds the tensor \"%.*s\", which the model has not: is it a file of this net? A glob loads a part", t->path, (int)DT__MIN(e->name_length, (size_t)60), t->names + e->name);
-    }
-    for (k = 0; k < m->graph.n_variables; k++) {
+DT__PRIVATE int dt__load_tensors(dt_model *m, dt__tensors *t, dt_load_options *o, dt_error *err) {
+    dt_error difference, none;
+    int k, code = dt__tensors_open(t, err);
+    if (code) return code;
+    memset(&difference, 0, sizeof difference);
+    memset(&none, 0, sizeof none);
+    dt__load_compare(m, t, o, &difference);
+    if (difference.code && (!o->partial || difference.code == DT_ERR_ARGUMENT)) return dt__pass_error(err, &difference);
+    for (k = 0; k < m->graph.n_variables && !code; k++) {
         const dt__variable *v = m->graph.variable[k];
-        const dt__entry *e = !glob || dt__glob(glob, v->name) ? dt__tensors_find(t, v->name) : NULL;
-        for (i = 0; e && i < v->size; i++) m->replica[0].variables[v->offset + dt__walk(v, i)] = dt__file_value(t->data + e->begin + i * (dt__dtype[e->dtype].bits / 8), e->dtype);
-        if (e) dt__spread_variable(m, v);
+        const char *name = dt__load_name(o, v);
+        size_t at = name ? *dt__tensors_slot(t, name, strlen(name)) : 0;
+        if (at && dt__entry_fits(t, &t->entry[at - 1], v, name, &none) == DT_LOADED) code = dt__load_values(m, t, v, &t->entry[at - 1], err);
     }
-    return 0;
+    return code;
+}
+
+DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err) {
+    dt__tensors t;
+    int code = 0;
+    if (!m || !o) return dt__fail(err, DT_ERR_ARGUMENT, "dt_load_opt: the %s is NULL", m ? "options" : "model");
+    if (!o->path + !o->data + !o->read != 2) return dt__fail(err, DT_ERR_ARGUMENT, "dt_load_opt: one of .path, .data and .read is needed, and one only");
+    o->loaded = o->missing = o->unexpected = o->misshaped = 0;
+    memset(&t, 0, sizeof t);
+    dt__pool_open(&t.pool, &m->o, 0);  // the same hooks; a block of its own
+    t.pool.base = (unsigned char *)o->scratch;
+    t.pool.size = o->scratch_size;
+    t.o = o;
+    t.path = o->path ? o->path : o->data ? "the file in memory" : "the file behind .read";
+    t.memory = (const unsigned char *)o->data;
+    t.size = o->size;
+    if (o->path) {
+#ifndef DTRAIN_NO_STDIO
+        code = dt__file_read("dt_load", o->path, &t.file, err);
+        t.memory = t.file.data;
+        t.size = t.file.size;
+#else
+        code = dt__disabled(err, "dt_load from a path", "DTRAIN_NO_STDIO");
+#endif
+    }
+    if (!code) code = dt__load_tensors(m, &t, o, err);
+    dt__pool_close(t.pool);
+#ifndef DTRAIN_NO_STDIO
+    if (o->path) dt__file_free(&t.file);
+#endif
+    return code;
 }
 
 DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *err) {
-    dt__tensors t;
-    int code;
+    dt_load_options o;
     if (!m || !path) return dt__fail(err, DT_ERR_ARGUMENT, "dt_load: the %s is NULL", m ? "path" : "model");
-    code = dt__tensors_open(&t, path, err);
-    if (!code) code = dt__load_tensors(m, &t, glob, err);
-    dt__tensors_close(&t);
-    return code;
+    memset(&o, 0, sizeof o);
+    o.path = path;
+    o.glob = glob;
+    return dt_load_opt(m, &o, err);
 }
-#else
-DT_API int dt_save(dt_model *m, const char *path, dt_error *err) { (void)m; (void)path; return dt__disabled(err, "dt_save", "DTRAIN_NO_STDIO"); }
-DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *err) { (void)m; (void)path; (void)glob; return dt__disabled(err, "dt_load", "DTRAIN_NO_STDIO"); }
-#endif
 
 // =============================================================================================
 // >>train - the loop, progress, flags, dt_main

@@ -942,6 +942,146 @@ static void test_format_files(void) {
     dt_model_free(m);
 }
 
+/* ---- from and to memory and callbacks ---------------------------------------------------------------- */
+
+typedef struct { unsigned char bytes[4096]; size_t n, limit; int calls; } store;
+
+static int store_write(void *user, const void *data, size_t n) {
+    store *s = (store *)user;
+    if (s->n + n > s->limit) return 7;
+    memcpy(s->bytes + s->n, data, n);
+    s->n += n;
+    return 0;
+}
+
+static int store_read(void *user, uint64_t offset, void *out, size_t n) {
+    store *s = (store *)user;
+    s->calls++;
+    if (offset + n > s->limit) return 7;
+    memcpy(out, s->bytes + offset, n);
+    return 0;
+}
+
+static void test_save_and_load_elsewhere(void) {
+    dt_error err = DT_DEFAULTS, none = DT_DEFAULTS;
+    static store s;
+    size_t n;
+    dt_model *m = three_model(5, 1), *other = three_model(5, 2);
+    uint32_t want = dt_parameters_crc32c(m), before = dt_parameters_crc32c(other);
+    CHECK(dt_save(m, at("five"), &err) == 0);
+    unsigned char *file = get(at("five"), &n);
+    s.limit = sizeof s.bytes;
+    CHECK(dt_save_to(m, store_write, &s, &err) == 0);
+    CHECK_MSG(s.n == n && !memcmp(s.bytes, file, n), "the callback got %d bytes, the file has %d", (int)s.n, (int)n);
+    for (s.limit = 0; s.limit < n; s.limit += 1 + s.limit / 3) {  /* wherever it fails */
+        s.n = 0;
+        CHECK(dt_save_to(m, store_write, &s, &err) == DT_ERR_CALLBACK);
+        CHECK_ERROR(err, DT_ERR_CALLBACK, "returned 7");
+        err = none;
+    }
+    s.limit = n, s.n = n;
+    memcpy(s.bytes, file, n);
+
+    /* memory: at every alignment, and cut wherever */
+    for (int shift = 0; shift < 4; shift++) {
+        unsigned char *copy = (unsigned char *)malloc(n + 4);
+        memcpy(copy + shift, file, n);
+        dt_load_options o = DT_DEFAULTS;
+        dt_model *third = three_model(5, 3);
+        o.data = copy + shift, o.size = n;
+        CHECK(dt_load_opt(third, &o, &err) == 0 && dt_parameters_crc32c(third) == want && o.loaded == 6 && !o.missing && !o.unexpected && !o.misshaped);
+        CHECK_OK(err);
+        dt_model_free(third);
+        free(copy);
+    }
+    for (size_t cut = 0; cut < n; cut++) {
+        unsigned char *copy = (unsigned char *)malloc(cut + 1);
+        memcpy(copy, file, cut);
+        dt_load_options o = DT_DEFAULTS;
+        o.data = copy, o.size = cut;
+        CHECK_MSG(dt_load_opt(other, &o, &err) == DT_ERR_FORMAT && dt_parameters_crc32c(other) == before, "cut at %d: %d %s", (int)cut, err.code, err.text);
+        err = none;
+        free(copy);
+    }
+
+    /* a callback; with too little scratch; one that fails */
+    static unsigned char scratch_memory[20000];
+    dt_load_options o = DT_DEFAULTS;
+    o.read = store_read, o.user = &s, o.size = n;
+    o.scratch = scratch_memory + 1, o.scratch_size = 300;
+    CHECK(dt_load_opt(other, &o, &err) == DT_ERR_MEMORY);
+    CHECK_ERROR(err, DT_ERR_MEMORY, ".scratch");
+    err = none, o.scratch_size = sizeof scratch_memory - 1;
+    s.limit = 100;
+    CHECK(dt_load_opt(other, &o, &err) == DT_ERR_CALLBACK && dt_parameters_crc32c(other) == before);
+    err = none, s.limit = n;
+    CHECK(dt_load_opt(other, &o, &err) == 0 && dt_parameters_crc32c(other) == want);
+    CHECK_OK(err);
+
+    /* one source, no less and no more */
+    o.data = file;
+    CHECK(dt_load_opt(other, &o, &err) == DT_ERR_ARGUMENT);
+    err = none, o.data = NULL, o.read = NULL;
+    CHECK(dt_load_opt(other, &o, &err) == DT_ERR_ARGUMENT);
+    err = none;
+    CHECK(dt_load_opt(other, NULL, &err) == DT_ERR_ARGUMENT && dt_load_opt(NULL, &o, NULL) == DT_ERR_ARGUMENT && dt_save_to(m, NULL, NULL, NULL) == DT_ERR_ARGUMENT);
+    free(file);
+    dt_model_free(m);
+    dt_model_free(other);
+}
+
+typedef struct { char text[400]; } told;
+
+static void tell(void *user, dt_load_result result, const char *name) {
+    static const char *const word[] = { "loaded", "missing", "unexpected", "misshaped" };
+    told *t = (told *)user;
+    size_t n = strlen(t->text);
+    snprintf(t->text + n, sizeof t->text - n, "%s %s;", word[result], name);
+}
+
+static const char *from_other(void *user, const char *name) {  /* as a file of somebody else's names has them */
+    (void)user;
+    if (!strcmp(name, "enc1.weight")) return "enc2.bias";     /* [4,3] there is none: misshaped */
+    if (!strcmp(name, "enc1.bias")) return "enc2.bias";
+    if (!strcmp(name, "enc2.weight")) return "nowhere";
+    return strstr(name, "head") ? NULL : name;
+}
+
+static void test_report_and_rename(void) {
+    dt_error err = DT_DEFAULTS, none = DT_DEFAULTS;
+    float a[40], b[40];
+    told t = {""};
+    dt_load_options o = DT_DEFAULTS;
+    dt_model *five = three_model(5, 1), *seven = three_model(7, 2), *two = small_model(two_net, 2);
+    uint32_t before = dt_parameters_crc32c(seven);
+    CHECK(dt_save(five, at("five"), &err) == 0);
+    o.path = at("five"), o.on_tensor = tell, o.user = &t;
+
+    CHECK(dt_load_opt(seven, &o, &err) == DT_ERR_SHAPE && dt_parameters_crc32c(seven) == before);  /* strict: told, and refused */
+    CHECK_MSG(o.loaded == 4 && o.misshaped == 2 && !o.missing && !o.unexpected, "%d %d %d %d", o.loaded, o.misshaped, o.missing, o.unexpected);
+    err = none, t.text[0] = 0, o.partial = 1;
+    CHECK(dt_load_opt(seven, &o, &err) == 0);
+    CHECK_OK(err);
+    CHECK_MSG(!strcmp(t.text, "loaded enc1.weight;loaded enc1.bias;loaded enc2.weight;loaded enc2.bias;misshaped head.weight;misshaped head.bias;"), "%s", t.text);
+    CHECK(!memcmp(read_parameter(five, "enc2.weight", a, 16), read_parameter(seven, "enc2.weight", b, 16), 16 * sizeof *a));
+
+    t.text[0] = 0;
+    before = dt_parameters_crc32c(two);
+    CHECK(dt_load_opt(two, &o, &err) == 0 && dt_parameters_crc32c(two) == before);
+    CHECK_MSG(o.missing == 1 && o.unexpected == 6 && !strncmp(t.text, "missing w.weight;", 17) && strstr(t.text, "unexpected head.bias;"), "%d %d %s", o.missing, o.unexpected, t.text);
+
+    t.text[0] = 0, o.rename = from_other;
+    CHECK(dt_load_opt(seven, &o, &err) == 0);
+    CHECK_MSG(!strcmp(t.text, "misshaped enc1.weight;loaded enc1.bias;missing enc2.weight;loaded enc2.bias;"), "%s", t.text);
+    CHECK(!memcmp(read_parameter(five, "enc2.bias", a, 4), read_parameter(seven, "enc1.bias", b, 4), 4 * sizeof *a));
+    o.partial = 0;
+    CHECK(dt_load_opt(seven, &o, &err) == DT_ERR_SHAPE);
+    CHECK_ERROR(err, DT_ERR_SHAPE, "enc2.bias");
+    dt_model_free(five);
+    dt_model_free(seven);
+    dt_model_free(two);
+}
+
 int main(void) {
     if (scratch_begin()) return 1;
     RUN(test_file_as_promised);
@@ -955,6 +1095,8 @@ int main(void) {
     RUN(test_partial_load);
     RUN(test_strict_load);
     RUN(test_load_arguments);
+    RUN(test_save_and_load_elsewhere);
+    RUN(test_report_and_rename);
     RUN(test_save_fails);
     RUN(test_save_to_what_is_no_file);
     RUN(test_format_files);

@@ -117,6 +117,37 @@ static void test_no_files(void) {
 }
 #endif
 
+/* weights travel through callbacks into flash, and from there into another model, in every build */
+static struct { unsigned char bytes[2048]; size_t n; } flash;
+static int flash_write(void *user, const void *data, size_t n) {
+    (void)user;
+    if (n > sizeof flash.bytes - flash.n) return 1;
+    memcpy(flash.bytes + flash.n, data, n);
+    flash.n += n;
+    return 0;
+}
+
+static void test_weights_in_flash(void) {
+    static unsigned char table[8 * 1024];
+    dt_options one = options(0, DT_ONE, 1), other = options(1, DT_ONE, 1);
+    dt_load_options load = DT_DEFAULTS;
+    dt_error err = DT_DEFAULTS;
+    dt_model *a, *b;
+    other.seed = 5;
+    a = dt_model_create(&one, &err), b = dt_model_create(&other, &err);
+    CHECK_OK(err);
+    if (a && b) CHECK(dt_parameters_crc32c(a) != dt_parameters_crc32c(b));
+    flash.n = 0;
+    CHECK(dt_save_to(a, flash_write, NULL, &err) == 0);
+    load.data = flash.bytes, load.size = flash.n;
+    load.scratch = table, load.scratch_size = sizeof table;
+    CHECK(dt_load_opt(b, &load, &err) == 0);
+    CHECK_OK(err);
+    CHECK(load.loaded == 4 && dt_parameters_crc32c(a) == dt_parameters_crc32c(b));
+    dt_model_free(a);
+    dt_model_free(b);
+}
+
 #ifdef DTRAIN_NO_MALLOC
 static void test_no_malloc(void) {
     dt_options o = options(0, DT_ONE, 1);
@@ -143,6 +174,7 @@ int main(void) {
     RUN(test_learns_in_an_arena);
     RUN(test_arena_one_byte_short);
     RUN(test_replicas_agree);
+    RUN(test_weights_in_flash);
 #if defined(DTRAIN_NO_STDIO) || defined(DTRAIN_NO_MALLOC)
     RUN(test_no_files);
 #endif
