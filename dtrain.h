@@ -1702,8 +1702,8 @@ DT__PRIVATE int dt__cores(void) {
 // soon as threads outnumber cores (then it does not spin at all), a pure sleep 7 us a round always.
 #define DT__SPINS 2000
 typedef struct {
-    int n, spins;
-    int arrived, round;       // atomic
+    int spins;
+    int n, arrived, round;    // atomic
     int broken;               // atomic; 1 + the rank that has left
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -1726,8 +1726,8 @@ DT__PRIVATE void dt__meeting_close(dt__meeting *b) {
 // Wait for all. 0, or 1 + the rank that has left for good.
 DT__PRIVATE int dt__meet(dt__meeting *b) {
     int round = DT__LOAD(&b->round), spin;
-    if (b->n == 1) return 0;
-    if (DT__ADD(&b->arrived, 1) == b->n) {
+    if (DT__LOAD(&b->n) == 1) return 0;
+    if (DT__ADD(&b->arrived, 1) == DT__LOAD(&b->n)) {
         DT__STORE(&b->arrived, 0);
         pthread_mutex_lock(&b->lock);
         DT__STORE(&b->round, round + 1);
@@ -1909,6 +1909,12 @@ DT__INLINE float dt__lanes_sum(const dt__v *v) {
 }
 #define DT__EACH(i, n) for (i = 0; i < (n); i += DT__W)
 
+#if defined(__GNUC__) && FLT_EVAL_METHOD != 0
+#define DT__ROUND(v) __asm__ volatile("" : "+m"(v))  // to a float, where registers hold more (x87)
+#else
+#define DT__ROUND(v) (void)0
+#endif
+
 // e^x for -87.3 <= x <= 88.3 (clamped; NaN stays). Cephes' polynomial of degree 6, relative error below 1e-7.
 DT__INLINE void dt__v_exp(dt__v *inout) {
     dt__v x = *inout, t, n, r, p, low, high;
@@ -1918,6 +1924,7 @@ DT__INLINE void dt__v_exp(dt__v *inout) {
     x = DT__SELECT(DT__TEST(x > high), high, x);
     x = DT__SELECT(DT__TEST(x < low), low, x);
     t = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the sum's low bits are the rounded integer
+    DT__ROUND(t);
     n = t - 12582912.0f;
     r = x - n * 0.693359375f + n * 2.12194440e-4f;
     p = 1.9875691500e-4f * r + 1.3981999507e-3f;
@@ -5764,7 +5771,7 @@ DT__PRIVATE void dt__threads_stop(dt_model *m) {
     int i;
     if (!m->threaded) return;
     m->quit = 1;
-    m->meeting.n = m->n_threads + 1;  // fewer than planned if one could not be started
+    DT__STORE(&m->meeting.n, m->n_threads + 1);  // fewer than planned if one could not be started
     if (m->n_threads) dt__meet(&m->meeting);
     for (i = 1; i <= m->n_threads; i++) pthread_join(m->thread[i], NULL);
     dt__meeting_close(&m->meeting);
@@ -7803,6 +7810,7 @@ DT_API int dt_main_opt(int argc, char **argv, const dt_options *o) { (void)argc;
 #undef DT__FLOATS
 #undef DT__TEST
 #undef DT__SELECT
+#undef DT__ROUND
 
 #endif  // DTRAIN_IMPLEMENTED
 #endif  // DTRAIN_IMPLEMENTATION

@@ -621,7 +621,8 @@ static void test_softmax(void) {
         if (n == 0) continue;
         x = guarded(0, n);
         y = place(1, NULL, n);
-        for (i = 0; i < n; i++) { x[i] = from[i] + (float)shift; if (x[i] > top) top = x[i]; }
+        for (i = 0; i < n; i++) x[i] = from[i] + (float)shift;
+        for (i = 0; i < n; i++) if (x[i] > top) top = x[i];
         for (i = 0; i < n; i++) sum += exp(x[i] - top);
         log_sum = dt__cpu()->softmax(n, x, y, &largest);
         CHECK((double)largest == top);
