@@ -458,6 +458,7 @@ typedef struct {
     dt_csv_options csv;
     dt_dataset *dataset;
     int split, folds, fold, held_out;
+    double fraction;
 } dt_source;
 
 // dt_mnist - the four IDX files of MNIST or Fashion-MNIST in a folder, under their usual names, plain or .gz
@@ -479,7 +480,7 @@ DT_API dt_source dt_csv_opt(dt_csv_options o);
 DT_API dt_source dt_arrays(const void *x, dt_type x_type, const void *y, dt_type y_type, long n);
 
 // dt_from - read writes sample index (0 <= index < n) to x and y in the model's .input_type and .label_type, and
-// returns 0, or anything else for failure. It is called from any thread, in any order.
+// returns 0, or anything else for failure. It is called from any thread, in any order; y is NULL where no label is wanted.
 DT_API dt_source dt_from(int (*read)(void *user, long index, void *x, void *y), void *user, long n);
 
 // dt_opened - the samples of an open data set, which must outlive the model.
@@ -487,6 +488,9 @@ DT_API dt_source dt_opened(dt_dataset *d);
 
 // dt_fold - a part of s: DT_TEST is every sample with index % folds == fold, DT_TRAIN all others.
 DT_API dt_source dt_fold(dt_source s, int folds, int fold, dt_split split);
+
+// dt_part - a part of s, drawn by chance but always the same: DT_TEST is this fraction of the samples, DT_TRAIN the rest.
+DT_API dt_source dt_part(dt_source s, double fraction, dt_split split);
 
 // dt_dataset_open - read (or map) a source. NULL on failure. Close with dt_dataset_close (NULL is fine).
 DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err);
@@ -643,6 +647,9 @@ DT_API float *dt_gradients(dt_model *m, size_t *n);
 // dt_predict - what net returns for n samples (any n) in inference mode, rows split over the replicas.
 // out [n, …]. A net that ends in logits gives logits; let it end in dt_softmax for probabilities.
 DT_API int dt_predict(dt_model *m, const void *x, long n, float *out, dt_error *err);
+
+// dt_predict_source - the same for samples begin .. begin + n - 1 of a source, normalised as in training (.mean).
+DT_API int dt_predict_source(dt_model *m, const dt_source *s, long begin, long n, float *out, dt_error *err);
 
 typedef struct {
     int top_k;             // in: count a sample as right in top_k_accuracy if its label is among so many; 0 -> 5
@@ -4911,6 +4918,12 @@ DT_API dt_source dt_fold(dt_source s, int folds, int fold, dt_split split) {
     return s;
 }
 
+DT_API dt_source dt_part(dt_source s, double fraction, dt_split split) {
+    dt_source whole = dt_fold(s, 1, 0, split);
+    whole.fraction = fraction > 0 && fraction < 1 ? fraction : -1;
+    return whole;
+}
+
 // ---- order
 
 // A Feistel network over the smallest even number of bits that holds n, walked until it lands below n: a
@@ -5344,6 +5357,26 @@ DT_API void dt_dataset_close(dt_dataset *d) {
     free(d);
 }
 
+DT__PRIVATE int dt__open_fold(dt_dataset *d, const dt_source *s, dt_error *err) {
+    long held = 0;
+    if (s->folds == -2 || (d->source.folds && s->kind == DT__SOURCE_OPENED)) return dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: the data is a part already: a part of a part is not made");
+    if (s->fraction) {
+        held = (long)((double)d->n_all * s->fraction + 0.5);
+        if (s->fraction < 0 || held < 1 || held >= d->n_all)
+            return dt__fail(err, DT_ERR_ARGUMENT, "dt_part: this fraction of %ld samples leaves one side empty: it must lie between 0 and 1, as 0.2 does", d->n_all);
+    } else if (s->folds < 2 || s->fold < 0 || s->fold >= s->folds || d->n_all < s->folds) {
+        return dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: fold %d of %d folds of %ld samples: 2 or more folds, no more than samples, counted from 0", s->fold, s->folds, d->n_all);
+    } else {
+        held = d->n_all / s->folds + (d->n_all % s->folds > s->fold);
+    }
+    d->source.folds = s->folds;
+    d->source.fold = s->fold;
+    d->source.fraction = s->fraction;
+    d->source.held_out = s->held_out;
+    d->info.n = s->held_out ? held : d->n_all - held;
+    return 0;
+}
+
 DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
     dt_dataset *d;
     int code;
@@ -5372,20 +5405,9 @@ DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
     default: code = dt__fail(err, DT_ERR_ARGUMENT, "dt_dataset_open: source of kind %d: use dt_mnist, dt_csv, dt_arrays or a relative", s->kind);
     }
     if (!code && s->kind != DT__SOURCE_OPENED) d->source = *s;
-    if (!code && s->folds) {
-        if (s->folds == -2 || (d->source.folds && s->kind == DT__SOURCE_OPENED)) code = dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: the data is a fold already: a fold of a fold is not made");
-        else if (s->folds < 2 || s->fold < 0 || s->fold >= s->folds || d->n_all < s->folds)
-            code = dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: fold %d of %d folds of %ld samples: 2 or more folds, no more than samples, counted from 0", s->fold, s->folds, d->n_all);
-        d->source.folds = s->folds;
-        d->source.fold = s->fold;
-        d->source.held_out = s->held_out;
-    }
+    if (!code && s->folds) code = dt__open_fold(d, s, err);
     if (code) { dt_dataset_close(d); return NULL; }
-    d->info.n = d->n_all;
-    if (d->source.folds) {
-        long held = d->n_all / d->source.folds + (d->n_all % d->source.folds > d->source.fold);
-        d->info.n = d->source.held_out ? held : d->n_all - held;
-    }
+    if (!d->source.folds) d->info.n = d->n_all;
     return d;
 }
 #else
@@ -5405,6 +5427,7 @@ DT_API dt_dataset_info dt_dataset_describe(const dt_dataset *d) {
 DT__PRIVATE long dt__unfold(const dt_dataset *d, long i) {
     long k = d->source.folds, fold = d->source.fold;
     if (!k) return i;
+    if (d->source.fraction) return dt_shuffle(d->source.held_out ? i : d->n_all - d->info.n + i, d->n_all, 0, 0);
     if (d->source.held_out) return i * k + fold;
     return i / (k - 1) * k + i % (k - 1) + (i % (k - 1) >= fold);
 }
@@ -6510,29 +6533,45 @@ DT_API int dt_input_gradient_read(dt_model *m, float *out, dt_error *err) {
     return 0;
 }
 
-DT_API int dt_predict(dt_model *m, const void *x, long n, float *out, dt_error *err) {
-    dt_batch b;
-    long at, most;
-    int code;
-    const dt_tensor *in;
-    if (!m || !x || !out || n < 0) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict: n is %ld, the %s is NULL: a model, samples and a place for the output are needed", n, !m ? "model" : !x ? "input" : !out ? "output" : "nothing");
+// The outputs for n samples: from x, or from `begin` on of a data set.
+DT__PRIVATE int dt__predict(dt_model *m, const char *x, const dt_dataset *d, long begin, long n, float *out, dt_error *err) {
+    ptrdiff_t row = m->graph.input[0]->size * (ptrdiff_t)dt__type_size(DT__ELSE(m->o.input_type, DT_FLOAT32));
+    long at;
+    int code = 0;
     if (m->graph.n_inputs > 1) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict: the net has %d inputs: use dt_forward and dt_output_read", m->graph.n_inputs);
-    in = m->graph.input[0];
-    most = m->batch / m->parts;
-    for (at = 0; at < n; at += b.n) {
+    for (at = 0; at < n && !code; at += m->batch / m->parts) {
+        dt_batch b;
         memset(&b, 0, sizeof b);
         memset(&m->task, 0, sizeof m->task);
-        b.x[0] = (const char *)x + at * in->size * (ptrdiff_t)dt__type_size(DT__ELSE(m->o.input_type, DT_FLOAT32));
-        b.n = (int)DT__MIN(n - at, most);
-        m->task.batch = &b;
+        b.n = (int)DT__MIN(n - at, m->batch / m->parts);
+        if (d) { m->task.data = d; m->task.position = begin + at; }
+        else { b.x[0] = x + at * row; m->task.batch = &b; }
         m->task.n = b.n;
         m->task.parts = 1;
         dt__run_job(m, dt__job_forward);
         m->task.n = 0;
-        if ((code = dt__collect_errors(m, "dt_predict", err)) != 0) return code;
-        dt__gather_rows(m, m->graph.output->value, m->graph.output->size, out + at * m->graph.output->size);
+        code = dt__collect_errors(m, "dt_predict", err);
+        if (!code) dt__gather_rows(m, m->graph.output->value, m->graph.output->size, out + at * m->graph.output->size);
     }
-    return 0;
+    return code;
+}
+
+DT_API int dt_predict(dt_model *m, const void *x, long n, float *out, dt_error *err) {
+    if (!m || !x || !out || n < 0) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict: n is %ld, the %s is NULL: a model, samples and a place for the output are needed", n, !m ? "model" : !x ? "input" : !out ? "output" : "nothing");
+    return dt__predict(m, (const char *)x, NULL, 0, n, out, err);
+}
+
+DT_API int dt_predict_source(dt_model *m, const dt_source *s, long begin, long n, float *out, dt_error *err) {
+    dt_dataset *d;
+    int code;
+    if (!m || !s || !out) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict_source: the %s is NULL", !m ? "model" : !s ? "source" : "output");
+    d = dt_dataset_open(s, err);
+    if (!d) return DT_ERR_IO;
+    code = dt__data_fits(m, d, 0, err);
+    if (!code && (begin < 0 || n < 0 || n > d->info.n - begin)) code = dt__fail(err, DT_ERR_ARGUMENT, "dt_predict_source: samples %ld..%ld of %ld are asked for", begin, begin + n - 1, d->info.n);
+    if (!code) code = dt__predict(m, NULL, d, begin, n, out, err);
+    dt_dataset_close(d);
+    return code;
 }
 
 // ---- evaluation

@@ -182,6 +182,11 @@ static const float *row_of(const recorder *r, int label, long epoch, long steps)
     return found;
 }
 
+static dt_tensor *one_weight(dt_tensor *x, void *user) {
+    (void)user;
+    return dt_dense(x, 1, .name = "w");
+}
+
 static void expect_open_error(const dt_source *s, int code, const char *text, const char *what) {
     dt_error err = DT_DEFAULTS;
     dt_dataset *d = dt_dataset_open(s, &err);
@@ -1068,6 +1073,55 @@ static void test_tokens_as_floats(void) {
     recorder_clear(&r);
 }
 
+/* a part by fraction: both sides together are everything, nothing twice, and always the same */
+static void test_part(void) {
+    enum { N = 101 };
+    static float x[N];
+    static int32_t y[N];
+    static const struct { double fraction; int held; } row[] = { { 0.25, 25 }, { 0.005, 1 }, { 0.99, 100 }, { 0.5, 51 } };
+    static const double bad[] = { -1, 1, 2, 0.004, 0.9999, (double)NAN };
+    static recorder r;
+    for (int i = 0; i < N; i++) x[i] = (float)i, y[i] = i % 10;
+    dt_source all = dt_arrays(x, DT_FLOAT32, y, DT_INT32, N);
+    for (int k = 0; k < COUNT(row); k++) {
+        int seen[N] = {0};
+        float out[N], w = 1, b = 0;
+        for (int test = 0; test < 2; test++) {
+            recorder_clear(&r);
+            dt_error err = DT_DEFAULTS;
+            dt_options o = DT_DEFAULTS;
+            o.train = dt_part(all, row[k].fraction, test ? DT_TEST : DT_TRAIN);
+            o.input[0] = 1, o.no_shuffle = 1;
+            gather(&r, o, &err);
+            CHECK_OK(err);
+            CHECK_MSG(r.n == (test ? row[k].held : N - row[k].held), "fraction %g: %ld samples", row[k].fraction, r.n);
+            for (long i = 0; i < r.n; i++) seen[(int)r.x[i]]++;
+
+            /* dt_predict_source sees the same samples in the same order */
+            dt_options q = DT_DEFAULTS;
+            q.net = one_weight, q.input[0] = 1, q.replicas = 2, q.batch = 8, q.inference = 1;
+            q.mean[0] = 3, q.deviation[0] = 2;
+            dt_model *m = dt_model_create(&q, &err);
+            dt_parameter_write(m, "w.weight", &w, 1, &err);
+            dt_parameter_write(m, "w.bias", &b, 1, &err);
+            CHECK(dt_predict_source(m, &o.train, 1, r.n - 1, out, &err) == 0);
+            CHECK_OK(err);
+            for (long i = 1; i < r.n; i++) CHECK_NEAR(out[i - 1], (r.x[i] - 3) / 2, 1e-6);
+            CHECK(dt_predict_source(m, &o.train, 1, r.n, out, &err) == DT_ERR_ARGUMENT);
+            CHECK_ERROR(err, DT_ERR_ARGUMENT, "are asked for");
+            dt_model_free(m);
+        }
+        for (int i = 0; i < N; i++) CHECK_MSG(seen[i] == 1, "fraction %g: sample %d comes %d times", row[k].fraction, i, seen[i]);
+    }
+    for (int k = 0; k < COUNT(bad); k++) {
+        dt_source s = dt_part(all, bad[k], DT_TEST);
+        expect_open_error(&s, DT_ERR_ARGUMENT, "dt_part", "a bad fraction");
+    }
+    dt_source nested = dt_part(dt_fold(all, 5, 0, DT_TRAIN), 0.5, DT_TEST);
+    expect_open_error(&nested, DT_ERR_ARGUMENT, "part of a part", "nested");
+    recorder_clear(&r);
+}
+
 static void test_fold(void) {
     enum { N = 23 };
     static float x[N];
@@ -1488,6 +1542,7 @@ int main(void) {
     RUN(test_from_label_types);
     RUN(test_from_input_types);
     RUN(test_tokens_as_floats);
+    RUN(test_part);
     RUN(test_fold);
     RUN(test_opened);
     RUN(test_shuffle);
