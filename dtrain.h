@@ -444,6 +444,9 @@ typedef struct {
     int separator;       // 0 -> whichever of , ; tab the first line holds most of
     dt_missing missing;
     dt_type label_type;  // 0: DT_INT32 if all labels are whole numbers or words, else DT_FLOAT32
+    const char *columns; // what becomes of columns, by name or number; the others are numbers as they are. Separated by commas:
+                         // "age standardise, city onehot, zip hash 64, income bucket 10, city*sex cross 32, id drop"
+    const char *fitted;  // … as fitted before, from dt_dataset_columns: means, words and edges of the training data
 } dt_csv_options;
 
 // A source is a plain value; the trainer opens it and reports its errors. Fields are for the functions below.
@@ -472,7 +475,11 @@ DT_API dt_source dt_idx(const char *images, const char *labels);
 // a folder, plain or .gz; or, if path names a file, that file; several files are separated by commas.
 DT_API dt_source dt_cifar10(const char *path, dt_split split);
 
-// dt_csv(path, …) - numbers in columns; the label may be a word (numbered in the order of appearance).
+// dt_csv(path, …) - columns of numbers and words; several files are separated by commas. Labels that are words are numbered in
+// the order of appearance. standardise: (x - mean) / deviation; onehot: one feature per word, all 0 for a new one; hash N: a word
+// lights one of N features; bucket N: so does a number, by N shares of equal size; cross N: several columns together, hashed.
+// Means, words and edges come from the training data; the model applies them to its test data and to what it predicts, and
+// dt_save and dt_load keep them in the file's metadata.
 DT_API dt_source dt_csv_opt(dt_csv_options o);
 
 // dt_arrays - n samples in memory: x [n, …] in the shape of the model's input, y [n, …] or NULL. Borrowed.
@@ -503,6 +510,9 @@ typedef struct {
     dt_type x_type, y_type;        // as stored
 } dt_dataset_info;
 DT_API dt_dataset_info dt_dataset_describe(const dt_dataset *d);
+
+// dt_dataset_columns - what was fitted to the columns of a CSV, as JSON for .fitted; lives as long as d. NULL for others.
+DT_API const char *dt_dataset_columns(const dt_dataset *d);
 
 // dt_shuffle - position -> sample index in the order of an epoch: a keyed permutation of 0..n-1, so
 // that every index comes once. The trainer uses it with its .seed.
@@ -4887,7 +4897,8 @@ struct dt_dataset {
     dt__file file[DT__MAX_PARTS];
     int n_files;
 #endif
-    void *owned[2];
+    void *owned[3];                      // x, y, columns
+    const char *columns;                 // what was fitted to the columns of a CSV
 };
 
 DT__PRIVATE dt_source dt__source(int kind) {
@@ -4966,6 +4977,21 @@ DT__PRIVATE dt__file *dt__add_file(dt_dataset *d, const char *what, const char *
     if (d->n_files == DT__MAX_PARTS) { dt__fail(err, DT_ERR_ARGUMENT, "%s: more than %d files", what, DT__MAX_PARTS); return NULL; }
     if (dt__file_read(what, path, &d->file[d->n_files], err)) return NULL;
     return &d->file[d->n_files++];
+}
+
+// Files whose names are separated by commas.
+DT__PRIVATE int dt__add_files(dt_dataset *d, const char *what, const char *paths, dt_error *err) {
+    char path[1024];
+    if (!paths || !*paths) return dt__fail(err, DT_ERR_ARGUMENT, "%s: the path is empty", what);
+    while (*paths) {
+        size_t n = strcspn(paths, ",");
+        if (n >= sizeof path) return dt__fail(err, DT_ERR_ARGUMENT, "%s: the path \"%.40s...\" is too long", what, paths);
+        memcpy(path, paths, n);
+        path[n] = 0;
+        if (!dt__add_file(d, what, path, err)) return err ? err->code : DT_ERR_IO;
+        paths += n + (paths[n] != 0);
+    }
+    return 0;
 }
 
 // IDX: 0 0 type(8: bytes) rank, then rank big-endian sizes, then the bytes. Returns where these begin, or 0.
@@ -5170,15 +5196,18 @@ DT__PRIVATE int dt__csv_number(const char *s, float *out) {
     return end > s && !*end && v - v == 0 && (double)*out - (double)*out == 0;
 }
 
-// Words as labels, numbered in the order of their appearance.
+// Words, numbered in the order of their appearance.
 typedef struct { char *text; size_t size, used; int n; } dt__words;
-DT__PRIVATE int dt__word_number(dt__words *w, const char *s) {
+
+// The number of a word; a new one is added if add, else -1. -2: no memory.
+DT__PRIVATE int dt__word_number(dt__words *w, const char *s, int add) {
     size_t at = 0, n = strlen(s) + 1;
     int k = 0;
     for (; at < w->used; at += strlen(w->text + at) + 1, k++) if (!strcmp(w->text + at, s)) return k;
+    if (!add) return -1;
     if (w->used + n > w->size) {
         char *p = (char *)realloc(w->text, (w->size + n) * 2);
-        if (!p) return -1;
+        if (!p) return -2;
         w->text = p;
         w->size = (w->size + n) * 2;
     }
@@ -5187,68 +5216,332 @@ DT__PRIVATE int dt__word_number(dt__words *w, const char *s) {
     return w->n++;
 }
 
+// What becomes of a column, or of several crossed. number holds what was fitted: the mean of a number; mean and deviation to
+// standardise; the edges of buckets; the size of hash and cross. words: of onehot, and of labels that are words.
+enum { DT__AS_NUMBER, DT__AS_STANDARD, DT__AS_ONE_HOT, DT__AS_HASH, DT__AS_BUCKET, DT__AS_CROSS, DT__AS_NOTHING, DT__AS_LABEL, DT__KINDS_OF_COLUMN };
+static const char *const dt__column_kind[] = {"number", "standardise", "onehot", "hash", "bucket", "cross", "drop", "label"};
+#define DT__CROSSED 4
 typedef struct {
+    int kind, n_columns, column[DT__CROSSED];  // from 0
+    double *number;
+    int n_numbers, buckets;
+    dt__words words;
+} dt__feature;
+
+typedef struct {
+    dt__feature *feature;
+    int n, cap;
+    int columns, label, word_labels, whole_labels;  // of the file; word_labels: -1 until the first label is seen
+    char (*text)[128];                               // [columns], the row's fields
     float *x, *y;
-    long n, cap;
-    int columns, label, word_labels, whole_labels;  // word_labels: -1 until the first label is seen
-    double *sum;   // per feature, of the values present
-    long *count;
+    long n_rows, row_cap;
+    int width;                                       // floats of a row of x
 } dt__table;
 
-// One row into the table; *keep says whether it counts.
-DT__PRIVATE int dt__csv_row(dt__csv *c, const dt_csv_options *o, dt__table *t, dt__words *words, int *keep, dt_error *err) {
-    int k, features = t->columns - (t->label >= 0), at = 0;
-    *keep = 1;
+DT__PRIVATE void dt__table_close(dt__table *t) {
+    int i;
+    for (i = 0; i < t->n; i++) { free(t->feature[i].number); free(t->feature[i].words.text); }
+    free(t->feature);
+    free(t->text);
+}
+
+DT__PRIVATE int dt__csv_memory(const char *path, dt_error *err) { return dt__fail(err, DT_ERR_MEMORY, "\"%s\" does not fit in memory", path); }
+
+DT__PRIVATE dt__feature *dt__add_feature(dt__table *t, int kind) {
     if (t->n == t->cap) {
-        long cap = t->cap ? t->cap * 2 : 256;
-        float *p;
-        if ((size_t)cap > SIZE_MAX / 8 / (size_t)(features + 1)) return dt__fail(err, DT_ERR_MEMORY, "\"%s\" does not fit in memory", c->path);
-        p = (float *)realloc(t->x, (size_t)cap * (size_t)features * sizeof *p);
-        if (p) t->x = p;
-        if (p) p = (float *)realloc(t->y, (size_t)cap * sizeof *p);
-        if (!p) return dt__fail(err, DT_ERR_MEMORY, "\"%s\" does not fit in memory", c->path);
-        t->y = p;
+        int cap = t->cap ? 2 * t->cap : 16;
+        dt__feature *f = (dt__feature *)realloc(t->feature, (size_t)cap * sizeof *f);
+        if (!f) return NULL;
+        t->feature = f;
         t->cap = cap;
     }
+    memset(&t->feature[t->n], 0, sizeof *t->feature);
+    t->feature[t->n].kind = kind;
+    return &t->feature[t->n++];
+}
+
+DT__PRIVATE int dt__add_number(dt__feature *f, double v) {
+    if ((f->n_numbers & (f->n_numbers - 1)) == 0) {  // full at every power of two
+        double *p = (double *)realloc(f->number, (size_t)DT__MAX(2 * f->n_numbers, 1) * sizeof *p);
+        if (!p) return DT_ERR_MEMORY;
+        f->number = p;
+    }
+    f->number[f->n_numbers++] = v;
+    return 0;
+}
+
+DT__PRIVATE int dt__feature_width(const dt__feature *f) {
+    switch (f->kind) {
+    case DT__AS_NUMBER: case DT__AS_STANDARD: return 1;
+    case DT__AS_ONE_HOT: return f->words.n;
+    case DT__AS_HASH: case DT__AS_CROSS: return (int)f->number[0];
+    case DT__AS_BUCKET: return f->n_numbers + 1;
+    default: return 0;
+    }
+}
+
+// ---- .columns: "age standardise, city onehot, zip hash 64, income bucket 10, city*sex cross 32, id drop"
+
+// A column by its name in the header, or its number from 1; -1: there is none.
+DT__PRIVATE int dt__csv_column(dt__csv header, int columns, const char *name, size_t n) {
+    int i, number = 0;
+    size_t k;
+    dt_error none;
+    memset(&none, 0, sizeof none);
+    for (i = 0; header.p && i < columns && !dt__csv_field(&header, &none); i++) if (strlen(header.text) == n && !memcmp(header.text, name, n)) return i;
+    for (k = 0; k < n && name[k] >= '0' && name[k] <= '9' && number < 1000000; k++) number = number * 10 + (name[k] - '0');
+    return k == n && number >= 1 && number <= columns ? number - 1 : -1;
+}
+
+// The last word of spec [0, *n), which becomes shorter by it.
+DT__PRIVATE const char *dt__last_word(const char *spec, size_t *n, size_t *length) {
+    size_t end = *n, begin;
+    while (end && spec[end - 1] == ' ') end--;
+    for (begin = end; begin && spec[begin - 1] != ' ';) begin--;
+    *length = end - begin;
+    for (*n = begin; *n && spec[*n - 1] == ' ';) --*n;
+    return spec + begin;
+}
+
+DT__PRIVATE int dt__column_spec(dt__table *t, const char *path, dt__csv header, const char *spec, size_t n, dt_error *err) {
+    size_t length, at, end, left = n;
+    const char *word = dt__last_word(spec, &left, &length);
+    int size = 0, kind, column[DT__CROSSED], n_columns = 0, needs;
+    dt__feature *f;
+    for (at = 0; at < length && word[at] >= '0' && word[at] <= '9' && size < 1000000; at++) size = size * 10 + (word[at] - '0');
+    if (at == length && length) word = dt__last_word(spec, &left, &length); else size = 0;
+    for (kind = 0; kind < DT__AS_LABEL && (strlen(dt__column_kind[kind]) != length || memcmp(dt__column_kind[kind], word, length)); kind++) {}
+    needs = kind == DT__AS_HASH || kind == DT__AS_BUCKET || kind == DT__AS_CROSS;
+    if (kind == DT__AS_LABEL || needs != (size > 0) || (needs && (size < 2 || size > 100000)))
+        return dt__fail(err, DT_ERR_ARGUMENT, "dt_csv: .columns has \"%.*s\": say NAME and one of number, standardise, onehot, hash N, bucket N, cross N, drop; N from 2", (int)DT__MIN(n, (size_t)60), spec);
+    for (at = 0; at <= left && left; at = end + 1) {
+        size_t begin = at, stop;
+        for (end = at; end < left && !(kind == DT__AS_CROSS && spec[end] == '*'); end++) {}
+        for (stop = end; stop > begin && spec[stop - 1] == ' ';) stop--;
+        while (begin < stop && spec[begin] == ' ') begin++;
+        if (n_columns == DT__CROSSED) return dt__fail(err, DT_ERR_ARGUMENT, "dt_csv: .columns crosses more than %d columns in \"%.*s\"", DT__CROSSED, (int)DT__MIN(n, (size_t)60), spec);
+        column[n_columns] = dt__csv_column(header, t->columns, spec + begin, stop - begin);
+        if (column[n_columns] < 0 || column[n_columns] == t->label)
+            return dt__fail(err, DT_ERR_ARGUMENT, "dt_csv: .columns names \"%.*s\", which is %s in \"%s\": use a name of its header or a number from 1", (int)DT__MIN(stop - begin, (size_t)60), spec + begin, column[n_columns] < 0 ? "no column" : "the label", path);
+        n_columns++;
+    }
+    if (n_columns < (kind == DT__AS_CROSS ? 2 : 1)) return dt__fail(err, DT_ERR_ARGUMENT, "dt_csv: .columns has \"%.*s\": name the column, or for cross two or more as in a*b", (int)DT__MIN(n, (size_t)60), spec);
+    f = kind == DT__AS_CROSS ? dt__add_feature(t, kind) : &t->feature[column[0]];
+    if (!f) return dt__csv_memory(path, err);
+    f->kind = kind;
+    f->n_columns = n_columns;
+    f->buckets = size;
+    memcpy(f->column, column, sizeof column);
+    return (kind == DT__AS_HASH || kind == DT__AS_CROSS) && dt__add_number(f, size) ? dt__csv_memory(path, err) : 0;
+}
+
+// One feature per column, then the crosses.
+DT__PRIVATE int dt__columns_spec(dt__table *t, const char *path, dt__csv header, const char *spec, dt_error *err) {
+    int i, code = 0;
+    for (i = 0; i < t->columns; i++) {
+        dt__feature *f = dt__add_feature(t, i == t->label ? DT__AS_LABEL : DT__AS_NUMBER);
+        if (!f) return dt__csv_memory(path, err);
+        f->n_columns = 1;
+        f->column[0] = i;
+    }
+    while (spec && *spec && !code) {
+        size_t n = strcspn(spec, ",;");
+        if (n > strspn(spec, " ")) code = dt__column_spec(t, path, header, spec, n, err);
+        spec += n + (spec[n] != 0);
+    }
+    return code;
+}
+
+// ---- what was fitted, as JSON: [["standardise",[0],12.5,3.25],["onehot",[1],"a","b"],["cross",[1,2],64],["label",[3]]]
+
+DT__PRIVATE void dt__put_columns(dt__writer *w, const dt__table *t) {
+    int i, k;
+    size_t at;
+    for (i = 0; i < t->n; i++) {
+        const dt__feature *f = &t->feature[i];
+        dt__print(w, "%s[\"%s\",[", i ? "," : "[", dt__column_kind[f->kind]);
+        for (k = 0; k < f->n_columns; k++) dt__print(w, "%s%d", k ? "," : "", f->column[k]);
+        dt__put(w, ']');
+        for (k = 0; k < f->n_numbers; k++) { dt__put(w, ','); dt__put_double(w, f->number[k], 17, 0); }
+        for (at = 0; at < f->words.used; at += strlen(f->words.text + at) + 1) { dt__put_text(w, ",\""); dt__put_json(w, f->words.text + at); dt__put(w, '"'); }
+        dt__put(w, ']');
+    }
+    dt__put(w, ']');
+}
+
+DT__PRIVATE int dt__columns_parse(dt__table *t, const char *fitted, dt_error *err) {
+    dt__json j;
+    int first = 1, inner, k;
+    j.p = fitted; j.end = fitted + strlen(fitted); j.error = NULL;
+    dt__json_expect(&j, '[', "a list is expected");
+    while (!j.error && dt__json_more(&j, ']', &first)) {
+        char word[128];
+        size_t n = 0;
+        uint64_t v = 0;
+        double number;
+        dt__feature *f = dt__add_feature(t, 0);
+        if (!f) return dt__csv_memory("the table", err);
+        if (!dt__json_expect(&j, '[', "a list is expected") || !dt__json_string(&j, word, sizeof word, &n)) break;
+        for (f->kind = 0; f->kind < DT__KINDS_OF_COLUMN && (strlen(dt__column_kind[f->kind]) != n || memcmp(dt__column_kind[f->kind], word, n)); f->kind++) {}
+        if (f->kind == DT__KINDS_OF_COLUMN) { f->kind = DT__AS_NOTHING; dt__json_fail(&j, "an unknown kind of column"); }
+        if (!dt__json_expect(&j, ',', "',' is expected") || !dt__json_expect(&j, '[', "a list is expected")) break;
+        for (inner = 1; dt__json_more(&j, ']', &inner); f->column[f->n_columns++] = (int)v)
+            if (f->n_columns == DT__CROSSED || !dt__json_uint(&j, &v) || v > 100000) { dt__json_fail(&j, "a bad column"); break; }
+        for (inner = 0; dt__json_more(&j, ']', &inner);) {
+            if (dt__json_peek(&j) == '"') {
+                if (!dt__json_string(&j, word, sizeof word - 1, &n) || n >= sizeof word - 1 || memchr(word, 0, n)) dt__json_fail(&j, "a bad word");
+                else { word[n] = 0; if (dt__word_number(&f->words, word, 1) < 0) return dt__csv_memory("the table", err); }
+            } else if (dt__json_number(&j, &number) && dt__add_number(f, number)) {
+                return dt__csv_memory("the table", err);
+            }
+            if (j.error) break;
+        }
+        k = f->kind;
+        if (f->n_columns < 1 || (k == DT__AS_NUMBER && f->n_numbers != 1) || (k == DT__AS_STANDARD && (f->n_numbers != 2 || !(f->number[1] > 0))) || f->n_numbers > 100000
+            || ((k == DT__AS_HASH || k == DT__AS_CROSS) && (f->n_numbers != 1 || !(f->number[0] >= 2 && f->number[0] <= 100000)))) dt__json_fail(&j, "a bad column");
+        if (k == DT__AS_LABEL) t->word_labels = f->words.n > 0;
+    }
+    return j.error ? dt__fail(err, DT_ERR_FORMAT, "dt_csv: .fitted: %s, at byte %td: it must come from dt_dataset_columns", j.error, j.p - fitted) : 0;
+}
+
+// ---- rows
+
+// The fields of the next row into t->text. *keep: 0 if a missing value drops it.
+DT__PRIVATE int dt__csv_row(dt__csv *c, const dt_csv_options *o, dt__table *t, int *keep, dt_error *err) {
+    int k;
+    *keep = 1;
     for (k = 0; k < t->columns; k++) {
-        float v = 0;
         if (dt__csv_field(c, err)) return DT_ERR_FORMAT;
         if (c->last != (k == t->columns - 1)) {
             long line = c->line;
             while (!c->last && !dt__csv_field(c, err)) {}
             return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld has %d fields, the first row has %d", c->path, line, c->column, t->columns);
         }
+        memcpy(t->text[k], c->text, sizeof c->text);
+        if (k < t->n && t->feature[k].kind == DT__AS_NOTHING) continue;
         if (c->cut) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: \"%.40s...\" has more than %d bytes", c->path, c->line, k + 1, c->text, (int)sizeof c->text - 1);
-        if (k == t->label && t->word_labels < 0 && !dt__csv_is_missing(c->text)) t->word_labels = !dt__csv_number(c->text, &v);
-        if (dt__csv_is_missing(c->text)) {
-            if (k == t->label && o->missing != DT_MISSING_SKIP) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: the label is missing: set .missing = DT_MISSING_SKIP", c->path, c->line, k + 1);
-            if (o->missing == DT_MISSING_ERROR) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: the value is missing: set .missing", c->path, c->line, k + 1);
-            if (o->missing == DT_MISSING_SKIP) *keep = 0;
-            v = o->missing == DT_MISSING_MEAN ? (float)NAN : 0;
-        } else if (k == t->label && t->word_labels) {
-            int number = dt__word_number(words, c->text);
-            if (number < 0) return dt__fail(err, DT_ERR_MEMORY, "\"%s\" does not fit in memory", c->path);
-            v = (float)number;
-        } else if (!dt__csv_number(c->text, &v)) {
-            return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: \"%.40s\" is no number", c->path, c->line, k + 1, c->text);
-        }
-        if (k == t->label) { t->y[t->n] = v; continue; }
-        t->x[t->n * features + at] = v;
-        at++;
-    }
-    if (*keep) {
-        if (t->label >= 0) t->whole_labels &= t->y[t->n] >= 0 && t->y[t->n] < 1e6f && t->y[t->n] == floorf(t->y[t->n]);
-        for (k = 0; k < features; k++) {
-            float v = t->x[t->n * features + k];
-            if (v == v) { t->sum[k] += (double)v; t->count[k]++; }
-        }
-        t->n++;
+        if (!dt__csv_is_missing(c->text)) continue;
+        t->text[k][0] = 0;
+        if (k == t->label && o->missing != DT_MISSING_SKIP) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: the label is missing: set .missing = DT_MISSING_SKIP", c->path, c->line, k + 1);
+        if (o->missing == DT_MISSING_ERROR) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: the value is missing: set .missing", c->path, c->line, k + 1);
+        if (o->missing == DT_MISSING_SKIP) *keep = 0;
     }
     return 0;
 }
 
-// Find the separator, the header, the columns and the kind of labels, and stop before the first row of data.
-DT__PRIVATE int dt__csv_start(dt__csv *c, const dt_csv_options *o, dt__table *t, dt_error *err) {
+// The number in a feature's column; NAN where it is missing.
+DT__PRIVATE int dt__csv_value(const dt__csv *c, const dt__table *t, const dt__feature *f, float *v, dt_error *err) {
+    const char *s = t->text[f->column[0]];
+    *v = (float)NAN;
+    if (!*s || dt__csv_number(s, v)) return 0;
+    return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: \"%.40s\" is no number: repair it, or let .columns say what it is, as in \"%d onehot\"", c->path, c->line, f->column[0] + 1, s, f->column[0] + 1);
+}
+
+// Learn from a row: Welford's mean and sum of squares in number[0] and [1], the count in [2]; the values themselves for buckets.
+DT__PRIVATE int dt__fit_row(const dt__csv *c, dt__table *t, dt_error *err) {
+    int i, code = 0;
+    for (i = 0; i < t->n && !code; i++) {
+        dt__feature *f = &t->feature[i];
+        const char *s = t->text[f->column[0]];
+        float v;
+        if (f->kind == DT__AS_LABEL && t->word_labels < 0) t->word_labels = !dt__csv_number(s, &v);
+        if (f->kind == DT__AS_ONE_HOT || (f->kind == DT__AS_LABEL && t->word_labels)) {
+            if (*s && dt__word_number(&f->words, s, 1) < 0) return dt__csv_memory(c->path, err);
+            if (f->kind == DT__AS_ONE_HOT && f->words.n > 1000) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" column %d has more than 1,000 different values: use \"hash N\" instead of \"onehot\"", c->path, f->column[0] + 1);
+        }
+        if (f->kind != DT__AS_NUMBER && f->kind != DT__AS_STANDARD && f->kind != DT__AS_BUCKET) continue;
+        if ((code = dt__csv_value(c, t, f, &v, err)) != 0 || v != v) continue;
+        if (f->kind == DT__AS_BUCKET) { if (dt__add_number(f, (double)v)) return dt__csv_memory(c->path, err); continue; }
+        while (f->n_numbers < 3) if (dt__add_number(f, 0)) return dt__csv_memory(c->path, err);
+        {
+            double d = (double)v - f->number[0];
+            f->number[0] += d / ++f->number[2];
+            f->number[1] += d * ((double)v - f->number[0]);
+        }
+    }
+    return code;
+}
+
+DT__PRIVATE int dt__by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+DT__PRIVATE int dt__fit_end(dt__table *t, const char *path, dt_error *err) {
+    int i, k, n;
+    for (i = 0; i < t->n; i++) {
+        dt__feature *f = &t->feature[i];
+        if (f->kind == DT__AS_NUMBER || f->kind == DT__AS_STANDARD) {
+            if (!f->n_numbers && (dt__add_number(f, 0) || dt__add_number(f, 0) || dt__add_number(f, 0))) return dt__csv_memory(path, err);
+            f->number[1] = f->number[2] > 0 && f->number[1] > 0 ? sqrt(f->number[1] / f->number[2]) : 1;
+            f->n_numbers = f->kind == DT__AS_NUMBER ? 1 : 2;
+        } else if (f->kind == DT__AS_BUCKET) {  // edges between equal shares of the values, each once
+            if (f->n_numbers) qsort(f->number, (size_t)f->n_numbers, sizeof *f->number, dt__by_value);
+            for (k = 1, n = 0; k < f->buckets && f->n_numbers; k++) {
+                double edge = f->number[(long)f->n_numbers * k / f->buckets];
+                if (edge > (n ? f->number[n - 1] : f->number[0])) f->number[n++] = edge;  // n < k: what is read is not yet overwritten
+            }
+            f->n_numbers = n;
+        }
+    }
+    return 0;
+}
+
+// The row's features to x and its label to *y.
+DT__PRIVATE int dt__apply_row(const dt__csv *c, dt__table *t, const dt_csv_options *o, float *x, float *y, dt_error *err) {
+    int i, k, code = 0, width;
+    for (i = 0; i < t->n && !code; i++, x += width) {
+        dt__feature *f = &t->feature[i];
+        const char *s = t->text[f->column[0]];
+        float v;
+        width = dt__feature_width(f);
+        if (f->kind == DT__AS_NUMBER || f->kind == DT__AS_STANDARD || f->kind == DT__AS_BUCKET) {
+            if ((code = dt__csv_value(c, t, f, &v, err)) != 0) break;
+            if (f->kind != DT__AS_BUCKET) {
+                if (v != v) v = o->missing == DT_MISSING_MEAN ? (float)f->number[0] : 0;
+                x[0] = f->kind == DT__AS_NUMBER ? v : (float)(((double)v - f->number[0]) / f->number[1]);
+                continue;
+            }
+            memset(x, 0, (size_t)width * sizeof *x);
+            for (k = 0; k < f->n_numbers && (double)v >= f->number[k]; k++) {}
+            if (v == v) x[k] = 1;
+        } else if (f->kind == DT__AS_LABEL && f->column[0] == t->label) {
+            k = t->word_labels > 0 ? dt__word_number(&f->words, s, 0) : 0;
+            if (k < 0) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld: the label \"%.40s\" is none of the %d of the training data", c->path, c->line, s, f->words.n);
+            v = (float)k;
+            if (t->word_labels <= 0 && (code = dt__csv_value(c, t, f, &v, err)) != 0) break;
+            *y = v;
+            t->whole_labels &= v >= 0 && v < 1e6f && v == floorf(v);
+        } else if (width) {
+            uint32_t hash = 0;
+            memset(x, 0, (size_t)width * sizeof *x);
+            for (k = 0; k < f->n_columns; k++) hash = dt__crc32c(hash, t->text[f->column[k]], strlen(t->text[f->column[k]]) + 1);
+            k = f->kind == DT__AS_ONE_HOT ? dt__word_number(&f->words, s, 0) : (int)(dt__mix(hash) % (uint64_t)width);
+            if (k >= 0) x[k] = 1;
+        }
+    }
+    return code;
+}
+
+DT__PRIVATE int dt__add_row(const dt__csv *c, dt__table *t, const dt_csv_options *o, dt_error *err) {
+    if (t->n_rows == t->row_cap) {
+        long cap = t->row_cap ? t->row_cap * 2 : 256;
+        float *p;
+        if ((size_t)cap > SIZE_MAX / 8 / (size_t)(t->width + 1)) return dt__csv_memory(c->path, err);
+        p = (float *)realloc(t->x, (size_t)cap * (size_t)t->width * sizeof *p);
+        if (p) t->x = p;
+        if (p) p = (float *)realloc(t->y, (size_t)cap * sizeof *p);
+        if (!p) return dt__csv_memory(c->path, err);
+        t->y = p;
+        t->row_cap = cap;
+    }
+    if (dt__apply_row(c, t, o, t->x + t->n_rows * t->width, t->y + t->n_rows, err)) return DT_ERR_FORMAT;
+    t->n_rows++;
+    return 0;
+}
+
+// Find the separator, the header and the columns, and stop before the first row of data. *header: at its fields, or at NULL.
+DT__PRIVATE int dt__csv_start(dt__csv *c, const dt_csv_options *o, dt__table *t, dt__csv *header, dt_error *err) {
     const char *q;
     int i, count[3] = {0, 0, 0}, words = 0;
     float v;
@@ -5260,7 +5553,7 @@ DT__PRIVATE int dt__csv_start(dt__csv *c, const dt_csv_options *o, dt__table *t,
     dt__csv_skip_blank(c);
     for (q = c->p; q < c->end && *q != '\n'; q++) { count[0] += *q == ','; count[1] += *q == ';'; count[2] += *q == '\t'; }
     c->separator = o->separator ? (char)o->separator : count[1] > count[0] && count[1] >= count[2] ? ';' : count[2] > count[0] ? '\t' : ',';
-    row = *c;
+    row = *header = *c;
     for (t->columns = 0; !t->columns || !row.last; t->columns++) {
         if (dt__csv_field(&row, err)) return DT_ERR_FORMAT;
         words += !dt__csv_number(row.text, &v) && !dt__csv_is_missing(row.text);
@@ -5278,62 +5571,96 @@ DT__PRIVATE int dt__csv_start(dt__csv *c, const dt_csv_options *o, dt__table *t,
         }
     }
     if (o->header == 1 || (o->header == 0 && words)) { *c = row; c->line++; dt__csv_skip_blank(c); }
-    t->word_labels = -1;  // the first label tells
+    else header->p = NULL;
+    t->text = (char (*)[128])calloc((size_t)t->columns, sizeof *t->text);
+    return t->text ? 0 : dt__csv_memory(c->path, err);
+}
+
+// The files of the set one after another, twice: to fit, unless .fitted tells it already, and to apply.
+DT__PRIVATE int dt__csv_pass(dt_dataset *d, const dt_csv_options *o, dt__table *t, int apply, dt_error *err) {
+    int i, k, keep, code = 0;
+    for (i = 0; i < d->n_files && !code; i++) {
+        dt__csv c, header;
+        int columns = t->columns;
+        memset(&c, 0, sizeof c);
+        c.path = d->source.path;
+        c.p = (const char *)d->file[i].data;
+        c.end = c.p + d->file[i].size;
+        free(t->text);
+        t->text = NULL;
+        if (d->file[i].size == 0) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is empty", c.path);
+        if ((code = dt__csv_start(&c, o, t, &header, err)) != 0) break;
+        if (columns && columns != t->columns) return dt__fail(err, DT_ERR_FORMAT, "\"%s\": file %d has %d columns, the first has %d", c.path, i + 1, t->columns, columns);
+        if (!t->n && (code = o->fitted ? dt__columns_parse(t, o->fitted, err) : dt__columns_spec(t, c.path, header, o->columns, err)) != 0) break;
+        for (k = 0; apply && k < t->n; k++) {
+            const dt__feature *f = &t->feature[k];
+            int j;
+            for (j = 0; j < f->n_columns; j++)
+                if (f->kind == DT__AS_LABEL ? t->label >= 0 && f->column[j] != t->label : f->column[j] >= t->columns || f->column[j] == t->label)
+                    return dt__fail(err, DT_ERR_FORMAT, "\"%s\" has %d columns and its label in column %d, which is not so in the training data", c.path, t->columns, t->label + 1);
+        }
+        for (; !code && c.p < c.end; c.line++, dt__csv_skip_blank(&c)) {
+            code = dt__csv_row(&c, o, t, &keep, err);
+            if (!code && keep) code = apply ? dt__add_row(&c, t, o, err) : dt__fit_row(&c, t, err);
+        }
+    }
+    return code;
+}
+
+DT__PRIVATE int dt__csv_read(dt_dataset *d, const dt_csv_options *o, dt__table *t, dt_error *err) {
+    dt__writer w;
+    double width = 0;
+    int i, code = o->fitted ? 0 : dt__csv_pass(d, o, t, 0, err);
+    if (!code && !o->fitted) code = dt__fit_end(t, d->source.path, err);
+    else if (!code) code = dt__columns_parse(t, o->fitted, err);
+    if (code) return code;
+    for (i = 0; i < t->n; i++) width += dt__feature_width(&t->feature[i]);
+    if (width < 1 || width > 10000000) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" gives %.0f features: at least one, and at most 10,000,000", d->source.path, width);
+    t->width = (int)width;
+    if ((code = dt__csv_pass(d, o, t, 1, err)) != 0) return code;
+    if (t->n_rows == 0) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" has no row of data", d->source.path);
+    memset(&w, 0, sizeof w);
+    dt__put_columns(&w, t);
+    w.size = w.n + 1;
+    w.n = 0;
+    d->owned[2] = w.text = (char *)malloc(w.size);
+    d->columns = w.text;
+    if (!w.text) return dt__csv_memory(d->source.path, err);
+    dt__put_columns(&w, t);
     return 0;
 }
 
 DT__PRIVATE int dt__open_csv(dt_dataset *d, const dt_source *s, dt_error *err) {
-    const dt__file *f;
     dt__table t;
-    dt__words words;
-    dt__csv c;
-    int keep, k, features, code;
+    int code;
     long i;
     memset(&t, 0, sizeof t);
-    memset(&words, 0, sizeof words);
-    memset(&c, 0, sizeof c);
-    if (!s->path) return dt__fail(err, DT_ERR_ARGUMENT, "dt_csv: the path is NULL");
-    f = dt__add_file(d, "dt_csv", s->path, err);
-    if (!f) return DT_ERR_IO;
-    c.path = s->path;
-    c.p = (const char *)f->data;
-    c.end = c.p + f->size;
     t.whole_labels = 1;
-    if (f->size == 0) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is empty", s->path);
-    code = dt__csv_start(&c, &s->csv, &t, err);
-    features = t.columns - (t.label >= 0);
-    if (!code) {
-        t.sum = (double *)calloc((size_t)features, sizeof *t.sum);
-        t.count = (long *)calloc((size_t)features, sizeof *t.count);
-        if (!t.sum || !t.count) code = dt__fail(err, DT_ERR_MEMORY, "\"%s\" does not fit in memory", s->path);
-    }
-    for (; !code && c.p < c.end; c.line++, dt__csv_skip_blank(&c)) code = dt__csv_row(&c, &s->csv, &t, &words, &keep, err);
-    if (!code && t.n == 0) code = dt__fail(err, DT_ERR_FORMAT, "\"%s\" has no row of data", s->path);
-    for (i = 0; !code && i < t.n; i++)
-        for (k = 0; k < features; k++)
-            if (t.x[i * features + k] != t.x[i * features + k]) t.x[i * features + k] = t.count[k] ? (float)(t.sum[k] / (double)t.count[k]) : 0;
-    free(t.sum);
-    free(t.count);
-    free(words.text);
+    t.word_labels = -1;
+    d->source.path = s->path;
+    code = dt__add_files(d, "dt_csv", s->path, err);
+    if (!code) code = dt__csv_read(d, &s->csv, &t, err);
     d->owned[0] = t.x;
     d->owned[1] = t.y;
+    for (; d->n_files > 0; d->n_files--) dt__file_free(&d->file[d->n_files - 1]);
+    dt__table_close(&t);
     if (code) return code;
-    d->info.input[0] = features;
+    d->info.input[0] = t.width;
     d->info.x_type = DT_FLOAT32;
-    d->x_stride = features * (ptrdiff_t)sizeof(float);
+    d->x_stride = t.width * (ptrdiff_t)sizeof(float);
     if (t.label >= 0) {
         d->info.y_type = DT_FLOAT32;
         d->y_stride = sizeof(float);
         if (t.whole_labels && s->csv.label_type != DT_FLOAT32) {
             d->info.y_type = DT_INT32;
-            for (i = 0; i < t.n; i++) {
+            for (i = 0; i < t.n_rows; i++) {
                 int32_t label = (int32_t)t.y[i];
                 memcpy(&t.y[i], &label, sizeof label);
                 d->info.classes = DT__MAX(d->info.classes, (int)label + 1);
             }
         }
     }
-    return dt__add_part(d, (const unsigned char *)t.x, t.label >= 0 ? (const unsigned char *)t.y : NULL, (size_t)t.n, "dt_csv", err);
+    return dt__add_part(d, (const unsigned char *)t.x, t.label >= 0 ? (const unsigned char *)t.y : NULL, (size_t)t.n_rows, "dt_csv", err);
 }
 #endif  // DTRAIN_NO_STDIO
 
@@ -5354,6 +5681,7 @@ DT_API void dt_dataset_close(dt_dataset *d) {
 #endif
     free(d->owned[0]);
     free(d->owned[1]);
+    free(d->owned[2]);
     free(d);
 }
 
@@ -5391,7 +5719,7 @@ DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
 #ifndef DTRAIN_NO_STDIO
         d->n_files = 0;  // borrowed
 #endif
-        d->owned[0] = d->owned[1] = NULL;
+        d->owned[0] = d->owned[1] = d->owned[2] = NULL;
         code = 0;
         break;
 #ifndef DTRAIN_NO_STDIO
@@ -5414,6 +5742,8 @@ DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
 DT_API void dt_dataset_close(dt_dataset *d) { (void)d; }
 DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) { (void)s; dt__disabled(err, "dt_dataset_open", "DTRAIN_NO_MALLOC"); return NULL; }
 #endif
+
+DT_API const char *dt_dataset_columns(const dt_dataset *d) { return d ? d->columns : NULL; }
 
 DT_API dt_dataset_info dt_dataset_describe(const dt_dataset *d) {
     dt_dataset_info none;
@@ -5743,6 +6073,7 @@ struct dt_model {
     double norm;                   // of the last gradient, NAN if not needed
     int bad;                       // atomic: a value was not finite, so nothing was updated
     dt_dataset *data[2];           // DT_TRAIN, DT_TEST
+    char *columns;                 // what was fitted to the columns of a CSV; of malloc, as data sets are
     dt_report report;
     size_t bytes;
 #ifndef DTRAIN_NO_THREADS
@@ -6187,13 +6518,41 @@ DT__PRIVATE int dt__model_sizes(dt_model *m, dt_error *err) {
 }
 
 // Open the data sets; the input's shape may come from them.
+// The columns of a CSV mean to a model what they meant when they were fitted.
+DT__PRIVATE int dt__keep_columns(dt_model *m, const char *columns, size_t n) {
+#ifndef DTRAIN_NO_MALLOC
+    char *copy = (char *)malloc(n + 1);
+    if (!copy) return DT_ERR_MEMORY;
+    memcpy(copy, columns, n);
+    copy[n] = 0;
+    free(m->columns);
+    m->columns = copy;
+#else
+    (void)m; (void)columns; (void)n;
+#endif
+    return 0;
+}
+
+DT__PRIVATE dt_dataset *dt__open_data(dt_model *m, const dt_source *s, dt_error *err) {
+    dt_source with = *s;
+    dt_dataset *d;
+    if (m->columns && !with.csv.fitted) with.csv.fitted = m->columns;
+    d = dt_dataset_open(&with, err);
+    if (d && d->columns && !m->columns && dt__keep_columns(m, d->columns, strlen(d->columns))) {
+        dt__fail(err, DT_ERR_MEMORY, "no memory to keep what was fitted to the columns of \"%s\"", d->source.path ? d->source.path : "the data");
+        dt_dataset_close(d);
+        return NULL;
+    }
+    return d;
+}
+
 DT__PRIVATE int dt__model_data(dt_model *m, int measuring, dt_error *err) {
     int i;
     const dt_dataset_info *info;
     for (i = 0; i < 2; i++) {
         const dt_source *s = i ? &m->o.test : &m->o.train;
         if (!s->kind || (measuring && m->o.input[0])) continue;
-        m->data[i] = dt_dataset_open(s, err);
+        m->data[i] = dt__open_data(m, s, err);
         if (!m->data[i]) return DT_ERR_IO;
         info = &m->data[i]->info;
         if (info->input[0] && !m->o.input[0]) memcpy(m->o.input, info->input, sizeof m->o.input);
@@ -6277,6 +6636,9 @@ DT_API void dt_model_free(dt_model *m) {
 #endif
     dt_dataset_close(m->data[0]);
     dt_dataset_close(m->data[1]);
+#ifndef DTRAIN_NO_MALLOC
+    free(m->columns);
+#endif
     dt__pool_close(m->pool);
 }
 
@@ -6565,7 +6927,7 @@ DT_API int dt_predict_source(dt_model *m, const dt_source *s, long begin, long n
     dt_dataset *d;
     int code;
     if (!m || !s || !out) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict_source: the %s is NULL", !m ? "model" : !s ? "source" : "output");
-    d = dt_dataset_open(s, err);
+    d = dt__open_data(m, s, err);
     if (!d) return DT_ERR_IO;
     code = dt__data_fits(m, d, 0, err);
     if (!code && (begin < 0 || n < 0 || n > d->info.n - begin)) code = dt__fail(err, DT_ERR_ARGUMENT, "dt_predict_source: samples %ld..%ld of %ld are asked for", begin, begin + n - 1, d->info.n);
@@ -6629,7 +6991,7 @@ DT_API int dt_evaluate(dt_model *m, const dt_source *s, dt_metrics *metrics, dt_
     dt_dataset *d;
     int code;
     if (!m || !s || !metrics) return dt__fail(err, DT_ERR_ARGUMENT, "dt_evaluate: the %s is NULL", !m ? "model" : !s ? "source" : "result");
-    d = dt_dataset_open(s, err);
+    d = dt__open_data(m, s, err);
     if (!d) return DT_ERR_IO;
     code = dt__evaluate_data(m, d, metrics, err);
     dt_dataset_close(d);
@@ -6738,28 +7100,50 @@ DT_API uint32_t dt_parameters_crc32c(dt_model *m) {
 
 // ---- writing
 
-// Piece k of the header: the beginning (-1), the entry of a variable, or the end (n_variables). *at: where the next values
-// begin; length: of all before. Returns the bytes.
+#define DT__COLUMNS_PIECE 100  // bytes of m->columns in a piece of the header
+
+// Where piece i of the text begins: never inside a UTF-8 sequence.
+DT__PRIVATE size_t dt__columns_at(const char *text, int i) {
+    size_t n = strlen(text), at = (size_t)i * DT__COLUMNS_PIECE;
+    if (at >= n) return n;
+    while (at && ((unsigned char)text[at] & 0xc0) == 0x80) at--;
+    return at;
+}
+
+DT__PRIVATE int dt__first_piece(const dt_model *m) { return -2 - (m->columns ? (int)((strlen(m->columns) + DT__COLUMNS_PIECE - 1) / DT__COLUMNS_PIECE) : 0); }
+
+// Piece k of the header: from dt__first_piece to -1 the metadata, then the variables' entries, and the end (n_variables).
+// *at: where the next values begin; length: of all before. Returns the bytes.
 DT__PRIVATE size_t dt__safetensors_piece(const dt_model *m, int k, uint64_t *at, uint64_t length, char *out, size_t size) {
     const dt__variable *v = k >= 0 && k < m->graph.n_variables ? m->graph.variable[k] : NULL;
     dt__writer w;
     int d;
     w.text = out; w.size = size; w.n = 0;
-    if (k < 0) dt__print(&w, "{\"__metadata__\":{\"format\":\"pt\",\"dtrain.version\":\"%s\"%s}", dt_version(), m->graph.hwc_files ? ",\"dtrain.order\":\"hwc\"" : "");
-    if (!v) {
-        if (k >= 0) for (dt__put(&w, '}'); (length + w.n) % 8;) dt__put(&w, ' ');
-        return w.n;
+    if (k >= m->graph.n_variables) {
+        for (dt__put(&w, '}'); (length + w.n) % 8;) dt__put(&w, ' ');
+    } else if (v) {
+        dt__put_text(&w, ",\"");
+        dt__put_json(&w, v->name);
+        dt__put_text(&w, "\":{\"dtype\":\"F32\",\"shape\":[");
+        for (d = 0; d < v->rank; d++) dt__print(&w, "%s%d", d ? "," : "", v->dim[d]);
+        dt__put_text(&w, "],\"data_offsets\":[");
+        dt__put_uint(&w, *at, 10, 0, '0');
+        dt__put(&w, ',');
+        *at += 4 * (uint64_t)v->size;
+        dt__put_uint(&w, *at, 10, 0, '0');
+        dt__put_text(&w, "]}");
+    } else if (k == -1) {
+        dt__put_text(&w, m->columns ? "\"}" : "}");
+    } else if (length == 0) {
+        dt__print(&w, "{\"__metadata__\":{\"format\":\"pt\",\"dtrain.version\":\"%s\"%s%s", dt_version(), m->graph.hwc_files ? ",\"dtrain.order\":\"hwc\"" : "", m->columns ? ",\"dtrain.columns\":\"" : "");
+    } else {
+        char text[DT__COLUMNS_PIECE + 8];
+        int i = k - dt__first_piece(m) - 1;
+        size_t begin = dt__columns_at(m->columns, i), end = dt__columns_at(m->columns, i + 1);
+        memcpy(text, m->columns + begin, end - begin);
+        text[end - begin] = 0;
+        dt__put_json(&w, text);
     }
-    dt__put_text(&w, ",\"");
-    dt__put_json(&w, v->name);
-    dt__put_text(&w, "\":{\"dtype\":\"F32\",\"shape\":[");
-    for (d = 0; d < v->rank; d++) dt__print(&w, "%s%d", d ? "," : "", v->dim[d]);
-    dt__put_text(&w, "],\"data_offsets\":[");
-    dt__put_uint(&w, *at, 10, 0, '0');
-    dt__put(&w, ',');
-    *at += 4 * (uint64_t)v->size;
-    dt__put_uint(&w, *at, 10, 0, '0');
-    dt__put_text(&w, "]}");
     return w.n;
 }
 
@@ -6771,10 +7155,10 @@ DT__PRIVATE int dt__write_safetensors(const dt_model *m, int (*write)(void *user
     ptrdiff_t i, count;
     size_t n;
     int k, code;
-    for (k = -1; k <= m->graph.n_variables; k++) length += dt__safetensors_piece(m, k, &at, length, text, sizeof text);
+    for (k = dt__first_piece(m); k <= m->graph.n_variables; k++) length += dt__safetensors_piece(m, k, &at, length, text, sizeof text);
     dt__write_le(bytes, length, 8);
     code = write(user, bytes, 8);
-    for (at = 0, k = -1; !code && k <= m->graph.n_variables; k++) {
+    for (at = 0, k = dt__first_piece(m); !code && k <= m->graph.n_variables; k++) {
         n = dt__safetensors_piece(m, k, &at, done, text, sizeof text);
         done += n;
         code = write(user, text, n);
@@ -6822,6 +7206,7 @@ typedef struct {
     const char *path;             // to name it in messages
     const dt_load_options *o;
     const unsigned char *memory;  // the whole of it, or NULL: it is read
+    const char *columns, *end;    // the metadata's dtrain.columns, still escaped, and the header's end
     uint64_t size, data_at;
     char *names;                  // of all entries, behind each other
     size_t n_names;
@@ -6842,7 +7227,8 @@ DT__PRIVATE int dt__tensors_memory(const dt__tensors *t, dt_error *err) {
     return dt__fail(err, DT_ERR_MEMORY, "no memory to read \"%s\"%s: %zu bytes of .scratch are not enough", t->path, t->pool.base ? "" : " (or none given)", t->pool.size);
 }
 
-DT__PRIVATE int dt__metadata(dt__json *j) {
+// A map of strings without a key twice. *columns: where the value of dtrain.columns begins.
+DT__PRIVATE int dt__metadata(dt__json *j, const char **columns) {
     const char *seen[64];  // starts of keys, for duplicates
     size_t n, n_seen = 0, k;
     int first = 1;
@@ -6861,6 +7247,7 @@ DT__PRIVATE int dt__metadata(dt__json *j) {
         if (n_seen < 64) seen[n_seen++] = start;
         if (!dt__json_expect(j, ':', "':' is expected")) return 0;
         if (dt__json_peek(j) != '"') return dt__json_fail(j, "a value of __metadata__ is no string");
+        if (length == 14 && !memcmp(key, "dtrain.columns", 14)) *columns = j->p;
         if (!dt__json_string(j, NULL, 0, &n)) return 0;
     }
     return !j->error;
@@ -6982,7 +7369,7 @@ DT__PRIVATE int dt__tensors_header(dt__tensors *t, dt__json *j) {
         e->name_length = n;
         if (n == 12 && !memcmp(t->names + e->name, "__metadata__", 12)) {
             if (metadata++) return dt__json_fail(j, "__metadata__ stands twice");
-            if (!dt__metadata(j)) return 0;
+            if (!dt__metadata(j, &t->columns)) return 0;
             continue;
         }
         t->n_names += n;
@@ -7024,7 +7411,7 @@ DT__PRIVATE int dt__tensors_open(dt__tensors *t, dt_error *err) {
     t->entry = (dt__entry *)dt__take(&t->pool, t->cap * sizeof *t->entry);
     if (!t->names || !t->entry) return dt__tensors_memory(t, err);
     j.p = (const char *)header;
-    j.end = j.p + n;
+    t->end = j.end = j.p + n;
     j.error = NULL;
     if (n == 0 || *j.p != '{') return dt__tensors_fail(t, NULL, "its header does not begin with '{'", err);
     if (!dt__tensors_header(t, &j))
@@ -7123,6 +7510,35 @@ DT__PRIVATE int dt__load_values(dt_model *m, const dt__tensors *t, const dt__var
     return 0;
 }
 
+// The columns of the file's training data become the model's; data that was opened with others is opened again.
+DT__PRIVATE int dt__load_columns(dt_model *m, const dt__tensors *t, dt_error *err) {
+#ifndef DTRAIN_NO_MALLOC
+    dt__json j;
+    char *text;
+    size_t n = 0;
+    int i, code;
+    j.p = t->columns; j.end = t->end; j.error = NULL;
+    text = (char *)malloc((size_t)(t->end - t->columns));
+    if (!text) return dt__tensors_memory(t, err);
+    dt__json_string(&j, text, (size_t)(t->end - t->columns), &n);
+    if (m->columns && strlen(m->columns) == n && !memcmp(m->columns, text, n)) { free(text); return 0; }
+    code = dt__keep_columns(m, text, n) ? dt__tensors_memory(t, err) : 0;
+    free(text);
+    for (i = 0; i < 2 && !code; i++) {
+        dt_dataset *d;
+        if (!m->data[i] || !m->data[i]->columns) continue;
+        d = dt__open_data(m, i ? &m->o.test : &m->o.train, err);
+        if (!d || dt__data_fits(m, d, 1, err)) { dt_dataset_close(d); return DT_ERR_FORMAT; }
+        dt_dataset_close(m->data[i]);
+        m->data[i] = d;
+    }
+    return code;
+#else
+    (void)m; (void)t; (void)err;
+    return 0;
+#endif
+}
+
 DT__PRIVATE int dt__load_tensors(dt_model *m, dt__tensors *t, dt_load_options *o, dt_error *err) {
     dt_error difference, none;
     int k, code = dt__tensors_open(t, err);
@@ -7131,6 +7547,7 @@ DT__PRIVATE int dt__load_tensors(dt_model *m, dt__tensors *t, dt_load_options *o
     memset(&none, 0, sizeof none);
     dt__load_compare(m, t, o, &difference);
     if (difference.code && (!o->partial || difference.code == DT_ERR_ARGUMENT)) return dt__pass_error(err, &difference);
+    if (t->columns && !o->glob && (code = dt__load_columns(m, t, err)) != 0) return code;
     for (k = 0; k < m->graph.n_variables && !code; k++) {
         const dt__variable *v = m->graph.variable[k];
         const char *name = dt__load_name(o, v);
@@ -7446,7 +7863,7 @@ DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
             if (run && run->train.kind && i) d[i] = NULL;  // another training set brings its own test set, or none
             continue;
         }
-        opened[i] = dt_dataset_open(s, err);
+        opened[i] = dt__open_data(m, s, err);
         d[i] = opened[i];
         code = opened[i] ? dt__data_fits(m, opened[i], 1, err) : DT_ERR_IO;
     }
