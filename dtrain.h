@@ -625,7 +625,7 @@ DT_API void dt_model_plan_bytes(const dt_model *m, size_t *block, size_t *lower_
 typedef struct {
     const void *x[DT_MAX_INPUTS];  // [n, …] in the type of each input
     const void *y[DT_MAX_INPUTS];  // [n, …] in the type of each label
-    const float *weight;           // [n] per sample, or NULL for all 1
+    const float *weight;           // [n] per sample, 0 or more; NULL: all 1. Where all are 0, loss and gradient are 0
     int n;                         // samples, at most the model's batch
 } dt_batch;
 
@@ -664,7 +664,7 @@ DT_API int dt_predict_source(dt_model *m, const dt_source *s, long begin, long n
 typedef struct {
     int top_k;             // in: count a sample as right in top_k_accuracy if its label is among so many; 0 -> 5
     long *confusion;       // in: [classes * classes] or NULL; out: [label][prediction] counts are added
-    long n;                // out: labels counted
+    long n;                // out: labels counted; samples, if nothing counts labels
     double loss;           // out: all losses together
     double accuracy;       // out: NAN without a cross-entropy or binary cross-entropy on net's output
     double top_k_accuracy; // out: cross-entropy only, else NAN
@@ -679,7 +679,8 @@ DT_API double dt_precision(const dt_metrics *metrics, int label);
 DT_API double dt_recall(const dt_metrics *metrics, int label);
 
 // dt_train - the loop over epochs, steps, evaluations and events. run: options of the groups "optimizer's
-// rate" and "data and run"; NULL: those that the model was created with. 0 also when an event, or patience, ended it.
+// rate" and "data and run", for this run only; no .learning_rate: the model's. NULL: the options of the creation. 0 also when
+// an event, or patience, ended it. DT_ERR_STATE from within on_event, as with dt_step.
 DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err);
 
 typedef struct {
@@ -696,7 +697,7 @@ DT_API dt_report dt_model_report(const dt_model *m);
 
 DT_API int dt_local_batch(const dt_model *m);                 // samples that this process feeds per step
 DT_API long dt_model_step(const dt_model *m);                 // updates done
-DT_API void dt_set_learning_rate(dt_model *m, double rate);   // from the next update on, before any schedule
+DT_API void dt_set_learning_rate(dt_model *m, double rate);   // from the next update on, before any schedule; 0 <= rate < 1e6, else ignored
 DT_API double dt_learning_rate(const dt_model *m);            // of the next update
 
 // ---- parameters and files -------------------------------------------------------------------
@@ -1133,6 +1134,9 @@ DT__FORMAT(3) DT__PRIVATE int dt__fail(dt_error *err, int code, const char *form
     return code;
 }
 
+// The code that goes with an error told already; err may be NULL.
+DT__PRIVATE int dt__code(const dt_error *err, int otherwise) { return err && err->code ? err->code : otherwise; }
+
 // Move an error outward, first one stays.
 DT__PRIVATE int dt__pass_error(dt_error *to, const dt_error *from) {
     if (to && !to->code) *to = *from;
@@ -1540,6 +1544,14 @@ DT__PRIVATE int dt__new_file_open(dt__new_file *n, const char *what, const char 
     return n->f ? 0 : dt__new_file_fail(n, err, "cannot create a file beside");
 }
 
+// Can a file be made there? Asked before the work that is to be saved.
+DT__PRIVATE int dt__new_file_try(const char *what, const char *path, dt_error *err) {
+    dt__new_file n;
+    int code = dt__new_file_open(&n, what, path, err);
+    if (!code) { fclose(n.f); remove(n.temporary); }
+    return code;
+}
+
 DT__PRIVATE int dt__new_file_close(dt__new_file *n, dt_error *err) {
     int ok;
     if (fflush(n->f) || ferror(n->f)) return dt__new_file_fail(n, err, "cannot write");
@@ -1645,6 +1657,7 @@ DT__PRIVATE int dt__file_read(const char *what, const char *path, dt__file *out,
             void *p = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
             if (p != MAP_FAILED) { out->data = (unsigned char *)p; out->size = (size_t)s.st_size; out->mapped = 1; }
         }
+        if (fd >= 0 && fstat(fd, &s) == 0 && (S_ISCHR(s.st_mode) || S_ISBLK(s.st_mode))) { close(fd); return dt__fail(err, DT_ERR_IO, "%s: \"%s\" is a device, no file", what, path); }
         if (fd >= 0) close(fd);
         if (out->mapped) return 0;
     }
@@ -2877,9 +2890,12 @@ DT__PRIVATE const char *dt__shape_of(const dt_tensor *t, dt__shape_text *out) {
 }
 
 DT__PRIVATE int dt__set_name(dt_tensor *t, const char *name) {
+    const char *p = name;
+    int n;
     if (!name) return 0;
     if (!*name || strlen(name) >= DT_MAX_NAME)
         return dt__fail(&t->graph->error, DT_ERR_ARGUMENT, "dt_%s: the name \"%.70s\" has %zu bytes: use 1 to %d", t->op->name, name, strlen(name), DT_MAX_NAME - 1);
+    for (; *p; p += n) if ((n = dt__utf8((const unsigned char *)p, (ptrdiff_t)strlen(p))) == 0) return dt__fail(&t->graph->error, DT_ERR_ARGUMENT, "dt_%s: a name is no valid UTF-8, which files need", t->op->name);
     memcpy(t->name, name, strlen(name) + 1);
     return 0;
 }
@@ -3154,12 +3170,18 @@ DT__PRIVATE int dt__graph_number(dt__graph *g) {
 
 // Offsets of variables and gradients: trainable ones first, so that both arrays agree on them.
 DT__PRIVATE void dt__graph_offsets(dt__graph *g, const char *freeze, const char *no_decay) {
-    int pass, i;
+    int pass, i, hits[2] = {0, 0};
     for (i = 0; i < g->n_variables; i++) {
         dt__variable *v = g->variable[i];
-        v->frozen |= !g->training || dt__glob(freeze, v->name);
-        v->no_decay |= dt__glob(no_decay, v->name);
+        int hit = dt__glob(freeze, v->name), spared = dt__glob(no_decay, v->name);
+        v->frozen |= !g->training || hit;
+        v->no_decay |= spared;
+        hits[0] += hit;
+        hits[1] += spared;
     }
+    for (i = 0; i < 2; i++)
+        if ((i ? no_decay : freeze) && *(i ? no_decay : freeze) && !hits[i])
+            dt__fail(&g->error, DT_ERR_ARGUMENT, ".%s: no parameter's name matches \"%.80s\": dt_parameter_at lists them", i ? "no_decay" : "freeze", i ? no_decay : freeze);
     for (pass = 0; pass < 2; pass++) {
         for (i = 0; i < g->n_variables; i++) {
             dt__variable *v = g->variable[i];
@@ -3317,6 +3339,7 @@ DT__PRIVATE int dt__graph_finish(dt__graph *g, const char *freeze, const char *n
     g->sealed = 1;
     if (dt__graph_number(g)) return g->error.code;
     dt__graph_offsets(g, freeze, no_decay);
+    if (g->error.code) return g->error.code;
     dt__graph_marks(g);
     for (i = 0; i < g->n; i++) {
         slack = DT__MAX(slack, g->node[i]->slack);
@@ -4370,7 +4393,7 @@ DT__PRIVATE int dt__pad_shape(dt_tensor *t) {
     int dim[DT_MAX_RANK];
     if (dt__needs_floats(t) || dt__axis(t, &o->axis)) return 1;
     memcpy(dim, t->in[0]->dim, sizeof dim);
-    if (o->before < 0 || o->after < 0 || o->before > (1 << 24) || o->after > (1 << 24) || dim[o->axis] > (1 << 28)) return dt__bad(t, "%d before and %d after: 0 or more are needed", o->before, o->after);
+    if (o->before < 0 || o->after < 0 || o->before > (1 << 24) || o->after > (1 << 24) || dim[o->axis] > (1 << 28)) return dt__bad(t, "%d before and %d after: 0 to 2^24 are needed, and 2^28 in all", o->before, o->after);
     dim[o->axis] += o->before + o->after;
     dt__forget_image(t);
     return dt__set_shape(t, t->in[0]->rank, dim);
@@ -4549,7 +4572,7 @@ DT__PRIVATE int dt__ignored(const dt_loss_options *o, int label) { return o->ign
 DT__PRIVATE void dt__count_row(dt__replica *r, const float *x, ptrdiff_t classes, ptrdiff_t label) {
     float *totals = r->chunk_totals + 2 * DT_MAX_INPUTS;
     ptrdiff_t k, before = 0;
-    for (k = 0; k < classes; k++) before += x[k] > x[label] || (k < label && x[k] == x[label]);
+    for (k = 0; k < classes; k++) before += !(x[k] <= x[label]) || (k < label && x[k] == x[label]);  // NaN is never right
     totals[DT__COUNTED] += 1;
     totals[DT__RIGHT] += before == 0;
     totals[DT__RIGHT_TOP] += before < r->top_k;
@@ -4628,7 +4651,7 @@ DT__PRIVATE void dt__pointwise_forward(dt__replica *r, dt_tensor *t, double *sum
             if (saved) saved[k] = (float)(sw * share * d);
             if (o->kind == DT_BINARY_CROSS_ENTROPY && t->loss_number == 0) {
                 totals[DT__COUNTED] += 1;
-                totals[DT__RIGHT] += (x[k] > 0) == (y > 0.5);
+                totals[DT__RIGHT] += x[k] == x[k] && (x[k] > 0) == (y > 0.5);
             }
         }
         *weights += sw;
@@ -4806,7 +4829,7 @@ DT__PRIVATE int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_err
 #define DT__NEED(ok, flag, value, range) if (!(ok)) return dt__fail(err, DT_ERR_ARGUMENT, "." flag " is %g: it must be " range, (double)(value))
     DT__NEED((unsigned)o->optimizer <= DT_RMSPROP, "optimizer", o->optimizer, "one of dt_optimizer");
     DT__NEED((unsigned)o->schedule <= DT_LINEAR_DECAY, "schedule", o->schedule, "one of dt_schedule");
-    DT__NEED(p->rate >= 0 && p->rate < 1e6, "learning_rate", p->rate, "0 or more, and finite");
+    DT__NEED(p->rate >= 0 && p->rate < 1e6, "learning_rate", p->rate, "0 or more, and below 1e6");
     DT__NEED(p->momentum >= 0 && p->momentum < 1, "momentum", p->momentum, "at least 0 and below 1");
     DT__NEED(p->beta1 >= 0 && p->beta1 < 1, "beta1", p->beta1, "at least 0 and below 1");
     DT__NEED(p->beta2 >= 0 && p->beta2 < 1, "beta2", p->beta2, "at least 0 and below 1");
@@ -4988,7 +5011,7 @@ DT__PRIVATE int dt__add_files(dt_dataset *d, const char *what, const char *paths
         if (n >= sizeof path) return dt__fail(err, DT_ERR_ARGUMENT, "%s: the path \"%.40s...\" is too long", what, paths);
         memcpy(path, paths, n);
         path[n] = 0;
-        if (!dt__add_file(d, what, path, err)) return err ? err->code : DT_ERR_IO;
+        if (!dt__add_file(d, what, path, err)) return dt__code(err, DT_ERR_IO);
         paths += n + (paths[n] != 0);
     }
     return 0;
@@ -5693,7 +5716,7 @@ DT__PRIVATE int dt__open_fold(dt_dataset *d, const dt_source *s, dt_error *err) 
         if (s->fraction < 0 || held < 1 || held >= d->n_all)
             return dt__fail(err, DT_ERR_ARGUMENT, "dt_part: this fraction of %ld samples leaves one side empty: it must lie between 0 and 1, as 0.2 does", d->n_all);
     } else if (s->folds < 2 || s->fold < 0 || s->fold >= s->folds || d->n_all < s->folds) {
-        return dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: fold %d of %d folds of %ld samples: 2 or more folds, no more than samples, counted from 0", s->fold, s->folds, d->n_all);
+        return dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: fold %d of %d folds of %ld samples: 2 or more folds, no more than samples, counted from 0", s->fold, DT__MAX(s->folds, 0), d->n_all);
     } else {
         held = d->n_all / s->folds + (d->n_all % s->folds > s->fold);
     }
@@ -5930,8 +5953,8 @@ struct dt_comm { dt__group *group; int rank; };
 DT_API int dt_comm_rank(const dt_comm *c) { return c ? c->rank : 0; }
 DT_API int dt_comm_size(const dt_comm *c) { return c ? c->group->n : 0; }
 DT_API void dt_comm_slice(const dt_comm *c, size_t n, size_t *begin, size_t *end) {
-    ptrdiff_t b, e;
-    dt__slice_of((ptrdiff_t)n, 1, c->group->n, c->rank, &b, &e);
+    ptrdiff_t b = 0, e = 0;
+    if (c) dt__slice_of((ptrdiff_t)n, 1, c->group->n, c->rank, &b, &e);
     *begin = (size_t)b;
     *end = (size_t)e;
 }
@@ -6001,7 +6024,7 @@ DT__PRIVATE int dt__group_agree(dt_comm *c, const char *kind, float *buf, size_t
         const dt__call *o = &g->call[i], *first = &g->call[0];
         if (o->n && !o->buf) code = dt__fail(err, DT_ERR_ARGUMENT, "%s: the array of rank %d is NULL", o->kind, i);
         else if (strcmp(o->kind, first->kind) || o->n != first->n || o->detail != first->detail)
-            code = dt__fail(err, DT_ERR_STATE, "rank 0 calls %s with n = %zu and %d, rank %d calls %s with n = %zu and %d: all ranks must make the same call", first->kind, first->n,
+            code = dt__fail(err, DT_ERR_STATE, "rank 0 calls %s with n = %zu (root or reduction %d), rank %d calls %s with n = %zu (%d): all ranks must make the same call", first->kind, first->n,
                             first->detail, i, o->kind, o->n, o->detail);
     }
     if (code) { dt__group_meet(c, kind, NULL); return code; }
@@ -6070,6 +6093,8 @@ struct dt_model {
     long step;
     dt__task task;
     int state;                     // DT__EMPTY …
+    int running;                   // inside dt_train
+    double rate;                   // of the running step
     double norm;                   // of the last gradient, NAN if not needed
     int bad;                       // atomic: a value was not finite, so nothing was updated
     dt_dataset *data[2];           // DT_TRAIN, DT_TEST
@@ -6350,8 +6375,7 @@ DT__PRIVATE void dt__job_update(dt__replica *set, int n) {
     if (!m->o.no_nan_guard && !(loss - loss == 0 && norm - norm == 0)) {
         if (set->rank == 0) m->bad = 1;
     } else if (!dt__anyone_failed(m)) {
-        double rate = dt__rate_of(&m->optimizer, m->step);
-        for (i = 0; i < n; i++) dt__update_slice(&set[i], scale, rate);
+        for (i = 0; i < n; i++) dt__update_slice(&set[i], scale, m->rate);
         if (set->rank == 0) { m->norm = need_norm ? norm : (double)NAN; m->report.train_loss = loss; m->report.train_accuracy = dt__totals_accuracy(set->graph, totals, DT__RIGHT); }
         dt__wait(set);  // nobody clears what another still reads
         if (set->rank == 0) dt__update_statistics(set);
@@ -6485,6 +6509,16 @@ DT__PRIVATE int dt__model_memory(dt_model *m, dt_error *err) {
                     (int)g->rows, m->n_replicas);
 }
 
+// The options of a run that need no model.
+DT__PRIVATE int dt__check_run(const dt_options *o, dt_error *err) {
+    int i;
+    if (o->crop < 0 || o->crop > 4096 || o->patience < 0 || o->epochs < 0 || o->steps < 0)
+        return dt__fail(err, DT_ERR_ARGUMENT, ".crop %d, .patience %d, .epochs %d, .steps %ld: none may be negative, nor .crop above 4096", o->crop, o->patience, o->epochs, o->steps);
+    for (i = 0; i < DT_MAX_CHANNELS; i++)
+        if (!(o->mean[i] - o->mean[i] == 0) || !(o->deviation[i] >= 0 && o->deviation[i] <= DBL_MAX)) return dt__fail(err, DT_ERR_ARGUMENT, ".mean %g, .deviation %g of channel %d: a finite mean and a deviation of 0 (off) or more are needed", o->mean[i], o->deviation[i], i);
+    return 0;
+}
+
 // Batch, replicas and rows from the options.
 DT__PRIVATE int dt__model_sizes(dt_model *m, dt_error *err) {
     const dt_options *o = &m->o;
@@ -6495,10 +6529,8 @@ DT__PRIVATE int dt__model_sizes(dt_model *m, dt_error *err) {
     if (o->batch && o->replica_batch) return dt__fail(err, DT_ERR_ARGUMENT, ".batch = %d and .replica_batch = %d exclude each other: give the global batch or each replica's", o->batch, o->replica_batch);
     if ((unsigned)o->strategy > DT_CENTRAL) return dt__fail(err, DT_ERR_ARGUMENT, ".strategy is %d: one of dt_strategy is needed", (int)o->strategy);
     if (o->strategy == DT_ONE && o->replicas > 1) return dt__fail(err, DT_ERR_ARGUMENT, ".strategy = DT_ONE has one replica, .replicas is %d: use DT_MIRRORED", o->replicas);
-    if (o->crop < 0 || o->crop > 4096 || o->patience < 0 || o->epochs < 0 || o->steps < 0) return dt__fail(err, DT_ERR_ARGUMENT, ".crop %d, .patience %d, .epochs %d, .steps %ld: none may be negative", o->crop, o->patience, o->epochs, o->steps);
+    if ((i = dt__check_run(o, err)) != 0) return i;
     if ((unsigned)o->input_type > DT_UINT8 || (unsigned)o->label_type > DT_ONE_HOT) return dt__fail(err, DT_ERR_ARGUMENT, ".input_type %d, .label_type %d: values of dt_type are needed, DT_ONE_HOT for labels only", (int)o->input_type, (int)o->label_type);
-    for (i = 0; i < DT_MAX_CHANNELS; i++)
-        if (!(o->mean[i] - o->mean[i] == 0) || !(o->deviation[i] >= 0 && o->deviation[i] <= DBL_MAX)) return dt__fail(err, DT_ERR_ARGUMENT, ".mean %g, .deviation %g of channel %d: a finite mean and a deviation of 0 (off) or more are needed", o->mean[i], o->deviation[i], i);
     m->parts = DT__ELSE(o->accumulate, 1);
     m->batch = DT__ELSE(o->batch, 32);
     m->n_replicas = o->strategy == DT_ONE ? 1 : o->replicas;
@@ -6691,8 +6723,8 @@ DT_API dt_model *dt_model_create(const dt_options *o, dt_error *err) {
 }
 
 DT_API void dt_model_plan_bytes(const dt_model *m, size_t *block, size_t *lower_bound) {
-    *block = m ? (size_t)m->graph.block_floats * sizeof(float) : 0;
-    *lower_bound = m ? (size_t)m->graph.lower_bound * sizeof(float) : 0;
+    if (block) *block = m ? (size_t)m->graph.block_floats * sizeof(float) : 0;
+    if (lower_bound) *lower_bound = m ? (size_t)m->graph.lower_bound * sizeof(float) : 0;
 }
 
 // ---- steps
@@ -6721,6 +6753,8 @@ DT__PRIVATE int dt__check_batch(const dt_model *m, const char *what, const dt_ba
     if (b->n < 1 || b->n > most) return dt__fail(err, DT_ERR_ARGUMENT, "%s: n is %d: 1 to %d samples can be fed at once (.batch)", what, b->n, most);
     for (i = 0; i < m->graph.n_inputs; i++)
         if (!b->x[i]) return dt__fail(err, DT_ERR_ARGUMENT, "%s: x[%d], the input \"%s\", is NULL", what, i, m->graph.input[i]->name);
+    for (i = 0; b->weight && i < b->n; i++)
+        if (!(b->weight[i] >= 0 && b->weight[i] <= FLT_MAX)) return dt__fail(err, DT_ERR_ARGUMENT, "%s: weight[%d] is %g: finite numbers of 0 or more are needed", what, i, (double)b->weight[i]);
     for (i = 0; i < m->graph.n_labels && labels; i++)
         if (!b->y[i]) return dt__fail(err, DT_ERR_ARGUMENT, "%s: y[%d] is NULL: the net's losses need labels", what, i);
     return 0;
@@ -6740,8 +6774,16 @@ DT__PRIVATE int dt__diagnose(dt_model *m, dt_error *err) {
     return dt__fail(err, DT_ERR_NUMERIC, "training: step %ld: the loss or the gradient's norm is not finite, though every layer's values are: lower .learning_rate, or set .clip_norm", m->step);
 }
 
+// The rate of the coming update, asked for once and in the caller's thread.
+DT__PRIVATE int dt__set_rate(dt_model *m, dt_error *err) {
+    m->rate = dt__rate_of(&m->optimizer, m->step);
+    if (m->rate >= 0 && m->rate < 1e6) return 0;
+    return dt__fail(err, DT_ERR_CALLBACK, "training: step %ld: the learning rate is %g: .rate_at must return 0 or more, below 1e6", m->step, m->rate);
+}
+
 // A whole step on m->task; its loss is in the report.
 DT__PRIVATE int dt__step_task(dt_model *m, dt_error *err) {
+    if (dt__set_rate(m, err)) return DT_ERR_CALLBACK;
     m->task.training = 1;
     m->task.labelled = 1;
     m->task.parts = m->parts;
@@ -6759,6 +6801,7 @@ DT__PRIVATE int dt__step_task(dt_model *m, dt_error *err) {
 DT__PRIVATE int dt__can_train(const dt_model *m, const char *what, dt_error *err) {
     if (!m) return dt__fail(err, DT_ERR_ARGUMENT, "%s: the model is NULL", what);
     if (!m->graph.training) return dt__fail(err, DT_ERR_STATE, "%s: the model was created with .inference = 1", what);
+    if (m->running) return dt__fail(err, DT_ERR_STATE, "%s: dt_train is running on this model: call it afterwards", what);
     return 0;
 }
 
@@ -6827,6 +6870,7 @@ DT_API int dt_backward_from(dt_model *m, const float *gradient, dt_error *err) {
 DT_API int dt_reduce(dt_model *m, dt_error *err) {
     int code = dt__can_train(m, "dt_reduce", err);
     if (code) return code;
+    if (m->state < DT__ACCUMULATED) return dt__fail(err, DT_ERR_STATE, "dt_reduce: there are no gradients: call dt_forward and dt_backward first");
     if (m->state != DT__REDUCED) dt__run_job(m, dt__job_reduce);
     m->state = DT__REDUCED;
     return 0;
@@ -6836,6 +6880,7 @@ DT_API int dt_update(dt_model *m, dt_error *err) {
     int code = dt__can_train(m, "dt_update", err);
     if (code) return code;
     if (m->state < DT__ACCUMULATED) return dt__fail(err, DT_ERR_STATE, "dt_update: there are no gradients: call dt_forward and dt_backward first");
+    if ((code = dt__set_rate(m, err)) != 0) return code;
     m->task.reduced = m->state == DT__REDUCED;
     m->state = DT__EMPTY;
     dt__run_job(m, dt__job_update);
@@ -6919,7 +6964,8 @@ DT__PRIVATE int dt__predict(dt_model *m, const char *x, const dt_dataset *d, lon
 }
 
 DT_API int dt_predict(dt_model *m, const void *x, long n, float *out, dt_error *err) {
-    if (!m || !x || !out || n < 0) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict: n is %ld, the %s is NULL: a model, samples and a place for the output are needed", n, !m ? "model" : !x ? "input" : !out ? "output" : "nothing");
+    if (!m || !x || !out) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict: the %s is NULL", !m ? "model" : !x ? "input" : "output");
+    if (n < 0) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict: n is %ld: 0 or more samples are needed", n);
     return dt__predict(m, (const char *)x, NULL, 0, n, out, err);
 }
 
@@ -6928,7 +6974,7 @@ DT_API int dt_predict_source(dt_model *m, const dt_source *s, long begin, long n
     int code;
     if (!m || !s || !out) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict_source: the %s is NULL", !m ? "model" : !s ? "source" : "output");
     d = dt__open_data(m, s, err);
-    if (!d) return DT_ERR_IO;
+    if (!d) return dt__code(err, DT_ERR_IO);
     code = dt__data_fits(m, d, 0, err);
     if (!code && (begin < 0 || n < 0 || n > d->info.n - begin)) code = dt__fail(err, DT_ERR_ARGUMENT, "dt_predict_source: samples %ld..%ld of %ld are asked for", begin, begin + n - 1, d->info.n);
     if (!code) code = dt__predict(m, NULL, d, begin, n, out, err);
@@ -6950,7 +6996,7 @@ DT__PRIVATE void dt__count_confusion(const dt_model *m, const dt_tensor *loss, d
             int32_t label;
             memcpy(&label, dt__value(r, loss) + i, sizeof label);
             for (k = 1; k < classes; k++) if (x[k] > x[best]) best = k;
-            if (label >= 0 && label < classes && !dt__ignored((const dt_loss_options *)loss->options, label)) out->confusion[label * classes + best]++;
+            if (x[best] == x[best] && label >= 0 && label < classes && !dt__ignored((const dt_loss_options *)loss->options, label)) out->confusion[label * classes + best]++;
         }
     }
 }
@@ -6962,7 +7008,8 @@ DT__PRIVATE int dt__evaluate_data(dt_model *m, const dt_dataset *d, dt_metrics *
     long at, most = m->batch / m->parts;
     int i, code = 0;
     if (!loss) return dt__fail(err, DT_ERR_STATE, "dt_evaluate: the net has no loss: set .loss");
-    if (dt__data_fits(m, d, 1, err)) return DT_ERR_SHAPE;
+    if ((code = dt__data_fits(m, d, 1, err)) != 0) return code;
+    if (out->top_k < 0) return dt__fail(err, DT_ERR_ARGUMENT, "dt_evaluate: .top_k is %d: it must be 0 (for 5) or more", out->top_k);
     if (out->confusion && loss->type != DT_INT32) return dt__fail(err, DT_ERR_ARGUMENT, "dt_evaluate: .confusion needs a cross-entropy with integer labels");
     for (i = 0; i < m->n_replicas; i++) m->replica[i].top_k = DT__ELSE(out->top_k, 5);
     for (at = 0; at < d->info.n && !code; at += most) {
@@ -6983,7 +7030,7 @@ DT__PRIVATE int dt__evaluate_data(dt_model *m, const dt_dataset *d, dt_metrics *
     out->accuracy = dt__totals_accuracy(g, totals, DT__RIGHT);
     out->top_k_accuracy = dt__totals_accuracy(g, totals, DT__RIGHT_TOP);
     out->classes = loss->type == DT_INT32 || ((const dt_loss_options *)loss->options)->kind == DT_CROSS_ENTROPY ? loss->in[0]->dim[loss->in[0]->rank - 1] : 0;
-    if (!out->n) out->n = d->info.n;
+    if (((const dt_loss_options *)loss->options)->kind != DT_CROSS_ENTROPY && ((const dt_loss_options *)loss->options)->kind != DT_BINARY_CROSS_ENTROPY) out->n = d->info.n;
     return code;
 }
 
@@ -6992,7 +7039,7 @@ DT_API int dt_evaluate(dt_model *m, const dt_source *s, dt_metrics *metrics, dt_
     int code;
     if (!m || !s || !metrics) return dt__fail(err, DT_ERR_ARGUMENT, "dt_evaluate: the %s is NULL", !m ? "model" : !s ? "source" : "result");
     d = dt__open_data(m, s, err);
-    if (!d) return DT_ERR_IO;
+    if (!d) return dt__code(err, DT_ERR_IO);
     code = dt__evaluate_data(m, d, metrics, err);
     dt_dataset_close(d);
     return code;
@@ -7017,7 +7064,7 @@ DT_API double dt_recall(const dt_metrics *metrics, int label) {
 
 DT_API int dt_local_batch(const dt_model *m) { return m ? m->batch : 0; }
 DT_API long dt_model_step(const dt_model *m) { return m ? m->step : 0; }
-DT_API void dt_set_learning_rate(dt_model *m, double rate) { if (m && rate >= 0) m->optimizer.rate = rate; }
+DT_API void dt_set_learning_rate(dt_model *m, double rate) { if (m && rate >= 0 && rate < 1e6) m->optimizer.rate = rate; }
 DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->optimizer, m->step) : 0; }
 
 // =============================================================================================
@@ -7062,7 +7109,7 @@ DT__PRIVATE const dt__variable *dt__find_variable(const dt_model *m, const char 
 DT_API int dt_parameter_read(dt_model *m, const char *name, float *out, size_t n, dt_error *err) {
     const dt__variable *v = dt__find_variable(m, "dt_parameter_read", name, out, n, err);
     ptrdiff_t i;
-    if (!v) return DT_ERR_ARGUMENT;
+    if (!v) return dt__code(err, DT_ERR_ARGUMENT);
     for (i = 0; i < v->size; i++) out[i] = m->replica[0].variables[v->offset + dt__walk(v, i)];
     return 0;
 }
@@ -7070,7 +7117,7 @@ DT_API int dt_parameter_read(dt_model *m, const char *name, float *out, size_t n
 DT_API int dt_parameter_write(dt_model *m, const char *name, const float *in, size_t n, dt_error *err) {
     const dt__variable *v = dt__find_variable(m, "dt_parameter_write", name, in, n, err);
     ptrdiff_t i;
-    if (!v) return DT_ERR_ARGUMENT;
+    if (!v) return dt__code(err, DT_ERR_ARGUMENT);
     for (i = 0; i < v->size; i++) m->replica[0].variables[v->offset + dt__walk(v, i)] = in[i];
     dt__spread_variable(m, v);
     return 0;
@@ -7185,7 +7232,7 @@ DT__PRIVATE int dt__write_file(void *user, const void *data, size_t n) { return 
 DT_API int dt_save(dt_model *m, const char *path, dt_error *err) {
     dt__new_file file;
     if (!m || !path) return dt__fail(err, DT_ERR_ARGUMENT, "dt_save: the %s is NULL", m ? "path" : "model");
-    if (dt__new_file_open(&file, "dt_save", path, err)) return err ? err->code : DT_ERR_IO;
+    if (dt__new_file_open(&file, "dt_save", path, err)) return dt__code(err, DT_ERR_IO);
     return dt__write_safetensors(m, dt__write_file, file.f) ? dt__new_file_fail(&file, err, "cannot write") : dt__new_file_close(&file, err);
 }
 #else
@@ -7760,10 +7807,10 @@ DT__PRIVATE int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state 
 
 // The options of a run that differ from those of the model's creation.
 DT__PRIVATE int dt__train_options(dt_model *m, const dt_options *run, dt_error *err) {
-    dt_options *o = &m->o;
-    dt_options with = *o;
-    if (!run) return 0;
-    with.learning_rate = DT__ELSE(run->learning_rate, o->learning_rate);
+    dt_options with = m->o;
+    dt__optimizer optimizer = m->optimizer;
+    int code;
+    with.learning_rate = DT__ELSE(run->learning_rate, m->optimizer.rate);
     with.schedule = run->schedule;
     with.warmup_steps = run->warmup_steps;
     with.total_steps = run->total_steps;
@@ -7783,10 +7830,10 @@ DT__PRIVATE int dt__train_options(dt_model *m, const dt_options *run, dt_error *
     with.on_event = run->on_event;
     with.progress = run->progress;
     if (run->user) with.user = run->user;
-    if (with.epochs < 0 || with.steps < 0 || with.crop < 0 || with.crop > 4096 || with.patience < 0)
-        return dt__fail(err, DT_ERR_ARGUMENT, "dt_train: .epochs %d, .steps %ld, .crop %d, .patience %d: none may be negative", with.epochs, with.steps, with.crop, with.patience);
-    *o = with;
-    return dt__optimizer_open(&m->optimizer, o, err);
+    if ((code = dt__check_run(&with, err)) != 0 || (code = dt__optimizer_open(&optimizer, &with, err)) != 0) return code;
+    m->o = with;
+    m->optimizer = optimizer;
+    return 0;
 }
 
 DT__PRIVATE int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test, dt_error *err) {
@@ -7852,26 +7899,36 @@ DT__PRIVATE int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset 
 DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
     dt_dataset *opened[2] = {NULL, NULL};
     const dt_dataset *d[2];
+    dt_options created;
+    dt__optimizer optimizer;
     dt_error own;
     int i, code = dt__can_train(m, "dt_train", err);
-    if (!err) { memset(&own, 0, sizeof own); err = &own; }
-    if (code || (code = dt__train_options(m, run, err)) != 0) return code;
-    for (i = 0; i < 2 && !code; i++) {
+    memset(&own, 0, sizeof own);
+    if (!code && run) {
+        created = m->o;
+        optimizer = m->optimizer;
+        code = dt__train_options(m, run, err);
+    }
+    if (code) return code;
+    m->running = 1;
+    for (i = 0; i < 2 && !own.code; i++) {
         const dt_source *s = run ? i ? &run->test : &run->train : NULL;
         d[i] = m->data[i];
         if (!s || !s->kind || (run->train.kind && !run->test.kind && i)) {
             if (run && run->train.kind && i) d[i] = NULL;  // another training set brings its own test set, or none
             continue;
         }
-        opened[i] = dt__open_data(m, s, err);
+        opened[i] = dt__open_data(m, s, &own);
         d[i] = opened[i];
-        code = opened[i] ? dt__data_fits(m, opened[i], 1, err) : DT_ERR_IO;
+        if (opened[i]) dt__data_fits(m, opened[i], 1, &own);
     }
-    if (!code && !m->graph.n_losses) code = dt__fail(err, DT_ERR_STATE, "dt_train: the net has no loss: set .loss, or call dt_loss in net");
-    if (!code && !d[0]) code = dt__fail(err, DT_ERR_ARGUMENT, "dt_train: there is no training data: set .train");
-    if (!code) code = dt__train_on(m, d[0], d[1], err);
+    if (!m->graph.n_losses) dt__fail(&own, DT_ERR_STATE, "dt_train: the net has no loss: set .loss, or call dt_loss in net");
+    if (!own.code && !d[0]) dt__fail(&own, DT_ERR_ARGUMENT, "dt_train: there is no training data: set .train");
+    if (!own.code) dt__train_on(m, d[0], d[1], &own);
     for (i = 0; i < 2; i++) dt_dataset_close(opened[i]);
-    return code;
+    if (run) { m->o = created; m->optimizer = optimizer; }
+    m->running = 0;
+    return dt__pass_error(err, &own);
 }
 
 // Running statistics are no parameters.
@@ -8220,10 +8277,13 @@ DT_API int dt_run(const dt_options *options) {
     if (!options) { fprintf(stderr, "dt_run: the options are NULL\n"); return 64; }
     o = *options;
     if (o.print_options) { dt__show_options(&o); return 0; }
+    if (o.save && dt__new_file_try("--save", o.save, &err)) { fprintf(stderr, "%s\n", err.text); return 1; }
     if (!o.progress) o.progress = 1;
     dt__signal = 0;
     old_int = signal(SIGINT, dt__on_signal);
     old_term = signal(SIGTERM, dt__on_signal);
+    if (old_int == SIG_IGN) signal(SIGINT, SIG_IGN);  // started in the background, or by nohup
+    if (old_term == SIG_IGN) signal(SIGTERM, SIG_IGN);
     m = dt_model_create(&o, &err);
     code = m ? dt__run_model(m, &o, &err) : err.code;
     status = code ? m ? 1 : dt__exit_status(code) : dt__signal == SIGINT ? 130 : dt__signal ? 143 : 0;
@@ -8231,7 +8291,7 @@ DT_API int dt_run(const dt_options *options) {
     else if (dt__signal && o.progress > 0) printf("stopped by signal %d after %ld steps\n", (int)dt__signal, m->report.steps);
     if (m && o.profile) dt__show_profile(m);
     if (o.json) dt__show_json(m, code ? "failed" : dt__signal ? "stopped" : "succeeded", &err);
-    fflush(stdout);
+    if ((fflush(stdout) || ferror(stdout)) && !status) { fprintf(stderr, "standard output cannot be written: %s\n", strerror(errno)); status = 1; }
     dt_model_free(m);
     dt__signal = 0;
     signal(SIGINT, old_int == SIG_ERR ? SIG_DFL : old_int);
