@@ -5414,8 +5414,9 @@ DT__PRIVATE int dt__columns_parse(dt__table *t, const char *fitted, dt_error *er
             if (dt__json_peek(&j) == '"') {
                 if (!dt__json_string(&j, word, sizeof word - 1, &n) || n >= sizeof word - 1 || memchr(word, 0, n)) dt__json_fail(&j, "a bad word");
                 else { word[n] = 0; if (dt__word_number(&f->words, word, 1) < 0) return dt__csv_memory("the table", err); }
-            } else if (dt__json_number(&j, &number) && dt__add_number(f, number)) {
-                return dt__csv_memory("the table", err);
+            } else if (dt__json_number(&j, &number)) {
+                if (number - number != 0) dt__json_fail(&j, "a number too large");
+                else if (dt__add_number(f, number)) return dt__csv_memory("the table", err);
             }
             if (j.error) break;
         }
@@ -5424,6 +5425,7 @@ DT__PRIVATE int dt__columns_parse(dt__table *t, const char *fitted, dt_error *er
             || ((k == DT__AS_HASH || k == DT__AS_CROSS) && (f->n_numbers != 1 || !(f->number[0] >= 2 && f->number[0] <= 100000)))) dt__json_fail(&j, "a bad column");
         if (k == DT__AS_LABEL) t->word_labels = f->words.n > 0;
     }
+    if (!j.error && j.p != j.end) dt__json_fail(&j, "something follows the list");
     return j.error ? dt__fail(err, DT_ERR_FORMAT, "dt_csv: .fitted: %s, at byte %td: it must come from dt_dataset_columns", j.error, j.p - fitted) : 0;
 }
 

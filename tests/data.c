@@ -187,6 +187,16 @@ static dt_tensor *one_weight(dt_tensor *x, void *user) {
     return dt_dense(x, 1, .name = "w");
 }
 
+static dt_tensor *same(dt_tensor *x, void *user) {
+    (void)user;
+    return dt_scale(x, 1, 0);
+}
+
+static dt_tensor *two_logits(dt_tensor *x, void *user) {
+    (void)user;
+    return dt_dense(x, 2);
+}
+
 static void expect_open_error(const dt_source *s, int code, const char *text, const char *what) {
     dt_error err = DT_DEFAULTS;
     dt_dataset *d = dt_dataset_open(s, &err);
@@ -1073,6 +1083,166 @@ static void test_tokens_as_floats(void) {
     recorder_clear(&r);
 }
 
+/* ---- columns -------------------------------------------------------------------------------------- */
+
+/* the rows of a source as the net sees them, [n][features], and its number of features */
+static int rows_of(dt_source source, const char *fitted, float *x, dt_error *err) {
+    source.csv.fitted = fitted;
+    dt_dataset *d = dt_dataset_open(&source, err);
+    if (!d) return 0;
+    dt_dataset_info info = dt_dataset_describe(d);
+    dt_options o = DT_DEFAULTS;
+    o.net = same, o.inference = 1, o.replicas = 1;
+    memcpy(o.input, info.input, sizeof o.input);
+    dt_model *m = dt_model_create(&o, err);
+    dt_source open = dt_opened(d);
+    dt_predict_source(m, &open, 0, info.n, x, err);
+    dt_model_free(m);
+    dt_dataset_close(d);
+    return info.input[0];
+}
+
+static void test_columns(void) {
+    static const char train[] = "age,city,zip,income,sex,id,label\n"
+                                "20,Oslo,0150,10,f,a1,no\n30,Rome,00100,20,m,b2,yes\n40,Oslo,0150,30,m,c3,yes\n50,\"New \"\"York\",10001,40,f,d4,no\n";
+    static const char test[] = "age,city,zip,income,sex,id,label\n35,Rome,0150,25,m,zz,yes\n0,Paris,99999,-5,x,yy,no\n60,Oslo,0150,1000,f,ww,no\n";
+    static const char spec[] = "age standardise, city onehot,zip hash 8 , income bucket 4, sex*city cross 16, sex drop, id drop";
+    dt_error err = DT_DEFAULTS, none = DT_DEFAULTS;
+    float x[4][64], t[3][64];
+    put_text("train.csv", train), put_text("test.csv", test);
+    dt_source a = csv_source("train.csv", (dt_csv_options){ .columns = spec }), b = csv_source("test.csv", (dt_csv_options){0});
+    int n = rows_of(a, NULL, x[0], &err);
+    CHECK_OK(err);
+    CHECK_MSG(n == 1 + 3 + 8 + 4 + 16, "%d features", n);
+    if (n != 32) return;
+    memmove(x[3], x[0] + 96, 128), memmove(x[2], x[0] + 64, 128), memmove(x[1], x[0] + 32, 128);  /* rows of 32 into rows of 64 */
+    for (int i = 0; i < 4; i++) {
+        float hashed = 0, crossed = 0;
+        CHECK_NEAR(x[i][0], (10 * i - 15) / sqrt(125.0), 1e-6);
+        for (int k = 0; k < 3; k++) CHECK(x[i][1 + k] == (float)(k == (i == 2 ? 0 : i == 3 ? 2 : i)));
+        for (int k = 0; k < 8; k++) hashed += x[i][4 + k];
+        for (int k = 0; k < 4; k++) CHECK_MSG(x[i][12 + k] == (float)(k == i), "row %d, bucket %d is %g", i, k, x[i][12 + k]);
+        for (int k = 0; k < 16; k++) crossed += x[i][16 + k];
+        CHECK(hashed == 1 && crossed == 1);
+    }
+    CHECK(!memcmp(x[0] + 4, x[2] + 4, 32) && memcmp(x[0] + 16, x[2] + 16, 64));  /* the same zip; another sex in the same city */
+
+    /* what was fitted to the training data is applied to the test data, and only that */
+    dt_dataset *d = dt_dataset_open(&a, &err);
+    const char *fitted = dt_dataset_columns(d);
+    CHECK_MSG(fitted && strstr(fitted, "[\"onehot\",[1],\"Oslo\",\"Rome\",\"New \\\"York\"]") && strstr(fitted, "[\"label\",[6],\"no\",\"yes\"]"), "%s", fitted ? fitted : "nothing");
+    CHECK(rows_of(b, fitted, t[0], &err) == 32);
+    CHECK_OK(err);
+    memmove(t[2], t[0] + 64, 128), memmove(t[1], t[0] + 32, 128);
+    CHECK_NEAR(t[0][0], 0, 1e-6);
+    CHECK_NEAR(t[1][0], -35 / sqrt(125.0), 1e-6);
+    CHECK(t[0][2] == 1 && t[0][1] + t[0][3] == 0 && t[1][1] + t[1][2] + t[1][3] == 0);  /* Paris is new: no city */
+    CHECK(t[0][13] == 1 && t[1][12] == 1 && t[2][15] == 1);
+    CHECK(!memcmp(t[0] + 4, x[0] + 4, 32));
+    for (size_t cut = 0; cut < strlen(fitted); cut++) {  /* cut anywhere, it is refused */
+        char *piece = (char *)malloc(cut + 1);
+        memcpy(piece, fitted, cut), piece[cut] = 0;
+        if (cut) CHECK_MSG(!rows_of(b, piece, t[0], &err) && err.code == DT_ERR_FORMAT, "cut at %d", (int)cut);
+        err = none;
+        free(piece);
+    }
+    dt_dataset_close(d);
+}
+
+/* a label that the training data has not, columns that do not fit, and every kind of nonsense */
+static void test_columns_refused(void) {
+    static const struct { const char *spec; int code; const char *says; } bad[] = {
+        { "age", DT_ERR_ARGUMENT, "\"age\"" }, { "age normalise", DT_ERR_ARGUMENT, "standardise" }, { "height standardise", DT_ERR_ARGUMENT, "\"height\"" }, { "0 drop", DT_ERR_ARGUMENT, "no column" },
+        { "4 drop", DT_ERR_ARGUMENT, "no column" }, { "kind onehot", DT_ERR_ARGUMENT, "the label" }, { "age hash", DT_ERR_ARGUMENT, "hash N" }, { "age hash 1", DT_ERR_ARGUMENT, "N from 2" },
+        { "age standardise 5", DT_ERR_ARGUMENT, "standardise" }, { "age cross 5", DT_ERR_ARGUMENT, "two or more" }, { "age*city*age*city*age cross 5", DT_ERR_ARGUMENT, "more than 4" },
+        { "age*nowhere cross 5", DT_ERR_ARGUMENT, "nowhere" }, { "age hash 999999999999999", DT_ERR_ARGUMENT, "N from 2" }, { " standardise", DT_ERR_ARGUMENT, "name the column" }, { "5", DT_ERR_ARGUMENT, "say NAME" },
+        { "age drop, city drop", DT_ERR_FORMAT, "0 features" }, { "age onehot", DT_ERR_FORMAT, "\"Oslo\" is no number" }, { "city standardise", DT_ERR_FORMAT, "onehot" }, { "city bucket 3", DT_ERR_FORMAT, "Oslo" },
+    };
+    dt_error err = DT_DEFAULTS;
+    float x[64];
+    put_text("small.csv", "age,city,kind\n20,Oslo,a\n30,Rome,b\n");
+    for (int i = 0; i < COUNT(bad); i++) {
+        dt_source s = csv_source("small.csv", (dt_csv_options){ .columns = bad[i].spec });
+        expect_open_error(&s, bad[i].code, bad[i].says, bad[i].spec);
+    }
+    dt_source good = csv_source("small.csv", (dt_csv_options){ .columns = " city onehot ;; 1 standardise,," });
+    CHECK(rows_of(good, NULL, x, &err) == 3);
+    CHECK_OK(err);
+    static const char *const lies[] = { "", "[", "[]", "{}", "[[]]", "[[\"number\",[]]]", "[[\"number\",[0]]]", "[[\"cross\",[0,1],1e300]]", "[[\"hash\",[0],-3]]", "[[\"hash\",[0],2.5e18]]", "[[\"number\",[77],1]]", "[[\"standardise\",[0],1,0]]",
+                                        "[[\"onehot\",[0,0,0,0,0],\"a\"]]", "[[\"onehot\",[-1],\"a\"]]", "[[\"magic\",[0],1]]", "[[\"label\",[0],\"a\"],[\"number\",[1],2]]", "[[\"number\",[0],1e999]]x" };
+    for (int i = 1; i < COUNT(lies); i++) {
+        dt_source s = csv_source("small.csv", (dt_csv_options){ .fitted = lies[i] });
+        dt_error e = DT_DEFAULTS;
+        CHECK_MSG(!rows_of(s, lies[i], x, &e) && e.code, "taken: %s", lies[i]);
+    }
+    dt_dataset *d = dt_dataset_open(&good, &err);
+    put_text("other.csv", "age,city,kind\n20,Oslo,c\n");
+    dt_source other = csv_source("other.csv", (dt_csv_options){ .fitted = dt_dataset_columns(d) });
+    expect_open_error(&other, DT_ERR_FORMAT, "the label \"c\" is none of the 2", "a new label");
+    put_text("other.csv", "age,kind\n20,a\n");
+    expect_open_error(&other, DT_ERR_FORMAT, "2 columns", "a column less");
+    dt_dataset_close(d);
+}
+
+/* two files are one set; their labels are numbered together */
+static void test_csv_of_several_files(void) {
+    static recorder r;
+    dt_error err = DT_DEFAULTS;
+    dt_options o = DT_DEFAULTS;
+    char paths[1100];
+    put_text("one.csv", "a,b,what\n1,2,dog\n3,4,cat\n"), put_text("two.csv", "a,b,what\n5,6,cow\n7,8,dog\n"), put_text("three.csv", "1,2,3,4\n");
+    snprintf(paths, sizeof paths, "%s,%s", at("one.csv"), at("two.csv"));
+    o.train = dt_csv_opt((dt_csv_options){ .path = paths }), o.no_shuffle = 1;
+    recorder_clear(&r);
+    gather(&r, o, &err);
+    CHECK_OK(err);
+    CHECK(r.n == 4 && r.x[4] == 5 && label_of(&r, 0) == 0 && label_of(&r, 1) == 1 && label_of(&r, 2) == 2 && label_of(&r, 3) == 0);
+    snprintf(paths, sizeof paths, "%s,%s", at("one.csv"), at("three.csv"));
+    expect_open_error(&o.train, DT_ERR_FORMAT, "file 2 has 4 columns, the first has 3", "other columns");
+    recorder_clear(&r);
+}
+
+/* a model learns from a table, keeps its columns in the file, and reads another table as the first one was read */
+static void test_columns_travel_with_the_model(void) {
+    enum { N = 60 };
+    static char text[2][N * 40];
+    dt_error err = DT_DEFAULTS;
+    float p[2][N * 2];
+    for (int half = 0; half < 2; half++) {  /* the second table has its words in another order */
+        size_t n = (size_t)sprintf(text[half], "size,colour,kind\n");
+        for (int i = 0; i < N; i++) {
+            int k = half ? N - 1 - i : i, red = k % 3 == 0;
+            n += (size_t)sprintf(text[half] + n, "%d,%s,%s\n", 1000 + k, red ? "red" : k % 3 == 1 ? "blue" : "gr\303\274n", red ? "fruit" : "stone");
+        }
+    }
+    put_text("first.csv", text[0]), put_text("second.csv", text[1]);
+    dt_options o = DT_DEFAULTS;
+    o.net = two_logits, o.loss = DT_CROSS_ENTROPY, o.optimizer = DT_ADAM, o.learning_rate = 0.05, o.epochs = 30, o.replicas = 2, o.seed = 3;
+    o.train = csv_source("first.csv", (dt_csv_options){ .columns = "size standardise, colour onehot" });
+    o.test = csv_source("second.csv", (dt_csv_options){0});
+    dt_model *m = dt_model_create(&o, &err);
+    CHECK(dt_train(m, NULL, &err) == 0);
+    CHECK_OK(err);
+    CHECK_MSG(dt_model_report(m).eval_accuracy == 1, "accuracy %g: the words of the second table are read in another order", dt_model_report(m).eval_accuracy);
+    CHECK(dt_save(m, at("columns.safetensors"), &err) == 0 && dt_predict_source(m, &o.test, 0, N, p[0], &err) == 0);
+    dt_model_free(m);
+
+    o.train = o.test, o.test = (dt_source)DT_DEFAULTS;       /* a model made from the second table … */
+    o.train.csv.columns = "size standardise, colour onehot";
+    o.seed = 4;
+    m = dt_model_create(&o, &err);
+    CHECK(dt_load(m, at("columns.safetensors"), NULL, &err) == 0);  /* … takes over the columns of the first */
+    CHECK_OK(err);
+    dt_metrics metrics = DT_DEFAULTS;
+    CHECK(dt_predict_source(m, &o.train, 0, N, p[1], &err) == 0 && !memcmp(p[0], p[1], sizeof p[0]));
+    CHECK(dt_evaluate(m, &o.train, &metrics, &err) == 0 && metrics.accuracy == 1);
+    CHECK(dt_train(m, NULL, &err) == 0);
+    CHECK_OK(err);
+    dt_model_free(m);
+}
+
+/* ---- a part, a fold ----------------------------------------------------------------------------------- */
+
 /* a part by fraction: both sides together are everything, nothing twice, and always the same */
 static void test_part(void) {
     enum { N = 101 };
@@ -1542,6 +1712,10 @@ int main(void) {
     RUN(test_from_label_types);
     RUN(test_from_input_types);
     RUN(test_tokens_as_floats);
+    RUN(test_columns);
+    RUN(test_columns_refused);
+    RUN(test_csv_of_several_files);
+    RUN(test_columns_travel_with_the_model);
     RUN(test_part);
     RUN(test_fold);
     RUN(test_opened);

@@ -138,6 +138,7 @@ static int child(int argc, char **argv) {
     if (!strcmp(mode, "ping")) return puts("pong") < 0;
     if (!strcmp(mode, "locale") && (!setlocale(LC_ALL, "") || strcmp(localeconv()->decimal_point, ","))) return 77;
     if (!strcmp(mode, "nan")) o.net = nan_net;
+    if (!strcmp(mode, "full") && !freopen("/dev/full", "w", stdout)) return 78;
     if (!strcmp(mode, "no-test")) memset(&o.test, 0, sizeof o.test);
     if (!strcmp(mode, "missing")) o.train = dt_mnist("/nonexistent/digits", DT_TRAIN), o.input[0] = 0;
     if (!strcmp(mode, "interrupt")) child_signal = SIGINT, o.on_event = signal_at_5, o.steps = 100000000;
@@ -1092,6 +1093,154 @@ static void test_real_cifar(void) {
     dt_model_free(m);
 }
 
+/* ---- what a run leaves behind ------------------------------------------------------------------------ */
+
+typedef struct { int calls, tried, code; } counter;
+
+static int count_events(const dt_event *e, void *user) {
+    counter *c = (counter *)user;
+    c->calls += e->kind == DT_EVENT_STEP;
+    return 0;
+}
+
+/* the options of a run are the run's: the next one has those of the model's creation again */
+static void test_runs_leave_the_model(void) {
+    dt_error err = DT_DEFAULTS, none = DT_DEFAULTS;
+    dt_options o = job(), run = DT_DEFAULTS;
+    counter c = {0};
+    dt_model *m = dt_model_create(&o, &err);
+    run.train = o.train, run.epochs = 1, run.on_event = count_events, run.user = &c, run.learning_rate = 0.125;
+    CHECK(dt_train(m, &run, &err) == 0);
+    CHECK(c.calls == JOB_STEPS && dt_model_report(m).steps == JOB_STEPS);
+    CHECK_NEAR(dt_learning_rate(m), 0.01, 0);
+    CHECK(dt_train(m, NULL, &err) == 0);
+    CHECK_OK(err);
+    CHECK_MSG(c.calls == JOB_STEPS && dt_model_report(m).steps == 2 * JOB_STEPS, "%d events, %ld steps", c.calls, dt_model_report(m).steps);
+
+    /* a run without a rate goes on with the model's; one that is refused changes nothing */
+    dt_set_learning_rate(m, 0.003);
+    run.learning_rate = 0;
+    CHECK(dt_train(m, &run, &err) == 0);
+    CHECK_NEAR(dt_learning_rate(m), 0.003, 0);
+    static const double bad[] = { -1, 1e6, (double)INFINITY, (double)NAN };
+    for (int i = 0; i < COUNT(bad); i++) {
+        uint32_t before = dt_parameters_crc32c(m);
+        run.learning_rate = bad[i];
+        CHECK(dt_train(m, &run, &err) == DT_ERR_ARGUMENT && dt_parameters_crc32c(m) == before);
+        CHECK_ERROR(err, DT_ERR_ARGUMENT, "learning_rate");
+        err = none;
+        dt_set_learning_rate(m, bad[i]);
+        CHECK_NEAR(dt_learning_rate(m), 0.003, 0);
+    }
+    run.learning_rate = 0, run.train = dt_mnist("/nonexistent", DT_TRAIN);
+    int code = dt_train(m, &run, &err);
+    CHECK(code == err.code && code == DT_ERR_IO);
+    CHECK(dt_train(m, NULL, NULL) == 0);
+    dt_model_free(m);
+}
+
+static int train_within(const dt_event *e, void *user) {
+    counter *c = (counter *)user;
+    float x[FEATURES] = {0};
+    int32_t y = 0;
+    dt_error err = DT_DEFAULTS;
+    if (e->kind != DT_EVENT_STEP || c->tried++) return 0;
+    c->code = dt_train(e->model, NULL, &err);
+    if (dt_step(e->model, x, &y, 1, NULL) == 0) c->code = -1;
+    if (dt_predict(e->model, x, 1, (float[3]){0}, &err)) c->code = -2;  /* is allowed */
+    return 0;
+}
+
+static void test_no_training_within(void) {
+    dt_error err = DT_DEFAULTS;
+    dt_options o = job();
+    counter c = {0};
+    o.on_event = train_within, o.user = &c;
+    dt_model *m = dt_model_create(&o, &err);
+    CHECK(dt_train(m, NULL, &err) == 0);
+    CHECK_OK(err);
+    CHECK_MSG(c.tried == 2 * JOB_STEPS && c.code == DT_ERR_STATE && dt_model_report(m).steps == 2 * JOB_STEPS, "%d %d %ld", c.tried, c.code, dt_model_report(m).steps);
+    dt_model_free(m);
+}
+
+static double rate_table(long step, void *user) { return ((const double *)user)[step < 3 ? step : 3]; }
+
+/* a rate that is none is refused before it touches a weight */
+static void test_absurd_rates(void) {
+    static const double table[][4] = { { 0.1, (double)NAN, 0.1, 0.1 }, { 0.1, -1, 0.1, 0.1 }, { 0.1, (double)INFINITY, 0.1, 0.1 } };
+    for (int i = 0; i < COUNT(table); i++) {
+        dt_error err = DT_DEFAULTS;
+        dt_options o = job();
+        o.rate_at = rate_table, o.user = (void *)(uintptr_t)table[i];
+        dt_model *m = dt_model_create(&o, &err);
+        dt_step(m, train_x, train_y, 16, &err);
+        CHECK_OK(err);
+        uint32_t before = dt_parameters_crc32c(m);
+        float loss = dt_step(m, train_x, train_y, 16, &err);
+        CHECK(loss != loss && dt_parameters_crc32c(m) == before && dt_model_step(m) == 1);
+        CHECK_ERROR(err, DT_ERR_CALLBACK, "rate_at");
+        dt_model_free(m);
+    }
+}
+
+/* NaN is never right, and labels that do not count are not counted */
+static void test_metrics_of_nothing(void) {
+    dt_error err = DT_DEFAULTS, none = DT_DEFAULTS;
+    dt_options o = job();
+    long confusion[9] = {0}, sum = 0;
+    float bias[3] = { NAN, NAN, NAN }, weight[16];
+    static int32_t ignored[TEST_N];
+    dt_metrics metrics = DT_DEFAULTS;
+    o.ignore_label = 7;
+    dt_model *m = dt_model_create(&o, &err);
+    for (int i = 0; i < TEST_N; i++) ignored[i] = 7;
+    dt_source nobody = dt_arrays(test_x, DT_FLOAT32, ignored, DT_INT32, TEST_N);
+    CHECK(dt_evaluate(m, &nobody, &metrics, &err) == 0 && metrics.n == 0);
+    metrics.top_k = -1;
+    CHECK(dt_evaluate(m, &o.test, &metrics, &err) == DT_ERR_ARGUMENT);
+    err = none, metrics.top_k = 0, metrics.confusion = confusion;
+    CHECK(dt_parameter_write(m, "logits.bias", bias, 3, &err) == 0);
+    CHECK(dt_evaluate(m, &o.test, &metrics, &err) == 0);
+    for (int i = 0; i < 9; i++) sum += confusion[i];
+    CHECK_MSG(metrics.n == TEST_N && metrics.accuracy == 0 && sum == 0, "%ld %g %ld", metrics.n, metrics.accuracy, sum);
+    CHECK(dt_parameter_write(m, "logits.bias", bias, 4, &err) == err.code && err.code == DT_ERR_SHAPE);
+    err = none;
+
+    /* weights of samples */
+    dt_batch b = DT_DEFAULTS;
+    b.x[0] = train_x, b.y[0] = train_y, b.n = 16, b.weight = weight;
+    for (int i = 0; i < 16; i++) weight[i] = i == 5 ? -1.0f : 1.0f;
+    CHECK(!(dt_step_batch(m, &b, &err) >= 0));
+    CHECK_ERROR(err, DT_ERR_ARGUMENT, "weight[5] is -1");
+    err = none;
+
+    /* order of calls, names and globs */
+    CHECK(dt_reduce(m, &err) == DT_ERR_STATE);
+    err = none;
+    dt_model_plan_bytes(m, NULL, NULL);
+    dt_model_free(m);
+    o.freeze = "hiden*";
+    CHECK(!dt_model_create(&o, &err));
+    CHECK_ERROR(err, DT_ERR_ARGUMENT, ".freeze: no parameter's name matches \"hiden*\"");
+}
+
+/* what cannot be saved or shown is said before the work, or by the status */
+static void test_bad_places(void) {
+    NEEDS_CHILDREN;
+    static const char *const lines[] = { "job --save /nonexistent/x.safetensors", "job --save /tmp" };
+    for (int i = 0; i < COUNT(lines); i++) {
+        outcome r = start(lines[i], NULL);
+        CHECK_MSG(r.status == 1 && r.out_bytes == 0 && strstr(r.err, "--save"), "%s: %d \"%s\" \"%s\"", lines[i], r.status, r.out, r.err);
+        outcome_free(&r);
+    }
+    FILE *full = fopen("/dev/full", "w");
+    if (!full) return;
+    fclose(full);
+    outcome r = start("full", NULL);
+    CHECK_MSG(r.status == 1 && strstr(r.err, "standard output"), "%d \"%s\"", r.status, r.err);
+    outcome_free(&r);
+}
+
 int main(int argc, char **argv) {
     self = argv[0];
     if (argc > 2 && !strcmp(argv[1], "child")) return child(argc - 2, argv + 2);
@@ -1108,6 +1257,11 @@ int main(int argc, char **argv) {
     RUN(test_evaluate);
     RUN(test_nan_guard);
     RUN(test_no_handlers_in_dt_train);
+    RUN(test_runs_leave_the_model);
+    RUN(test_no_training_within);
+    RUN(test_absurd_rates);
+    RUN(test_metrics_of_nothing);
+    RUN(test_bad_places);
     RUN(test_json_line);
     RUN(test_flags_reach_the_run);
     RUN(test_same_bits_twice);
