@@ -446,7 +446,7 @@ typedef struct {
     dt_type label_type;  // 0: DT_INT32 if all labels are whole numbers or words, else DT_FLOAT32
     const char *columns; // what becomes of columns, by name or number; the others are numbers as they are. Separated by commas:
                          // "age standardise, city onehot, zip hash 64, income bucket 10, city*sex cross 32, id drop"
-    const char *fitted;  // … as fitted before, from dt_dataset_columns: means, words and edges of the training data
+    const char *fitted;  // … as fitted before: from dt_dataset_columns, or the path of what dt_save wrote
 } dt_csv_options;
 
 // A source is a plain value; the trainer opens it and reports its errors. Fields are for the functions below.
@@ -5632,6 +5632,8 @@ DT__PRIVATE int dt__csv_pass(dt_dataset *d, const dt_csv_options *o, dt__table *
     return code;
 }
 
+DT__PRIVATE char *dt__columns_of_file(const char *path, dt_error *err);  // in >>checkpoint
+
 DT__PRIVATE int dt__csv_read(dt_dataset *d, const dt_csv_options *o, dt__table *t, dt_error *err) {
     dt__writer w;
     double width = 0;
@@ -5656,15 +5658,22 @@ DT__PRIVATE int dt__csv_read(dt_dataset *d, const dt_csv_options *o, dt__table *
 }
 
 DT__PRIVATE int dt__open_csv(dt_dataset *d, const dt_source *s, dt_error *err) {
+    dt_csv_options o = s->csv;
     dt__table t;
     int code;
     long i;
+    char *fitted = NULL;
     memset(&t, 0, sizeof t);
     t.whole_labels = 1;
     t.word_labels = -1;
     d->source.path = s->path;
+    if (o.fitted && *o.fitted != '[') {
+        o.fitted = fitted = dt__columns_of_file(o.fitted, err);
+        if (!fitted) return dt__code(err, DT_ERR_IO);
+    }
     code = dt__add_files(d, "dt_csv", s->path, err);
-    if (!code) code = dt__csv_read(d, &s->csv, &t, err);
+    if (!code) code = dt__csv_read(d, &o, &t, err);
+    free(fitted);
     d->owned[0] = t.x;
     d->owned[1] = t.y;
     for (; d->n_files > 0; d->n_files--) dt__file_free(&d->file[d->n_files - 1]);
@@ -7613,7 +7622,7 @@ DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err) {
     if (!o->path + !o->data + !o->read != 2) return dt__fail(err, DT_ERR_ARGUMENT, "dt_load_opt: one of .path, .data and .read is needed, and one only");
     o->loaded = o->missing = o->unexpected = o->misshaped = 0;
     memset(&t, 0, sizeof t);
-    dt__pool_open(&t.pool, &m->o, 0);  // the same hooks; a block of its own
+    dt__pool_open(&t.pool, &m->o, 0);  // the model's hooks; a block of its own
     t.pool.base = (unsigned char *)o->scratch;
     t.pool.size = o->scratch_size;
     t.o = o;
@@ -7636,6 +7645,33 @@ DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err) {
 #endif
     return code;
 }
+
+#ifndef DTRAIN_NO_STDIO
+// The dtrain.columns of a file, which the caller frees.
+DT__PRIVATE char *dt__columns_of_file(const char *path, dt_error *err) {
+    static const dt_options none;
+    dt__tensors t;
+    dt__json j;
+    char *text = NULL;
+    size_t n = 0;
+    memset(&t, 0, sizeof t);
+    dt__pool_open(&t.pool, &none, 0);
+    t.path = path;
+    if (!dt__file_read("dt_csv", path, &t.file, err)) {
+        t.memory = t.file.data;
+        t.size = t.file.size;
+        if (!dt__tensors_open(&t, err)) {
+            if (!t.columns) dt__fail(err, DT_ERR_FORMAT, "dt_csv: .fitted: \"%s\" keeps no columns: was the model trained on a CSV?", path);
+            else if (!(text = (char *)calloc(1, (size_t)(t.end - t.columns)))) dt__tensors_memory(&t, err);
+            j.p = t.columns; j.end = t.end; j.error = NULL;
+            if (text) dt__json_string(&j, text, (size_t)(t.end - t.columns), &n);
+        }
+        dt__file_free(&t.file);
+    }
+    dt__pool_close(t.pool);
+    return text;
+}
+#endif
 
 DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *err) {
     dt_load_options o;

@@ -5,7 +5,9 @@
 // Build:   cc -O2 examples/train.c -o train -lm -pthread
 // Run:     ./train --data digits --model mlp
 //          ./train --data mnist:data/mnist --model cnn --epochs 2
-//          ./train --data csv:table.csv --learning-rate 0.01      (--help lists every flag)
+//          ./train --data csv:table.csv --columns "city onehot, age standardise" --save table.safetensors
+//          ./train predict --data digits --model cnn --load digits.safetensors --out answers.csv
+//          (--help lists every flag)
 // Output:  (of ./train --data digits --model mlp --epochs 5)
 //          301,066 parameters, strategy mirrored, 2 replicas on avx512, batch 128, 1,438 samples
 //          epoch 1/5  loss 1.7923  accuracy 0.5828  test loss 1.0625  test accuracy 0.8329  72,577 samples/s  0.0 s
@@ -14,6 +16,7 @@
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
 #include "digits.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +39,8 @@ typedef struct {
     synthetic made;
     int input[DT_MAX_RANK - 1];
     int classes;          // 0: the labels are numbers to predict
+    const char *columns;  // what becomes of the columns of a CSV
+    const char *fitted;   // … as the file of weights has it
 } job_data;
 
 // A number in -0.5 .. 0.5 that depends on a and b alone: the last step of splitmix64.
@@ -100,7 +105,7 @@ static int data_open(job_data *d, const char *name, dt_error *err) {
         train = dt_cifar10(path, DT_TRAIN);
         test = dt_cifar10(path, DT_TEST);
     } else if ((path = after(name, "csv"))) {
-        train = dt_csv(path);
+        train = dt_csv(path, .columns = d->columns, .fitted = d->fitted);
         whole = 1;
     } else if ((path = after(name, "synthetic")) && synthetic_parse(&d->made, path)) {
         train = dt_from(synthetic_read, &d->made, d->made.n);
@@ -237,18 +242,71 @@ static int parse(dt_options *o, int argc, char **argv) {
     return DT_ERR_USAGE;
 }
 
+// Load the weights and write a line per sample of the data: its number, and the class with its
+// probability, or the value.
+static int predict(dt_options *o, const job_data *data, const char *path) {
+    enum { ROWS = 1024 };
+    int n_out = data->classes ? data->classes : 1;
+    float *y = malloc(sizeof *y * ROWS * (size_t)n_out);
+    dt_source source = data->open[1] ? data->test : dt_opened(data->open[0]);
+    dt_dataset *d = NULL;
+    FILE *out = stdout;
+    dt_error err = DT_DEFAULTS;
+    dt_source none = DT_DEFAULTS;
+    dt_model *m;
+    if (!o->load) {
+        fprintf(stderr, "train predict: which weights? Add --load FILE\n");
+        free(y);
+        return DT_ERR_USAGE;
+    }
+    o->train = o->test = none;
+    o->inference = 1;
+    m = dt_model_create(o, &err);
+    dt_load(m, o->load, NULL, &err);
+    if (!err.code) d = dt_dataset_open(&source, &err);
+    if (!err.code && *path && !(out = fopen(path, "w"))) {
+        fprintf(stderr, "train predict: --out %s cannot be written\n", path);
+        err.code = DT_ERR_IO;
+    } else if (err.code) {
+        fprintf(stderr, "train predict: %s\n", err.text);
+    }
+    if (!err.code) fprintf(out, data->classes ? "sample,class,probability\n" : "sample,value\n");
+    for (long at = 0, n; !err.code && at < dt_dataset_describe(d).n; at += n) {
+        n = dt_dataset_describe(d).n - at < ROWS ? dt_dataset_describe(d).n - at : ROWS;
+        if (!y || dt_predict_source(m, &source, at, n, y, &err)) break;
+        for (long i = 0; i < n; i++) {
+            const float *row = y + i * n_out;
+            double sum = 0;
+            int best = 0;
+            for (int k = 1; k < n_out; k++) best = row[k] > row[best] ? k : best;
+            for (int k = 0; k < n_out; k++) sum += exp((double)row[k] - (double)row[best]);
+            if (data->classes) fprintf(out, "%ld,%d,%.4f\n", at + i, best, 1 / sum);
+            else fprintf(out, "%ld,%g\n", at + i, (double)row[0]);
+        }
+    }
+    if (out && (fflush(out) || ferror(out)) && !err.code) err.code = DT_ERR_IO;
+    if (out && out != stdout) fclose(out);
+    dt_dataset_close(d);
+    dt_model_free(m);
+    free(y);
+    return err.code ? 1 : 0;
+}
+
 int main(int argc, char **argv) {
     static job_data data;
-    const char *data_name = "digits", *model_name = model_table[0].name;
+    const char *data_name = "digits", *model_name = model_table[0].name, *columns = "", *out = "";
     const dt_flag flags[] = {
         {"data", &data_name, DATA_CHOICES},
         {"model", &model_name, MODEL_CHOICES},
+        {"columns", &columns, "csv: what becomes of columns, as in \"city onehot, age standardise\""},
+        {"out", &out, "predict: the file for the answers; otherwise they are printed"},
         {NULL, NULL, NULL},
     };
-    int own_optimizer = 0, model = 0, status;
+    int own_optimizer = 0, model = 0, status, predicting = argc > 1 && strcmp(argv[1], "predict") == 0;
     dt_options o;
     dt_error err = DT_DEFAULTS;
 
+    if (predicting) argv[1] = argv[0], argc--, argv++;
     // Twice: once to learn the model, and again so that flags override what the model brings along.
     defaults(&o, flags, model, 0);
     if ((status = parse(&o, argc, argv)) >= 0) return status;
@@ -257,6 +315,8 @@ int main(int argc, char **argv) {
     defaults(&o, flags, model, own_optimizer);
     if ((status = parse(&o, argc, argv)) >= 0) return status;
 
+    data.columns = *columns ? columns : NULL;
+    data.fitted = predicting ? o.load : NULL;
     status = data_open(&data, data_name, &err);
     if (err.code) fprintf(stderr, "train: --data %s: %s\n", data_name, err.text);
     if (!status && !fits(&data, data_name, model)) status = DT_ERR_USAGE;
@@ -267,7 +327,7 @@ int main(int argc, char **argv) {
         o.loss = data.classes ? DT_CROSS_ENTROPY : DT_MSE;
         o.train = data.train;
         o.test = data.test;
-        status = dt_run(&o);
+        status = predicting ? predict(&o, &data, out) : dt_run(&o);
     } else if (status != DT_ERR_USAGE) {
         status = 1;
     }

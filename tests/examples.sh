@@ -62,6 +62,23 @@ awk 'BEGIN { print "a,b,kind"; for (i = 0; i < 100; i++) print i / 100 "," i % 7
 check "train on a table" says 0 '"status"' ./train --data csv:table.csv --model mlp --epochs 2 --json --quiet
 awk 'BEGIN { for (i = 0; i < 100; i++) print i / 100 ";" i % 7 ";" i / 30 + 0.5 }' >numbers.csv
 check "train on a table of numbers" says 0 '"status"' ./train --data csv:numbers.csv --model linear --epochs 2 --json --quiet
+answers() {  # a line per sample, most of them right
+    ./train --data digits --model mlp --epochs 5 --quiet --save mlp.safetensors &&
+        ./train predict --data digits --model mlp --load mlp.safetensors --out answers.csv || return 1
+    head -n 3 answers.csv
+    [ "$(wc -l <answers.csv)" -eq 1798 ] && [ "$(awk -F, '$1 < 10 && $2 == $1' answers.csv | wc -l)" -ge 8 ]
+}
+check "train predict" answers
+check "train predict asks for weights" says 64 "Add --load" ./train predict --data digits
+awk 'BEGIN { print "a,town,kind"; for (i = 0; i < 90; i++) print i / 100 "," (i % 3 ? "Rome" : "Oslo") "," (i % 3 ? "low" : "high") }' >towns.csv
+awk 'BEGIN { print "a,town,kind"; for (i = 0; i < 9; i++) print i / 100 "," (i % 2 ? "Rome" : "Oslo") "," (i % 2 ? "low" : "high") }' >new.csv
+table() {  # what a word means is kept with the weights
+    ./train --data csv:towns.csv --columns "town onehot, a standardise" --model linear --epochs 60 --learning-rate 0.05 --quiet --save towns.safetensors &&
+        ./train predict --data csv:new.csv --model linear --load towns.safetensors >new.out || return 1
+    cat new.out
+    [ "$(awk -F, 'NR > 1 && $2 == $1 % 2' new.out | wc -l)" -eq 9 ]
+}
+check "train predict on a table" table
 check "train --help" says 0 "synthetic:HxWxC:CLASSES:N" ./train --help
 check "train refuses unknown data" says 64 "--data minst:x is none of" ./train --data minst:x
 check "train refuses broken sizes" says 64 "--data synthetic:8x8:3:10 is none of" ./train --data synthetic:8x8:3:10
