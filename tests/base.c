@@ -4,6 +4,7 @@
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
 #include "test.h"
+#include "scratch.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -773,37 +774,6 @@ static void test_random_distributions(void) {
 
 /* ---- files ---------------------------------------------------------------------------------------------------------- */
 
-static char scratch[256];
-
-static void remove_tree(const char *path) {
-    char inside[1024];
-    struct dirent *e;
-    DIR *d = opendir(path);
-    while (d && (e = readdir(d))) {
-        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
-        if (snprintf(inside, sizeof inside, "%s/%s", path, e->d_name) < (int)sizeof inside && remove(inside)) remove_tree(inside);
-    }
-    if (d) closedir(d);
-    remove(path);
-}
-
-static int scratch_begin(void) {
-    const char *base = getenv("TMPDIR");
-    if (!base || !*base || strlen(base) > 100) base = "/tmp";
-    snprintf(scratch, sizeof scratch, "%s/dtXXXXXX", base);
-    if (!mkdtemp(scratch)) { printf("mkdtemp %s: %s\n", scratch, strerror(errno)); return -1; }
-    return 0;
-}
-
-/* a path in the scratch folder; the last eight stay valid */
-static const char *at(const char *name) {
-    static char path[8][512];
-    static int turn;
-    turn = (turn + 1) % 8;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", scratch, name);
-    return path[turn];
-}
-
 static int entries(const char *path) {
     DIR *d = opendir(path);
     struct dirent *e;
@@ -1124,6 +1094,6 @@ int main(void) {
     RUN(test_meet_without_one);
 #endif
     status = finish();
-    remove_tree(scratch);
+    scratch_end();
     return status;
 }

@@ -4,6 +4,7 @@
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
 #include "test.h"
+#include "scratch.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -12,61 +13,6 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* ---- scratch files ------------------------------------------------------------------------------ */
-
-static char scratch[256];
-
-static void remove_tree(const char *path) {
-    char inside[1024];
-    struct dirent *e;
-    DIR *d = opendir(path);
-    while (d && (e = readdir(d))) {
-        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
-        if (snprintf(inside, sizeof inside, "%s/%s", path, e->d_name) < (int)sizeof inside && remove(inside)) remove_tree(inside);
-    }
-    if (d) closedir(d);
-    remove(path);
-}
-
-static int scratch_begin(void) {
-    const char *base = getenv("TMPDIR");
-    if (!base || !*base || strlen(base) > 100) base = "/tmp";
-    snprintf(scratch, sizeof scratch, "%s/dtXXXXXX", base);
-    if (!mkdtemp(scratch)) { printf("mkdtemp %s: %s\n", scratch, strerror(errno)); return -1; }
-    return 0;
-}
-
-/* a path in the scratch folder; the last eight stay valid */
-static const char *at(const char *name) {
-    static char path[8][512];
-    static int turn;
-    turn = (turn + 1) % 8;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", scratch, name);
-    return path[turn];
-}
-
-static const char *put(const char *name, const void *bytes, size_t n) {
-    const char *path = at(name);
-    FILE *f = fopen(path, "wb");
-    int bad = !f || (n && fwrite(bytes, 1, n, f) != n);
-    if (f && fclose(f)) bad = 1;
-    CHECK_MSG(!bad, "cannot write %s", path);
-    return path;
-}
-
-static unsigned char *get(const char *path, size_t *n) {
-    struct stat s;
-    FILE *f = fopen(path, "rb");
-    unsigned char *b = NULL;
-    *n = 0;
-    if (f && stat(path, &s) == 0) {
-        b = (unsigned char *)calloc(1, (size_t)s.st_size + 1);
-        *n = fread(b, 1, (size_t)s.st_size, f);
-    }
-    if (f) fclose(f);
-    return b;
-}
 
 static int files_in(const char *folder) {
     int n = 0;
@@ -1100,6 +1046,6 @@ int main(void) {
     RUN(test_save_fails);
     RUN(test_save_to_what_is_no_file);
     RUN(test_format_files);
-    remove_tree(scratch);
+    scratch_end();
     return finish();
 }

@@ -7,6 +7,7 @@
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
 #include "test.h"
+#include "scratch.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -17,46 +18,6 @@
 #include <unistd.h>
 
 /* ---- scratch files ------------------------------------------------------------------------- */
-
-static char scratch[256];
-
-static void remove_tree(const char *path) {
-    char inside[1024];
-    struct dirent *e;
-    DIR *d = opendir(path);
-    while (d && (e = readdir(d))) {
-        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
-        if (snprintf(inside, sizeof inside, "%s/%s", path, e->d_name) < (int)sizeof inside && remove(inside)) remove_tree(inside);
-    }
-    if (d) closedir(d);
-    remove(path);
-}
-
-static int scratch_begin(void) {
-    const char *base = getenv("TMPDIR");
-    if (!base || !*base || strlen(base) > 150) base = "/tmp";
-    snprintf(scratch, sizeof scratch, "%s/dtXXXXXX", base);
-    if (!mkdtemp(scratch)) { printf("mkdtemp %s: %s\n", scratch, strerror(errno)); return -1; }
-    return 0;
-}
-
-/* a path in the scratch folder; the last eight stay valid */
-static const char *at(const char *name) {
-    static char path[8][512];
-    static int turn;
-    turn = (turn + 1) % 8;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", scratch, name);
-    return path[turn];
-}
-
-static const char *put(const char *name, const void *bytes, size_t n) {
-    const char *path = at(name);
-    FILE *f = fopen(path, "wb");
-    int bad = !f || (n && fwrite(bytes, 1, n, f) != n);
-    if (f && fclose(f)) bad = 1;
-    CHECK_MSG(!bad, "cannot write %s", path);
-    return path;
-}
 
 static const char *put_text(const char *name, const char *text) { return put(name, text, strlen(text)); }
 
@@ -1739,6 +1700,6 @@ int main(void) {
     RUN(test_augmentation_is_deterministic);
     RUN(test_evaluation_is_not_augmented);
     RUN(test_augmentation_of_what_is_no_image);
-    remove_tree(scratch);
+    scratch_end();
     return finish();
 }

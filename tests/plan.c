@@ -334,9 +334,15 @@ static dt_tensor *finish_net(builder *b) {
         int done = b->used[i] > 0, luck = below(&b->d, 100);
         if (is_int(t) || t->op == &dt__input) { if (!done) result = merge(b, result, t); continue; }
         if (luck < (done ? 5 : 30) && b->n_outputs < COUNT(name)) { dt_output(t, name[b->n_outputs++]); done = 1; }
-        if (luck % 4 == 0 && (!done || luck < 20)) { done |= b->n_losses < 4; add_loss(b, t); }
+        if (luck % 4 == 0 && (!done || luck < 20)) {
+            done |= b->n_losses < 4;
+            add_loss(b, t);
+            if (luck % 3 == 0) add_loss(b, t);
+        }
         if (!done) result = merge(b, result, t);
     }
+    if (last_dim(result) < 2) result = dt_dense(result, 3);  /* for cross-entropy */
+    if (chance(&b->d, 10)) add_loss(b, result);
     if (chance(&b->d, 10)) result = dt_softmax(result);
     if (chance(&b->d, 10)) result = dt_sigmoid(result);
     return result;
@@ -378,13 +384,13 @@ static void random_input(dt_options *o, dice *d) {
 
 static one_case random_case(uint64_t seed, int smooth) {
     static const char *freeze[] = { "*.bias", "dense_*", "*_1.weight", "conv2d_?.weight,*norm*", "*" };
-    static const dt_loss_kind loss[] = { DT_NO_LOSS, DT_MSE, DT_VALUE, DT_BINARY_CROSS_ENTROPY, DT_MSE, DT_MAE, DT_HUBER };
+    static const dt_loss_kind loss[] = { DT_NO_LOSS, DT_MSE, DT_VALUE, DT_BINARY_CROSS_ENTROPY, DT_CROSS_ENTROPY, DT_CROSS_ENTROPY, DT_MAE, DT_HUBER };
     one_case c = { seed, smooth, 0, DT_DEFAULTS };
     dice d = dice_of(seed, 2);
     c.nodes = within(&d, 3, 25);
     c.o.net = net;
     random_input(&c.o, &d);
-    c.o.loss = loss[below(&d, smooth ? 5 : 7)];
+    c.o.loss = loss[below(&d, smooth ? 6 : 8)];
     c.o.reduction = chance(&d, 15) ? DT_SUM : DT_MEAN;
     c.o.input_gradient = chance(&d, 50);
     c.o.optimizer = (dt_optimizer)below(&d, 6);
@@ -821,13 +827,19 @@ static void call_evaluate(run *u) {
     dt_error err[2] = { DT_DEFAULTS, DT_DEFAULTS };
     dt_metrics metrics[2] = { DT_DEFAULTS, DT_DEFAULTS };
     dt_source source = source_of(u);
-    int code[2];
+    const dt_tensor *loss = u->s[0].m->graph.n_losses ? u->s[0].m->graph.loss[0] : NULL;
+    int code[2], classes = loss && loss->type == DT_INT32 && loss->label == 0 && loss->in[0] == u->s[0].m->graph.output ? last_dim(loss->in[0]) : 0;
     if (u->f.n_x > 1 || u->f.n_y > 1 || !can_backward(u)) return;
     spoil_all(u, "dt_evaluate");
-    for (int k = 0; k < 2; k++) code[k] = dt_evaluate(u->s[k].m, &source, &metrics[k], &err[k]);
+    for (int k = 0; k < 2; k++) {
+        metrics[k].confusion = classes ? (long *)calloc((size_t)(classes * classes), sizeof(long)) : NULL;
+        code[k] = dt_evaluate(u->s[k].m, &source, &metrics[k], &err[k]);
+    }
     if (codes_agree(u, code[0], code[1], err)) losses_agree(u, (float)metrics[0].loss, (float)metrics[1].loss);
     else wrong(u, err[0].text);
     if (metrics[0].n != metrics[1].n) wrong(u, "labels are counted differently");
+    if (classes && memcmp(metrics[0].confusion, metrics[1].confusion, (size_t)(classes * classes) * sizeof(long))) wrong(u, "another confusion");
+    for (int k = 0; k < 2; k++) free(metrics[k].confusion);
     if (u->s[0].m->graph.training) backward_refused(u);
 }
 
@@ -853,8 +865,6 @@ static void show(const dt_model *m) {
         printf("  buffer %d: %d at %d, %d .. %d\n", i, (int)g->buffer[i].floats, (int)g->buffer[i].offset, g->buffer[i].birth, g->buffer[i].death);
 }
 
-static int one_only(void) { return getenv("CASE") != NULL; }
-
 /* Both models of a case; 0 if there are none. */
 static int run_open(run *u, const one_case *c, dt_options o) {
     dt_error err = DT_DEFAULTS;
@@ -865,7 +875,7 @@ static int run_open(run *u, const one_case *c, dt_options o) {
     rubbish = c->seed % 4 ? 0xff : 0x4b;
     for (int k = 0; k < 2; k++) u->s[k] = subject_of(c, o, k == 0, &err);
     if (!u->s[0].m || !u->s[1].m) { wrong(u, err.text); return 0; }
-    if (one_only()) show(u->s[0].m);
+    if (getenv("CASE")) show(u->s[0].m);
     u->f = random_feed(&u->s[0].m->graph, &u->d);
     spoil_all(u, "the first call");
     n_graphs++;
@@ -897,9 +907,18 @@ static void run_calls(run *u, int n) {
     }
 }
 
+static const dt__op *const every_op[] = {
+    &dt__dense, &dt__conv2d, &dt__maxpool2d, &dt__avgpool2d, &dt__global_avgpool, &dt__flatten, &dt__reshape, &dt__batchnorm, &dt__layernorm,
+    &dt__dropout, &dt__relu, &dt__leaky_relu, &dt__gelu, &dt__gelu_tanh, &dt__silu, &dt__tanh, &dt__sigmoid, &dt__softmax, &dt__scale, &dt__add,
+    &dt__sub, &dt__multiply, &dt__concat, &dt__slice, &dt__pad, &dt__embedding, &dt__custom, &dt__loss,
+};
+static long n_of_op[COUNT(every_op)];
+
+/* How much of what is to be tested the graphs have. g is watched. */
 static void count_tricks(const dt__graph *g) {
     for (int i = 0; i < g->n; i++) {
         const dt_tensor *t = g->node[i];
+        for (int k = 0; k < COUNT(every_op); k++) n_of_op[k] += t->back && original(t) == every_op[k];
         n_in_place += t->n_in && t->value >= 0 && t->value == t->in[0]->value && !(t->op->flags & DT__VIEW);
         n_aliases += t->n_in && t->gradient >= 0 && t->gradient == t->in[0]->gradient;
     }
@@ -913,7 +932,12 @@ static void check_training(const one_case *c) {
     }
     run_close(&u);
 }
-static void test_training(void) { for_each_seed(200, 0, check_training); }
+static void test_training(void) {
+    for_each_seed(400, 0, check_training);
+    if (getenv("CASE") || check_failed) return;
+    CHECK_MSG(n_in_place > 100 && n_aliases > 500, "only %ld in place, %ld gradients on another's", n_in_place, n_aliases);
+    for (int k = 0; k < COUNT(every_op); k++) CHECK_MSG(n_of_op[k] > 0, "no graph has dt_%s", every_op[k]->name);
+}
 
 /* ---- 2: models for inference: against themselves taken apart, and against the training model ---------------------------------- */
 
@@ -960,7 +984,7 @@ static void check_inference(const one_case *c) {
     }
     run_close(&trained);
 }
-static void test_inference(void) { for_each_seed(100, 0, check_inference); }
+static void test_inference(void) { for_each_seed(150, 0, check_inference); }
 
 /* ---- 3: slopes: the gradients against differences of the loss ------------------------------------------------------------------- */
 
@@ -1076,7 +1100,7 @@ static void check_slopes(const one_case *c) {
     }
     run_close(&u);
 }
-static void test_slopes(void) { for_each_seed(100, 1, check_slopes); }
+static void test_slopes(void) { for_each_seed(150, 1, check_slopes); }
 
 /* ---- 4: several replicas against one ----------------------------------------------------------------------------------------------- */
 
@@ -1103,19 +1127,17 @@ static void check_replicas(const one_case *c) {
         spoil_all(&u, "several replicas");
         spoil_all(&one, u.call);
         float loss[2] = { dt_forward(a, &batch, NULL), dt_forward(b, &batch, NULL) };
-        if (getenv("V")) printf("  %lu: loss %.9g %.9g %g\n", (unsigned long)c->seed, (double)loss[0], (double)loss[1], distance(&loss[0], &loss[1], 1));
-        if (distance(&loss[0], &loss[1], 1) > 1e-4) wrong(&u, "the loss depends on the replicas");
+        if (distance(&loss[0], &loss[1], 1) > 5e-3) wrong(&u, "the loss depends on the replicas");
         if (backward && !dt_backward(a, NULL) && !dt_backward(b, NULL) && !dt_reduce(a, NULL) && !dt_reduce(b, NULL)) {
             double scale = divisor(a);
             if (fabs(scale - divisor(b)) > 1e-4 * fabs(scale)) wrong(&u, "the divisor depends on the replicas");
-            if (getenv("V")) printf("  %lu: gradient %g\n", (unsigned long)c->seed, distance(dt_gradients(a, NULL), dt_gradients(b, NULL), a->graph.n_trainable));
-            if (distance(dt_gradients(a, NULL), dt_gradients(b, NULL), a->graph.n_trainable) > 1e-2) wrong(&u, "the gradient depends on the replicas");
+            if (distance(dt_gradients(a, NULL), dt_gradients(b, NULL), a->graph.n_trainable) > 5e-2) wrong(&u, "the gradient depends on the replicas");
         }
         run_close(&one);
     }
     run_close(&u);
 }
-static void test_replicas(void) { for_each_seed(60, 1, check_replicas); }
+static void test_replicas(void) { for_each_seed(100, 1, check_replicas); }
 
 /* ---- 5: the layout: what lives at one time does not overlap --------------------------------------------------------------------------- */
 
@@ -1147,12 +1169,230 @@ static void check_layout(const one_case *c) {
 }
 static void test_layout(void) { for_each_seed(300, 0, check_layout); }
 
+/* ---- 6: single nets, most of them distilled from what the generator has found --------------------------------------------------------------- */
+
+#define NET(name, ...) static dt_tensor *name(dt_tensor *x, void *user) { (void)x; (void)user; return __VA_ARGS__; }
+
+static const float some_x[8] = { 1, 2, 3, 4, 1, -2, 3, 4 }, some_y[8] = { 0, 1, 0, 1, 0, 1, 0, 1 };
+static const int32_t some_tokens[8] = { 0, 1, 2, 0, 1, 2, 2, 1 };
+
+/* A model for 4 samples of 2 values, its memory full of rubbish. */
+static dt_model *small_model(dt_tensor *(*what)(dt_tensor *, void *), dt_options o) {
+    dt_error err = DT_DEFAULTS;
+    o.net = what;
+    if (!o.input[0]) o.input[0] = 2;
+    o.batch = 4;
+    o.replicas = 1;
+    dt_model *m = dt_model_create(&o, &err);
+    CHECK_MSG(m != NULL, "%s", err.text);
+    rubbish = 0xff;
+    if (m) spoil(m->replica[0].block, m->graph.block_floats);
+    return m;
+}
+static dt_batch small_batch(const void *x, const void *more, const void *y, const void *other) {
+    dt_batch b = DT_DEFAULTS;
+    b.x[0] = x;
+    b.x[1] = more;
+    b.y[0] = y;
+    b.y[1] = other;
+    b.n = 4;
+    return b;
+}
+
+/* Tokens have no gradient, so there is none to read. */
+NET(net_tokens, dt_dense(dt_flatten(dt_embedding(x, 3, 2)), 1))
+static void test_tokens_have_no_gradient(void) {
+    float d[8];
+    dt_options o = { .input_type = DT_INT32, .input_gradient = 1, .loss = DT_VALUE };
+    dt_batch b = small_batch(some_tokens, NULL, NULL, NULL);
+    dt_model *m = small_model(net_tokens, o);
+    CHECK(m && isfinite(dt_forward(m, &b, NULL)) && dt_backward(m, NULL) == 0);
+    CHECK(m && dt_input_gradient_read(m, d, NULL) != 0);
+    dt_model_free(m);
+}
+
+/* No loss depends on input 0, though net's output does: its gradient is 0, and not what lay there. */
+static dt_tensor *net_unreached(dt_tensor *x, void *user) {
+    (void)user;
+    dt_loss(dt_dense(dt_input(x, "other", { 2 }), 1), DT_VALUE);
+    return dt_dense(x, 1);
+}
+static void test_gradient_of_an_input_without_loss(void) {
+    float d[8], one[4] = { 1, 1, 1, 1 };
+    dt_options o = { .input_gradient = 1 };
+    dt_batch b = small_batch(some_x, some_x, NULL, NULL);
+    dt_model *m = small_model(net_unreached, o);
+    for (int seeded = 1; seeded >= 0 && m; seeded--) {
+        CHECK(isfinite(dt_forward(m, &b, NULL)) && (seeded ? dt_backward_from(m, one, NULL) : dt_backward(m, NULL)) == 0);
+        CHECK(dt_input_gradient_read(m, d, NULL) == 0);
+        for (int i = 0; i < 8; i++) if ((d[i] == 0) == seeded || !isfinite(d[i])) { CHECK_MSG(0, "seeded %d: value %d is %g", seeded, i, (double)d[i]); break; }
+    }
+    dt_model_free(m);
+}
+
+/* Whatever runs forward takes the gradient's memory. */
+NET(net_two_layers, dt_dense(dt_tanh(dt_dense(x, 3)), 2))
+static void test_input_gradient_of_the_last_backward(void) {
+    static const char *const between[] = { "nothing", "dt_forward", "dt_predict", "dt_evaluate", "dt_step" };
+    for (int i = 0; i < COUNT(between); i++) {
+        float d[8], out[8];
+        dt_metrics metrics = DT_DEFAULTS;
+        dt_options o = { .input_gradient = 1, .loss = DT_MSE };
+        dt_source source = dt_arrays(some_x, DT_FLOAT32, some_y, DT_FLOAT32, 4);
+        dt_batch b = small_batch(some_x, NULL, some_y, NULL);
+        dt_model *m = small_model(net_two_layers, o);
+        if (!m) return;
+        CHECK(isfinite(dt_forward(m, &b, NULL)) && dt_backward(m, NULL) == 0);
+        if (i == 1) dt_forward(m, &b, NULL);
+        if (i == 2) dt_predict(m, some_x, 4, out, NULL);
+        if (i == 3) dt_evaluate(m, &source, &metrics, NULL);
+        if (i == 4) dt_step(m, some_x, some_y, 4, NULL);
+        CHECK_MSG(dt_input_gradient_read(m, d, NULL) == (i ? DT_ERR_STATE : 0), "after %s", between[i]);
+        dt_model_free(m);
+    }
+}
+
+/* Backward uses up what dt_forward has left; nothing else leaves it. */
+static void test_backward_needs_its_forward(void) {
+    static const char *const before[] = { "dt_backward", "dt_predict", "dt_evaluate", "dt_step" };
+    for (int i = 0; i < COUNT(before); i++) {
+        float out[8];
+        dt_error err = DT_DEFAULTS;
+        dt_metrics metrics = DT_DEFAULTS;
+        dt_options o = { .loss = DT_MSE };
+        dt_source source = dt_arrays(some_x, DT_FLOAT32, some_y, DT_FLOAT32, 4);
+        dt_batch b = small_batch(some_x, NULL, some_y, NULL);
+        dt_model *m = small_model(net_two_layers, o);
+        if (!m) return;
+        dt_forward(m, &b, &err);
+        if (i == 0) dt_backward(m, &err);
+        if (i == 1) dt_predict(m, some_x, 4, out, &err);
+        if (i == 2) dt_evaluate(m, &source, &metrics, &err);
+        if (i == 3) dt_step(m, some_x, some_y, 4, &err);
+        CHECK_OK(err);
+        CHECK_MSG(dt_backward(m, NULL) == DT_ERR_STATE && dt_backward_from(m, some_y, NULL) == DT_ERR_STATE, "after %s", before[i]);
+        dt_model_free(m);
+    }
+}
+
+/* After a step in parts only the last part's rows are there: all of them are given, or none. */
+static void test_outputs_of_a_step_in_parts(void) {
+    for (int parts = 1; parts <= 2; parts++) {
+        float out[8];
+        int finite = 0, code;
+        dt_options o = { .loss = DT_MSE, .accumulate = parts };
+        dt_model *m = small_model(net_two_layers, o);
+        if (!m) return;
+        spoil(out, 8);
+        CHECK(isfinite(dt_step(m, some_x, some_y, 4, NULL)));
+        code = dt_output_read(m, NULL, out, NULL);
+        for (int i = 0; i < 8; i++) finite += isfinite(out[i]) != 0;
+        CHECK_MSG(finite == (code ? 0 : 8), "%d parts: code %d, and %d of 8 values", parts, code, finite);
+        CHECK(parts > 1 || code == 0);
+        dt_model_free(m);
+    }
+}
+
+/* A loss whose labels are all ignored says nothing about the others. */
+static dt_tensor *net_two_losses(dt_tensor *x, void *user) {
+    (void)user;
+    dt_tensor *first = dt_dense(x, 3, .name = "first");
+    dt_loss(dt_dense(x, 2, .name = "second"), DT_MSE, .name = "second");
+    return first;
+}
+static void test_losses_without_weights(void) {
+    static const int32_t ignored[4] = { 2, 2, 2, 2 };
+    for (int parts = 1; parts <= 2; parts++) {
+        float before[4], after[4], w[6];
+        double expected = 0;
+        dt_options o = { .loss = DT_CROSS_ENTROPY, .ignore_label = 2, .learning_rate = 0.01, .accumulate = parts };
+        dt_batch b = small_batch(some_x, NULL, ignored, some_y);
+        dt_model *m = small_model(net_two_losses, o);
+        if (!m) return;
+        dt_parameter_read(m, "second.weight", before, 4, NULL);
+        dt_parameter_read(m, "first.weight", w, 6, NULL);
+        const float loss = dt_step_batch(m, &b, NULL);
+        dt_parameter_read(m, "second.weight", after, 4, NULL);
+        for (int s = 0; s < 4; s++) {  /* d loss / d weight[0][0] */
+            double y = (double)before[0] * some_x[2 * s] + (double)before[1] * some_x[2 * s + 1];
+            expected += (y - some_y[2 * s]) * some_x[2 * s] / 4;
+        }
+        CHECK(loss > 0);
+        CHECK_NEAR((before[0] - after[0]) / 0.01f, expected, 1e-4 * (1 + fabs(expected)));
+        dt_model_free(m);
+    }
+}
+
+/* A layer that only lends its variables to others is not in the graph; it needs a name all the same. */
+static dt_tensor *net_lenders(dt_tensor *x, void *user) {
+    (void)user;
+    dt_tensor *a = dt_dense(x, 4), *b = dt_dense(x, 5);
+    return dt_concat(dt_dense(x, 4, .share = a), dt_dense(x, 5, .share = b), 1);
+}
+static void test_lenders_have_names(void) {
+    dt_options o = DT_DEFAULTS;
+    dt_model_free(small_model(net_lenders, o));
+}
+
+/* Classes that come from a tensor are as dangerous as those that are fed. */
+static dt_tensor *net_int_target(dt_tensor *x, void *user) {
+    (void)user;
+    dt_tensor *y = dt_dense(x, 3);
+    return dt_loss(y, DT_CROSS_ENTROPY, .target = dt_input(x, "classes", { 1 }, .type = DT_INT32));
+}
+static void test_classes_of_a_target(void) {
+    static const int32_t row[3][4] = { { 0, 1, 2, 0 }, { 0, 3, 0, 0 }, { 0, -1, 0, 0 } };
+    for (int i = 0; i < 3; i++) {
+        dt_options o = DT_DEFAULTS;
+        dt_error err = DT_DEFAULTS;
+        dt_batch b = small_batch(some_x, row[i], NULL, NULL);
+        dt_model *m = small_model(net_int_target, o);
+        if (!m) return;
+        const float loss = dt_forward(m, &b, &err);
+        CHECK_MSG(i ? err.code == DT_ERR_ARGUMENT : err.code == 0 && isfinite(loss), "row %d: code %d \"%s\"", i, err.code, err.text);
+        dt_model_free(m);
+    }
+}
+
+/* A confusion matrix is one of net's output and of labels that were fed, or it is refused. */
+static dt_tensor *net_other_head(dt_tensor *x, void *user) {
+    (void)user;
+    dt_loss(dt_dense(x, 2), DT_CROSS_ENTROPY);
+    return dt_dense(x, 64);
+}
+static dt_tensor *net_own_target(dt_tensor *x, void *user) {
+    (void)user;
+    return dt_loss(dt_dense(dt_flatten(dt_embedding(x, 3, 4)), 3), DT_CROSS_ENTROPY, .target = x);
+}
+static void test_confusion_of_something_else(void) {
+    for (int i = 0; i < 2; i++) {
+        static long confusion[64 * 64];
+        dt_options o = { .input_type = i ? DT_INT32 : DT_FLOAT32, .input = { i ? 1 : 2 } };
+        dt_source source = dt_arrays(i ? (const void *)some_tokens : some_x, i ? DT_INT32 : DT_FLOAT32, i ? NULL : some_tokens + 3, DT_INT32, i ? 4 : 2);
+        dt_metrics metrics = { .confusion = confusion };
+        dt_model *m = small_model(i ? net_own_target : net_other_head, o);
+        if (!m) return;
+        CHECK(dt_evaluate(m, &source, &metrics, NULL) == DT_ERR_ARGUMENT);
+        for (int k = 4; k < COUNT(confusion); k++) if (confusion[k]) { CHECK_MSG(0, "2 classes, and count %d is written", k); break; }
+        dt_model_free(m);
+    }
+}
+
 int main(void) {
     RUN(test_training);
     RUN(test_inference);
     RUN(test_slopes);
     RUN(test_replicas);
     RUN(test_layout);
+    RUN(test_tokens_have_no_gradient);
+    RUN(test_gradient_of_an_input_without_loss);
+    RUN(test_input_gradient_of_the_last_backward);
+    RUN(test_backward_needs_its_forward);
+    RUN(test_outputs_of_a_step_in_parts);
+    RUN(test_losses_without_weights);
+    RUN(test_lenders_have_names);
+    RUN(test_classes_of_a_target);
+    RUN(test_confusion_of_something_else);
     if (getenv("SEEDS"))
         printf("%ld graphs, %ld nodes (%ld in place, %ld gradients on another's), %ld calls, %ld slopes, %ld ended early\n", n_graphs, n_nodes, n_in_place, n_aliases, n_calls, n_slopes, n_exploded);
     return finish();

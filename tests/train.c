@@ -4,6 +4,7 @@
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
 #include "test.h"
+#include "scratch.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -15,53 +16,6 @@
 #include <unistd.h>
 
 static const char *self;  /* argv[0] */
-
-/* ---- scratch files -------------------------------------------------------------------------------- */
-
-static char scratch[256];
-
-static void remove_tree(const char *path) {
-    char inside[1024];
-    struct dirent *e;
-    DIR *d = opendir(path);
-    while (d && (e = readdir(d))) {
-        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
-        if (snprintf(inside, sizeof inside, "%s/%s", path, e->d_name) < (int)sizeof inside && remove(inside)) remove_tree(inside);
-    }
-    if (d) closedir(d);
-    remove(path);
-}
-
-static int scratch_begin(void) {
-    const char *base = getenv("TMPDIR");
-    if (!base || !*base || strlen(base) > 150) base = "/tmp";
-    snprintf(scratch, sizeof scratch, "%s/dtXXXXXX", base);
-    if (!mkdtemp(scratch)) { printf("mkdtemp %s: %s\n", scratch, strerror(errno)); return -1; }
-    return 0;
-}
-
-/* a path in the scratch folder; the last eight stay valid */
-static const char *at(const char *name) {
-    static char path[8][512];
-    static int turn;
-    turn = (turn + 1) % 8;
-    snprintf(path[turn], sizeof path[turn], "%s/%s", scratch, name);
-    return path[turn];
-}
-
-static char *get(const char *path, size_t *n) {
-    struct stat s;
-    FILE *f = fopen(path, "rb");
-    char *b = NULL;
-    size_t size = 0;
-    if (f && stat(path, &s) == 0) {
-        b = (char *)calloc(1, (size_t)s.st_size + 1);
-        size = fread(b, 1, (size_t)s.st_size, f);
-    }
-    if (f) fclose(f);
-    if (n) *n = size;
-    return b;
-}
 
 /* ---- a small job ------------------------------------------------------------------------------------ */
 
@@ -191,7 +145,7 @@ static outcome start(const char *line, const char *env) {
     if (pid < 0 || waitpid(pid, &status, 0) < 0) status = 127 << 8;
     r.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     r.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    r.out = get(out, &r.out_bytes), r.err = get(err, &r.err_bytes);
+    r.out = (char *)get(out, &r.out_bytes), r.err = (char *)get(err, &r.err_bytes);
     if (!r.out) r.out = (char *)calloc(1, 1);
     if (!r.err) r.err = (char *)calloc(1, 1);
     return r;
@@ -869,7 +823,7 @@ static void test_save_and_load_flags(void) {
     object b = json_of(line);
     object fresh = json_of("job --json --steps 1");
     CHECK_MSG(number(&b, "train_loss") < number(&a, "train_loss") && number(&b, "train_loss") < 0.8 * number(&fresh, "train_loss"), "starts at %g after %g", number(&b, "train_loss"), number(&a, "train_loss"));
-    char *f1 = get(at("first"), &n1), *f2 = get(at("second"), &n2);
+    unsigned char *f1 = get(at("first"), &n1), *f2 = get(at("second"), &n2);
     CHECK(f1 && f2 && n1 == n2 && memcmp(f1, f2, n1) != 0);
     free(f1), free(f2);
     static const struct { const char *flag, *path; } bad[] = { { "--load", "nothing.safetensors" }, { "--save", "nowhere/w.safetensors" } };
@@ -1274,6 +1228,6 @@ int main(int argc, char **argv) {
     RUN(test_decimal_comma_locale);
     RUN(test_real_mnist);
     RUN(test_real_cifar);
-    remove_tree(scratch);
+    scratch_end();
     return finish();
 }
