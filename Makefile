@@ -33,6 +33,9 @@ run: $(BUILD)/examples/digits           ## train a network on real handwritten d
 test: $(TESTS:%=test-%) $(SCRIPTS:%=script-%)           ## build and run all tests: needs cc and make only
 	@tests/run.sh total $(TESTS:%=$(BUILD)/%.log) $(SCRIPTS:%=$(BUILD)/%.log)
 
+data:           ## fetch MNIST, Fashion-MNIST and CIFAR-10 into data/ (curl; 230 MB): SETS="mnist" for some
+	examples/data.sh data $(SETS)
+
 examples: $(EXAMPLES)           ## build every example
 
 cxx:            ## compile and run the header as C++
@@ -105,5 +108,5 @@ $(SWITCHES:%=switch-%): switch-%: $(BUILD)/flags
 	@tests/run.sh one $* $(BUILD)/switch-$*.log tests/switches.sh $*
 
 FORCE:
-.PHONY: help run test examples cxx bench switches sanitize sanitize-address sanitize-thread contents size check-all install clean programs FORCE \
+.PHONY: help run test data examples cxx bench switches sanitize sanitize-address sanitize-thread contents size check-all install clean programs FORCE \
     $(TESTS:%=test-%) $(SCRIPTS:%=script-%) $(SWITCHES:%=switch-%)

@@ -5075,7 +5075,7 @@ DT__PRIVATE int dt__mnist_name(const char *folder, const char *stem, const char 
         f = fopen(out, "rb");
         if (f) { fclose(f); return 0; }
     }
-    return dt__fail(err, DT_ERR_IO, "dt_mnist: no \"%s-%s-ubyte\" (or .gz) in the folder \"%s\": put the four files of MNIST or Fashion-MNIST there", stem, kind, folder);
+    return dt__fail(err, DT_ERR_IO, "dt_mnist: no \"%s-%s-ubyte\" (or .gz) in the folder \"%s\": put the four files of MNIST or Fashion-MNIST there, as examples/data.sh does", stem, kind, folder);
 }
 
 DT__PRIVATE int dt__open_mnist(dt_dataset *d, const dt_source *s, dt_error *err) {
@@ -5122,7 +5122,7 @@ DT__PRIVATE int dt__open_cifar_folder(dt_dataset *d, const char *folder, const c
         dt__format(path, sizeof path, "%s/%s", folder, name[i]);
         code = dt__open_cifar_file(d, path, err);
     }
-    if (!n) return dt__fail(err, DT_ERR_IO, "dt_cifar10: no \"%s*.bin\" (or .bin.gz) in the folder \"%s\": put CIFAR-10's binary version there", prefix, folder);
+    if (!n) return dt__fail(err, DT_ERR_IO, "dt_cifar10: no \"%s*.bin\" (or .bin.gz) in the folder \"%s\": put CIFAR-10's binary version there, as examples/data.sh does", prefix, folder);
     return code;
 }
 #endif

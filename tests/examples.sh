@@ -86,6 +86,20 @@ check "train refuses unknown models" says 64 "--model vgg is none of" ./train --
 check "train refuses small images" says 64 "at least 10x10; --data digits has 8x8" ./train --data digits --model cnn
 check "train refuses tables as images" says 64 "--data csv:table.csv has none" ./train --data csv:table.csv --model cifar
 check "train refuses unknown flags" says 64 "--modle" ./train --modle mlp
+wrong_bytes() {  # a mirror that serves something else: refused, and nothing is left under the name
+    mkdir -p mirror/mnist && echo junk | gzip >mirror/mnist/train-images-idx3-ubyte.gz || return 1
+    MIRROR=file://$scratch/mirror "$root/examples/data.sh" fetched mnist && return 1
+    MIRROR=file://$scratch/nowhere "$root/examples/data.sh" fetched mnist && return 1
+    [ -z "$(ls fetched/mnist)" ]
+}
+if command -v curl >/dev/null; then
+    check "data.sh refuses other bytes" wrong_bytes
+    check "data.sh names the sets" says 1 "none of mnist, fashion, cifar10" "$root/examples/data.sh" fetched imagenet
+    real_bytes() { MIRROR=file://$DTRAIN_DATA "$root/examples/data.sh" fetched mnist && MIRROR=none "$root/examples/data.sh" fetched mnist && test -f fetched/mnist/t10k-labels-idx1-ubyte.gz; }
+    if [ -n "${DTRAIN_DATA:-}" ]; then check "data.sh fetches" real_bytes; else skip "data.sh fetches" "DTRAIN_DATA names no folder"; fi
+else
+    skip "data.sh" "no curl"
+fi
 check "train names what is missing" says 1 "nowhere" ./train --data mnist:nowhere
 check "bench counts" says 0 '"samples_per_s"' ./models --model mnist_mlp --batch 8 --steps 3
 finish

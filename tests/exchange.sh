@@ -10,7 +10,8 @@ if ! "$PYTHON" -c 'import numpy, safetensors, torch' 2>/dev/null; then
 fi
 build() { $CC $CFLAGS -Wall -Wextra tests/exchange/exchange.c -o "$scratch/exchange" $LDFLAGS $LDLIBS; }
 if ! build >"$scratch/build" 2>&1; then
-    check "exchange.c builds" cat "$scratch/build" /nowhere
+    broken() { cat "$scratch/build"; false; }
+    check "exchange.c builds" broken
     finish
 fi
 
