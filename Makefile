@@ -62,11 +62,15 @@ contents:       ## every >>tag of the header has its line in the contents and it
 size:           ## lines and bytes of the header, room by room
 	@tests/size.sh dtrain.h
 
-check-all:      ## test, cxx, switches, sanitize, contents and size, one after another
+accuracy:       ## the models on the data in DTRAIN_DATA: ten minutes
+	@tests/accuracy.sh
+
+check-all:      ## test, cxx, switches, sanitize, accuracy, contents and size, one after another
 	$(MAKE) test
 	$(MAKE) cxx
 	$(MAKE) switches
 	$(MAKE) sanitize
+	$(MAKE) accuracy
 	$(MAKE) contents size
 
 install:        ## header and pkg-config file into $(DESTDIR)$(PREFIX)
@@ -108,5 +112,5 @@ $(SWITCHES:%=switch-%): switch-%: $(BUILD)/flags
 	@tests/run.sh one $* $(BUILD)/switch-$*.log tests/switches.sh $*
 
 FORCE:
-.PHONY: help run test data examples cxx bench switches sanitize sanitize-address sanitize-thread contents size check-all install clean programs FORCE \
+.PHONY: help run test data examples cxx bench switches sanitize sanitize-address sanitize-thread accuracy contents size check-all install clean programs FORCE \
     $(TESTS:%=test-%) $(SCRIPTS:%=script-%) $(SWITCHES:%=switch-%)

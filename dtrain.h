@@ -478,7 +478,7 @@ DT_API dt_source dt_cifar10(const char *path, dt_split split);
 // dt_csv(path, …) - columns of numbers and words; several files are separated by commas. Labels that are words are numbered in
 // the order of appearance. standardise: (x - mean) / deviation; onehot: one feature per word, all 0 for a new one; hash N: a word
 // lights one of N features; bucket N: so does a number, by N shares of equal size; cross N: several columns together, hashed.
-// Means, words and edges come from the training data; the model applies them to its test data and to what it predicts, and
+// Means, words and edges come from the training data (of a fold or part, from its training side); the model applies them to its test data and to what it predicts, and
 // dt_save and dt_load keep them in the file's metadata.
 DT_API dt_source dt_csv_opt(dt_csv_options o);
 
@@ -4980,7 +4980,36 @@ DT_API long dt_shuffle(long position, long n, uint64_t seed, long epoch) {
     return (long)v;
 }
 
+// Index within a fold -> index in the file.
+DT__PRIVATE long dt__unfold(const dt_dataset *d, long i) {
+    long k = d->source.folds, fold = d->source.fold;
+    if (!k) return i;
+    if (d->source.fraction) return dt_shuffle(d->source.held_out ? i : d->n_all - d->info.n + i, d->n_all, 0, 0);
+    if (d->source.held_out) return i * k + fold;
+    return i / (k - 1) * k + i % (k - 1) + (i % (k - 1) >= fold);
+}
+
 #ifndef DTRAIN_NO_MALLOC
+
+DT__PRIVATE int dt__open_fold(dt_dataset *d, const dt_source *s, dt_error *err) {
+    long held = 0;
+    if (s->folds == -2 || (d->source.folds && s->kind == DT__SOURCE_OPENED)) return dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: the data is a part already: a part of a part is not made");
+    if (s->fraction) {
+        held = (long)((double)d->n_all * s->fraction + 0.5);
+        if (s->fraction < 0 || held < 1 || held >= d->n_all)
+            return dt__fail(err, DT_ERR_ARGUMENT, "dt_part: this fraction of %ld samples leaves one side empty: it must lie between 0 and 1, as 0.2 does", d->n_all);
+    } else if (s->folds < 2 || s->fold < 0 || s->fold >= s->folds || d->n_all < s->folds) {
+        return dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: fold %d of %d folds of %ld samples: 2 or more folds, no more than samples, counted from 0", s->fold, DT__MAX(s->folds, 0), d->n_all);
+    } else {
+        held = d->n_all / s->folds + (d->n_all % s->folds > s->fold);
+    }
+    d->source.folds = s->folds;
+    d->source.fold = s->fold;
+    d->source.fraction = s->fraction;
+    d->source.held_out = s->held_out;
+    d->info.n = s->held_out ? held : d->n_all - held;
+    return 0;
+}
 
 // Add n samples to a data set; bounded by what a long and the parts hold.
 DT__PRIVATE int dt__add_part(dt_dataset *d, const unsigned char *x, const unsigned char *y, size_t n, const char *what, dt_error *err) {
@@ -5259,6 +5288,7 @@ typedef struct {
     float *x, *y;
     long n_rows, row_cap;
     int width;                                       // floats of a row of x
+    unsigned char *fits;                             // [rows] 1: of the training part, which is fitted to; NULL: all are
 } dt__table;
 
 DT__PRIVATE void dt__table_close(dt__table *t) {
@@ -5266,6 +5296,7 @@ DT__PRIVATE void dt__table_close(dt__table *t) {
     for (i = 0; i < t->n; i++) { free(t->feature[i].number); free(t->feature[i].words.text); }
     free(t->feature);
     free(t->text);
+    free(t->fits);
 }
 
 DT__PRIVATE int dt__csv_memory(const char *path, dt_error *err) { return dt__fail(err, DT_ERR_MEMORY, "\"%s\" does not fit in memory", path); }
@@ -5601,9 +5632,11 @@ DT__PRIVATE int dt__csv_start(dt__csv *c, const dt_csv_options *o, dt__table *t,
     return t->text ? 0 : dt__csv_memory(c->path, err);
 }
 
-// The files of the set one after another, twice: to fit, unless .fitted tells it already, and to apply.
-DT__PRIVATE int dt__csv_pass(dt_dataset *d, const dt_csv_options *o, dt__table *t, int apply, dt_error *err) {
-    int i, k, keep, code = 0;
+// The files of the set one after another: to count the rows, to fit, to apply.
+enum { DT__COUNT_ROWS, DT__FIT_ROWS, DT__APPLY_ROWS };
+DT__PRIVATE int dt__csv_pass(dt_dataset *d, const dt_csv_options *o, dt__table *t, int pass, dt_error *err) {
+    int i, k, keep, code = 0, apply = pass == DT__APPLY_ROWS;
+    long row = 0;
     for (i = 0; i < d->n_files && !code; i++) {
         dt__csv c, header;
         int columns = t->columns;
@@ -5626,25 +5659,49 @@ DT__PRIVATE int dt__csv_pass(dt_dataset *d, const dt_csv_options *o, dt__table *
         }
         for (; !code && c.p < c.end; c.line++, dt__csv_skip_blank(&c)) {
             code = dt__csv_row(&c, o, t, &keep, err);
-            if (!code && keep) code = apply ? dt__add_row(&c, t, o, err) : dt__fit_row(&c, t, err);
+            if (code || !keep) continue;
+            if (apply) code = dt__add_row(&c, t, o, err);
+            else if (pass == DT__FIT_ROWS && (!t->fits || t->fits[row])) code = dt__fit_row(&c, t, err);
+            row++;
         }
     }
+    if (pass == DT__COUNT_ROWS) t->n_rows = row;
+    return code;
+}
+
+// Which rows belong to the training part of a source that is a fold or a part.
+DT__PRIVATE int dt__csv_training_rows(dt_dataset *d, const dt_csv_options *o, dt__table *t, const dt_source *s, dt_error *err) {
+    dt_source part = *s;
+    long i;
+    int code = dt__csv_pass(d, o, t, DT__COUNT_ROWS, err);
+    if (code) return code;
+    d->n_all = t->n_rows;
+    t->n_rows = 0;
+    part.held_out = 0;
+    t->fits = (unsigned char *)calloc((size_t)d->n_all + 1, 1);
+    if (!t->fits) return dt__csv_memory(d->source.path, err);
+    code = dt__open_fold(d, &part, err);
+    for (i = 0; i < d->info.n && !code; i++) t->fits[dt__unfold(d, i)] = 1;
+    d->source.folds = 0;
+    d->n_all = 0;
     return code;
 }
 
 DT__PRIVATE char *dt__columns_of_file(const char *path, dt_error *err);  // in >>checkpoint
 
-DT__PRIVATE int dt__csv_read(dt_dataset *d, const dt_csv_options *o, dt__table *t, dt_error *err) {
+DT__PRIVATE int dt__csv_read(dt_dataset *d, const dt_csv_options *o, const dt_source *s, dt__table *t, dt_error *err) {
     dt__writer w;
     double width = 0;
-    int i, code = o->fitted ? 0 : dt__csv_pass(d, o, t, 0, err);
+    int i, code = 0;
+    if (!o->fitted && s->folds) code = dt__csv_training_rows(d, o, t, s, err);
+    if (!o->fitted && !code) code = dt__csv_pass(d, o, t, DT__FIT_ROWS, err);
     if (!code && !o->fitted) code = dt__fit_end(t, d->source.path, err);
     else if (!code) code = dt__columns_parse(t, o->fitted, err);
     if (code) return code;
     for (i = 0; i < t->n; i++) width += dt__feature_width(&t->feature[i]);
     if (width < 1 || width > 10000000) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" gives %.0f features: at least one, and at most 10,000,000", d->source.path, width);
     t->width = (int)width;
-    if ((code = dt__csv_pass(d, o, t, 1, err)) != 0) return code;
+    if ((code = dt__csv_pass(d, o, t, DT__APPLY_ROWS, err)) != 0) return code;
     if (t->n_rows == 0) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" has no row of data", d->source.path);
     memset(&w, 0, sizeof w);
     dt__put_columns(&w, t);
@@ -5672,7 +5729,7 @@ DT__PRIVATE int dt__open_csv(dt_dataset *d, const dt_source *s, dt_error *err) {
         if (!fitted) return dt__code(err, DT_ERR_IO);
     }
     code = dt__add_files(d, "dt_csv", s->path, err);
-    if (!code) code = dt__csv_read(d, &o, &t, err);
+    if (!code) code = dt__csv_read(d, &o, s, &t, err);
     free(fitted);
     d->owned[0] = t.x;
     d->owned[1] = t.y;
@@ -5717,26 +5774,6 @@ DT_API void dt_dataset_close(dt_dataset *d) {
     free(d->owned[1]);
     free(d->owned[2]);
     free(d);
-}
-
-DT__PRIVATE int dt__open_fold(dt_dataset *d, const dt_source *s, dt_error *err) {
-    long held = 0;
-    if (s->folds == -2 || (d->source.folds && s->kind == DT__SOURCE_OPENED)) return dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: the data is a part already: a part of a part is not made");
-    if (s->fraction) {
-        held = (long)((double)d->n_all * s->fraction + 0.5);
-        if (s->fraction < 0 || held < 1 || held >= d->n_all)
-            return dt__fail(err, DT_ERR_ARGUMENT, "dt_part: this fraction of %ld samples leaves one side empty: it must lie between 0 and 1, as 0.2 does", d->n_all);
-    } else if (s->folds < 2 || s->fold < 0 || s->fold >= s->folds || d->n_all < s->folds) {
-        return dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: fold %d of %d folds of %ld samples: 2 or more folds, no more than samples, counted from 0", s->fold, DT__MAX(s->folds, 0), d->n_all);
-    } else {
-        held = d->n_all / s->folds + (d->n_all % s->folds > s->fold);
-    }
-    d->source.folds = s->folds;
-    d->source.fold = s->fold;
-    d->source.fraction = s->fraction;
-    d->source.held_out = s->held_out;
-    d->info.n = s->held_out ? held : d->n_all - held;
-    return 0;
 }
 
 DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
@@ -5786,15 +5823,6 @@ DT_API dt_dataset_info dt_dataset_describe(const dt_dataset *d) {
 }
 
 // ---- one sample
-
-// Index within a fold -> index in the file.
-DT__PRIVATE long dt__unfold(const dt_dataset *d, long i) {
-    long k = d->source.folds, fold = d->source.fold;
-    if (!k) return i;
-    if (d->source.fraction) return dt_shuffle(d->source.held_out ? i : d->n_all - d->info.n + i, d->n_all, 0, 0);
-    if (d->source.held_out) return i * k + fold;
-    return i / (k - 1) * k + i % (k - 1) + (i % (k - 1) >= fold);
-}
 
 // n values of type to floats (bytes / 255) or, for integer inputs, to int32; dst may hold src at its end.
 DT__PRIVATE int dt__set_values(float *dst, const void *src, dt_type type, dt_type to, ptrdiff_t n, ptrdiff_t index, dt_error *err) {

@@ -117,7 +117,13 @@ static int data_open(job_data *d, const char *name, dt_error *err) {
         return DT_ERR_USAGE;
     }
 
+    if (train.csv.path && !d->fitted) {  // what is fitted to the columns comes from the training rows
+        test = dt_fold(train, 5, 4, DT_TEST);
+        train = dt_fold(train, 5, 4, DT_TRAIN);
+        whole = 0;
+    }
     for (int i = 0; i < (whole ? 1 : 2); i++) {
+        if (i && train.csv.path) test.csv.fitted = dt_dataset_columns(d->open[0]);
         d->open[i] = dt_dataset_open(i ? &test : &train, err);
         if (!d->open[i]) return err->code;
         dt_dataset_info info = dt_dataset_describe(d->open[i]);

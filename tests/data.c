@@ -1163,6 +1163,26 @@ static void test_csv_of_several_files(void) {
     recorder_clear(&r);
 }
 
+/* of a fold or a part, the training side alone is fitted to */
+static void test_columns_of_a_fold(void) {
+    char text[400] = "v,kind\n";
+    float x[64];
+    for (int i = 0; i < 20; i++) snprintf(text + strlen(text), 40, "%d,%d\n", i % 4 == 1 ? 1000 : i, i % 2);
+    put_text("fold.csv", text);
+    for (int part = 0; part < 2; part++)
+        for (int test = 0; test < 2; test++) {
+            dt_error err = DT_DEFAULTS;
+            dt_source s = csv_source("fold.csv", (dt_csv_options){ .columns = "v standardise" });
+            s = part ? dt_part(s, 0.25, test ? DT_TEST : DT_TRAIN) : dt_fold(s, 4, 1, test ? DT_TEST : DT_TRAIN);
+            CHECK(rows_of(s, NULL, x, &err) == 1);
+            CHECK_OK(err);
+            double sum = 0;
+            for (int i = 0; i < 15; i++) sum += (double)x[i];
+            if (!test) CHECK_NEAR(sum, 0, 1e-4);  /* the mean of the training side, whatever lies outside */
+            if (test && !part) CHECK_MSG(x[0] > 100 && x[4] > 100, "%g: 1000 is far from what was fitted", x[0]);
+        }
+}
+
 /* a model learns from a table, keeps its columns in the file, and reads another table as the first one was read */
 static void test_columns_travel_with_the_model(void) {
     enum { N = 60 };
@@ -1688,6 +1708,7 @@ int main(void) {
     RUN(test_columns);
     RUN(test_columns_refused);
     RUN(test_csv_of_several_files);
+    RUN(test_columns_of_a_fold);
     RUN(test_columns_travel_with_the_model);
     RUN(test_part);
     RUN(test_fold);
