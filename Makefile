@@ -65,11 +65,16 @@ size:           ## lines and bytes of the header, room by room
 accuracy:       ## the models on the data in DTRAIN_DATA: ten minutes
 	@tests/accuracy.sh
 
-check-all:      ## test, cxx, switches, sanitize, accuracy, contents and size, one after another
+exchange:       ## weights to PyTorch and back: needs python3 with torch and safetensors (PYTHON=…)
+	@mkdir -p $(BUILD)
+	@tests/exchange.sh
+
+check-all:      ## test, cxx, switches, sanitize, exchange, accuracy, contents and size, one after another
 	$(MAKE) test
 	$(MAKE) cxx
 	$(MAKE) switches
 	$(MAKE) sanitize
+	$(MAKE) exchange
 	$(MAKE) accuracy
 	$(MAKE) contents size
 
@@ -112,5 +117,5 @@ $(SWITCHES:%=switch-%): switch-%: $(BUILD)/flags
 	@tests/run.sh one $* $(BUILD)/switch-$*.log tests/switches.sh $*
 
 FORCE:
-.PHONY: help run test data examples cxx bench switches sanitize sanitize-address sanitize-thread accuracy contents size check-all install clean programs FORCE \
+.PHONY: help run test data examples cxx bench switches sanitize sanitize-address sanitize-thread exchange accuracy contents size check-all install clean programs FORCE \
     $(TESTS:%=test-%) $(SCRIPTS:%=script-%) $(SWITCHES:%=switch-%)

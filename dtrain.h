@@ -728,7 +728,8 @@ DT_API int dt_save(dt_model *m, const char *path, dt_error *err);
 DT_API int dt_save_to(dt_model *m, int (*write)(void *user, const void *data, size_t n), void *user, dt_error *err);
 
 // dt_load - the parameters that match glob (NULL: all, and then the file must hold nothing else) from a
-// .safetensors file in PyTorch's layout. F32, F16 and BF16. On failure the model is unchanged.
+// .safetensors file in PyTorch's layout. F32, F16 and BF16. On failure the model is unchanged. A dense layer or norm behind
+// flatten and then concat, slice, pad or reshape has no order in PyTorch: such a net takes files by dt_save only.
 DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *err);
 
 typedef enum { DT_LOADED, DT_MISSING, DT_UNEXPECTED, DT_MISSHAPED } dt_load_result;
@@ -2364,9 +2365,9 @@ DT__INLINE void dt__sgd_body(ptrdiff_t n, float *w, const float *g, float *v, fl
     }
 }
 
-typedef struct { float scale, rate, beta1, beta2, epsilon, decay, shrink, root2; } dt__adam_numbers;
+typedef struct { float scale, rate, beta2, rest1, rest2, epsilon, decay, shrink, root2; } dt__adam_numbers;
 
-// shrink: 1 - rate * decoupled decay; rate: divided by 1 - beta1^t; root2: 1 / sqrt(1 - beta2^t)
+// rest: 1 - beta; shrink: 1 - rate * decoupled decay; rate: divided by 1 - beta1^t; root2: 1 / sqrt(1 - beta2^t)
 DT__INLINE void dt__adam_body(ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a) {
     ptrdiff_t i;
     DT__EACH(i, n) {
@@ -2376,8 +2377,8 @@ DT__INLINE void dt__adam_body(ptrdiff_t n, float *w, const float *g, float *m, f
         dt__get(&m1, m + i, n - i);
         dt__get(&m2, v + i, n - i);
         d = d * a->scale + a->decay * p;
-        m1 += (1.0f - a->beta1) * (d - m1);
-        m2 = a->beta2 * m2 + (1.0f - a->beta2) * d * d;
+        m1 += a->rest1 * (d - m1);
+        m2 = a->beta2 * m2 + a->rest2 * d * d;
         root = m2;
         dt__v_sqrt(&root);
         p = p * a->shrink - a->rate * m1 / (root * a->root2 + a->epsilon);
@@ -2726,7 +2727,7 @@ typedef struct {
     void (*backward)(dt__replica *r, dt_tensor *t);
     void (*backward_after)(dt__replica *r, dt_tensor *t);  // likewise
     ptrdiff_t (*scratch)(const dt_tensor *t, ptrdiff_t rows, int backward);  // floats
-    void (*update)(dt__replica *r, dt_tensor *t);        // after the reduction: new running statistics from the batch's sums
+    void (*update)(dt__replica *r, dt_tensor *t, int pass);  // after the reduction: running statistics from the batch's sums; pass 0, then 1
 } dt__op;
 
 // A named array of the model: a parameter, or a running statistic.
@@ -4064,18 +4065,22 @@ DT__PRIVATE void dt__batchnorm_backward_after(dt__replica *r, dt_tensor *t) {
 }
 
 // New running statistics from the reduced sums that rode in r's gradient array.
-DT__PRIVATE void dt__batchnorm_update(dt__replica *r, dt_tensor *t) {
+DT__PRIVATE void dt__batchnorm_update(dt__replica *r, dt_tensor *t, int pass) {
     DT__OPTIONS(dt_batchnorm_options, t);
     ptrdiff_t c = t->dim[t->rank - 1], i;
-    const float *sums = r->gradients + t->statistics;
+    float *sums = r->gradients + t->statistics;
     float *mean = dt__weights(r, t, 2), *var = dt__weights(r, t, 3);
     double n = (double)sums[0];
     if (n == 0 || t->variable[2]->frozen) return;
     for (i = 0; i < c; i++) {
-        double s = (double)sums[1 + i] / n, v = DT__MAX((double)sums[1 + c + i] / n - s * s, 0);
-        if (n > 1) v *= n / (n - 1);
-        mean[i] = (float)((double)mean[i] + o->momentum * s);
-        var[i] = (float)((1 - o->momentum) * (double)var[i] + o->momentum * v);
+        if (pass == 0) {  // mean and variance of the batch, before anybody who shares them moves the running mean
+            double s = (double)sums[1 + i] / n, v = DT__MAX((double)sums[1 + c + i] / n - s * s, 0);
+            sums[1 + i] = (float)((double)mean[i] + s);
+            sums[1 + c + i] = (float)(n > 1 ? v * (n / (n - 1)) : v);
+            continue;
+        }
+        mean[i] = (float)((1 - o->momentum) * (double)mean[i] + o->momentum * (double)sums[1 + i]);
+        var[i] = (float)((1 - o->momentum) * (double)var[i] + o->momentum * (double)sums[1 + c + i]);
     }
 }
 
@@ -4207,7 +4212,7 @@ DT__PRIVATE void dt__scale_backward(dt__replica *r, dt_tensor *t) {
     float *dx = dt__input_gradient(r, t, 0, &add);
     if (dx) dt__cpu()->axpby(r->rows * t->size, (float)o->factor, dt__gradient(r, t), add ? 1.0f : 0.0f, dx);
 }
-static const dt__op dt__scale = {"scale", DT__IN_PLACE, dt__same_shape, dt__scale_forward, NULL, dt__scale_backward, NULL, NULL, NULL};
+static const dt__op dt__scale = {"scale", DT__IN_PLACE | DT__PER_FEATURE, dt__same_shape, dt__scale_forward, NULL, dt__scale_backward, NULL, NULL, NULL};
 DT_API dt_tensor *dt_scale(dt_tensor *x, double factor, double offset) {
     dt__scale_options o;
     o.factor = factor;
@@ -4235,7 +4240,7 @@ DT__PRIVATE void dt__softmax_backward(dt__replica *r, dt_tensor *t) {
     }
 }
 DT__PRIVATE int dt__softmax_shape(dt_tensor *t) { return t->in[0]->rank < 2 ? dt__bad(t, "the input has no last axis") : dt__same_shape(t); }
-static const dt__op dt__softmax = {"softmax", DT__READS_Y, dt__softmax_shape, dt__softmax_forward, NULL, dt__softmax_backward, NULL, NULL, NULL};
+static const dt__op dt__softmax = {"softmax", DT__READS_Y | DT__PER_FEATURE, dt__softmax_shape, dt__softmax_forward, NULL, dt__softmax_backward, NULL, NULL, NULL};
 DT_API dt_tensor *dt_softmax(dt_tensor *x) { return dt__layer1(&dt__softmax, x, NULL, 0, NULL); }
 
 // ---- two tensors of one shape: y = a + factor * b, and y = a * b
@@ -4473,6 +4478,7 @@ DT__PRIVATE int dt__custom_shape(dt_tensor *t) {
     if (!o->forward) return dt__bad(t, ".forward is NULL: a callback is needed");
     for (; rank < DT_MAX_RANK && o->shape[rank - 1]; rank++) dim[rank] = o->shape[rank - 1];
     if (rank == 1) { rank = t->in[0]->rank; memcpy(dim, t->in[0]->dim, sizeof dim); }
+    dt__forget_image(t);
     if (dt__set_shape(t, rank, dim)) return 1;
     for (i = 0; i < DT_MAX_RANK - 1 && o->weight[i]; i++)
         if (o->weight[i] < 1 || !dt__mul(size, o->weight[i], &size)) return dt__bad(t, ".weight: size %d is %d", i, o->weight[i]);
@@ -4874,8 +4880,9 @@ DT__PRIVATE void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float 
     case DT_ADAMW:
         a.scale = (float)scale;
         a.rate = (float)(rate / (1 - pow(p->beta1, (double)step)));
-        a.beta1 = (float)p->beta1;
+        a.rest1 = (float)(1 - p->beta1);
         a.beta2 = (float)p->beta2;
+        a.rest2 = (float)(1 - p->beta2);  // not 1 - (float)0.999, which is 1.3e-5 of itself less
         a.epsilon = (float)p->epsilon;
         a.decay = p->kind == DT_ADAM ? (float)decay : 0;
         a.shrink = p->kind == DT_ADAMW ? (float)(1 - rate * decay) : 1;
@@ -4984,7 +4991,7 @@ DT_API long dt_shuffle(long position, long n, uint64_t seed, long epoch) {
 DT__PRIVATE long dt__unfold(const dt_dataset *d, long i) {
     long k = d->source.folds, fold = d->source.fold;
     if (!k) return i;
-    if (d->source.fraction) return dt_shuffle(d->source.held_out ? i : d->n_all - d->info.n + i, d->n_all, 0, 0);
+    if (d->source.fraction != 0) return dt_shuffle(d->source.held_out ? i : d->n_all - d->info.n + i, d->n_all, 0, 0);
     if (d->source.held_out) return i * k + fold;
     return i / (k - 1) * k + i % (k - 1) + (i % (k - 1) >= fold);
 }
@@ -4994,7 +5001,7 @@ DT__PRIVATE long dt__unfold(const dt_dataset *d, long i) {
 DT__PRIVATE int dt__open_fold(dt_dataset *d, const dt_source *s, dt_error *err) {
     long held = 0;
     if (s->folds == -2 || (d->source.folds && s->kind == DT__SOURCE_OPENED)) return dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: the data is a part already: a part of a part is not made");
-    if (s->fraction) {
+    if (s->fraction != 0) {
         held = (long)((double)d->n_all * s->fraction + 0.5);
         if (s->fraction < 0 || held < 1 || held >= d->n_all)
             return dt__fail(err, DT_ERR_ARGUMENT, "dt_part: this fraction of %ld samples leaves one side empty: it must lie between 0 and 1, as 0.2 does", d->n_all);
@@ -6381,7 +6388,9 @@ DT__PRIVATE void dt__update_statistics(dt__replica *r) {
     dt_model *m = r->model;
     int i, k;
     for (i = 0; i < r->graph->n; i++)
-        if (r->graph->node[i]->op->update) r->graph->node[i]->op->update(r, r->graph->node[i]);
+        if (r->graph->node[i]->op->update) r->graph->node[i]->op->update(r, r->graph->node[i], 0);
+    for (i = 0; i < r->graph->n; i++)
+        if (r->graph->node[i]->op->update) r->graph->node[i]->op->update(r, r->graph->node[i], 1);
     for (i = 0; i < r->graph->n_variables; i++) {
         const dt__variable *v = r->graph->variable[i];
         for (k = 1; k < m->n_replicas && v->statistic; k++)
@@ -7293,6 +7302,7 @@ typedef struct {
     const dt_load_options *o;
     const unsigned char *memory;  // the whole of it, or NULL: it is read
     const char *columns, *end;    // the metadata's dtrain.columns, still escaped, and the header's end
+    int hwc;                      // the metadata has dtrain.order
     uint64_t size, data_at;
     char *names;                  // of all entries, behind each other
     size_t n_names;
@@ -7313,8 +7323,8 @@ DT__PRIVATE int dt__tensors_memory(const dt__tensors *t, dt_error *err) {
     return dt__fail(err, DT_ERR_MEMORY, "no memory to read \"%s\"%s: %zu bytes of .scratch are not enough", t->path, t->pool.base ? "" : " (or none given)", t->pool.size);
 }
 
-// A map of strings without a key twice. *columns: where the value of dtrain.columns begins.
-DT__PRIVATE int dt__metadata(dt__json *j, const char **columns) {
+// A map of strings without a key twice. *columns: where the value of dtrain.columns begins; *hwc: 1 if dtrain.order is there.
+DT__PRIVATE int dt__metadata(dt__json *j, const char **columns, int *hwc) {
     const char *seen[64];  // starts of keys, for duplicates
     size_t n, n_seen = 0, k;
     int first = 1;
@@ -7334,6 +7344,7 @@ DT__PRIVATE int dt__metadata(dt__json *j, const char **columns) {
         if (!dt__json_expect(j, ':', "':' is expected")) return 0;
         if (dt__json_peek(j) != '"') return dt__json_fail(j, "a value of __metadata__ is no string");
         if (length == 14 && !memcmp(key, "dtrain.columns", 14)) *columns = j->p;
+        if (length == 12 && !memcmp(key, "dtrain.order", 12)) *hwc = 1;
         if (!dt__json_string(j, NULL, 0, &n)) return 0;
     }
     return !j->error;
@@ -7455,7 +7466,7 @@ DT__PRIVATE int dt__tensors_header(dt__tensors *t, dt__json *j) {
         e->name_length = n;
         if (n == 12 && !memcmp(t->names + e->name, "__metadata__", 12)) {
             if (metadata++) return dt__json_fail(j, "__metadata__ stands twice");
-            if (!dt__metadata(j, &t->columns)) return 0;
+            if (!dt__metadata(j, &t->columns, &t->hwc)) return 0;
             continue;
         }
         t->n_names += n;
@@ -7571,6 +7582,8 @@ DT__PRIVATE void dt__load_compare(const dt_model *m, dt__tensors *t, dt_load_opt
         if (at) t->entry[at - 1].used = 1;
         dt__load_tell(o, dt__entry_fits(t, at ? &t->entry[at - 1] : NULL, v, name, err), v->name);
     }
+    if (!o->glob && !o->rename && t->hwc != m->graph.hwc_files)
+        dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has %s order of features: behind a flatten and then concat, slice, pad or reshape only files of the same net by dt_save fit; a glob loads the rest", t->path, t->hwc ? "this library's" : "PyTorch's");
     if (!wanted) dt__fail(err, DT_ERR_ARGUMENT, "dt_load: no parameter's name matches \"%s\": dt_parameter_at lists them", o->glob ? o->glob : "*");
     for (j = 0; j < t->n && !o->glob && !o->rename; j++) {
         const dt__entry *e = &t->entry[j];

@@ -566,7 +566,7 @@ static double work(dt_model *m, int i, dt_error *err) {
         dt_output_read(m, NULL, y, err);
     }
     dt_predict(m, x, 8, y, err);
-    for (int k = 0; k < COUNT(y); k++) sum += y[k] * (k % 7 + 1);
+    for (int k = 0; k < COUNT(y); k++) sum += y[k] * (float)(k % 7 + 1);
     return sum;
 }
 

@@ -790,9 +790,9 @@ static void test_adam(void) {
         for (with = 0; with < 3; with++) {  /* none, decay within the gradient, decay of its own */
             const float *w0 = numbers(0, 1), *g = numbers(1, with == 1 ? 1e-4 : 1);
             float *w = place(0, w0, n), *pg = place(1, g, n), *m = place(2, NULL, n), *v = place(3, NULL, n);
-            double dw[MAX_N], dm[MAX_N] = { 0 }, dv[MAX_N] = { 0 }, beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f, rate = 0.01, own = with == 2 ? 0.1 : 0;
+            double dw[MAX_N], dm[MAX_N] = { 0 }, dv[MAX_N] = { 0 }, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8f, rate = 0.01, own = with == 2 ? 0.1 : 0;
             dt__adam_numbers a;
-            a.scale = 0.5f; a.beta1 = 0.9f; a.beta2 = 0.999f; a.epsilon = 1e-8f; a.decay = with == 1 ? 1e-3f : 0;
+            a.scale = 0.5f; a.beta2 = 0.999f; a.rest1 = 0.1f; a.rest2 = 0.001f; a.epsilon = 1e-8f; a.decay = with == 1 ? 1e-3f : 0;
             a.shrink = (float)(1 - rate * own);
             for (i = 0; i < n; i++) { dw[i] = w0[i]; m[i] = v[i] = 0; }
             for (step = 1; step <= 4; step++) {
@@ -817,7 +817,7 @@ static void test_adam(void) {
     {  /* no gradient at all: nothing moves, and no 0 / 0 */
         static const float one[3] = { 1, -1, 0 }, zero[3] = { 0, 0, 0 };
         float *w, *g, *m, *v;
-        dt__adam_numbers a = { 1, 0.01f, 0.9f, 0.999f, 1e-8f, 0, 1, 1 };
+        dt__adam_numbers a = { 1, 0.01f, 0.999f, 0.1f, 0.001f, 1e-8f, 0, 1, 1 };
         at_begin = 0;
         w = place(0, one, 3); g = place(1, zero, 3); m = place(2, zero, 3); v = place(3, zero, 3);
         dt__cpu()->adam(3, w, g, m, v, &a);

@@ -84,7 +84,7 @@ static int shares_conv(const dt_tensor *t, const dt_tensor *x) { return t->op ==
 static int shares_norm(const dt_tensor *t, const dt_tensor *x) { return t->op == &dt__batchnorm && last_dim(t) == last_dim(x); }
 static int shares_layernorm(const dt_tensor *t, const dt_tensor *x) { return t->op == &dt__layernorm && last_dim(t) == last_dim(x); }
 static int shares_embedding(const dt_tensor *t, const dt_tensor *x) { (void)x; return t->op == &dt__embedding; }
-static dt_tensor *shared(builder *b, accepts_fn *accepts, const dt_tensor *x) { return chance(&b->d, 35) ? find(b, accepts, x) : NULL; }
+static dt_tensor *shared(builder *b, accepts_fn *accepts, const dt_tensor *x) { return chance(&b->d, 45) ? find(b, accepts, x) : NULL; }
 
 /* Each of these makes one more tensor from x, or returns NULL where x does not suit it. */
 static dt_tensor *grow_dense(builder *b, dt_tensor *x) {
@@ -107,7 +107,7 @@ static dt_tensor *grow_conv(builder *b, dt_tensor *x) {
         o.kernel = within(&b->d, 1, 3);
         o.kernel_w = chance(&b->d, 30) ? within(&b->d, 1, 3) : 0;
         o.groups = chance(&b->d, 30) ? last_dim(x) : chance(&b->d, 20) && last_dim(x) % 2 == 0 ? 2 : 1;
-        o.filters = o.groups * within(&b->d, 1, o.groups > 1 ? 2 : 6);
+        o.filters = chance(&b->d, 50) ? last_dim(x) : o.groups * within(&b->d, 1, o.groups > 1 ? 2 : 6);
         o.no_bias = chance(&b->d, 20);
         o.frozen = chance(&b->d, 12);
     }
@@ -258,8 +258,8 @@ static dt_tensor *grow_input(builder *b, dt_tensor *x) {
 
 typedef struct { dt_tensor *(*make)(builder *b, dt_tensor *x); int weight; } growth;
 static const growth of_floats[] = {
-    { grow_dense, 12 }, { grow_conv, 14 },     { grow_pool, 8 },    { grow_global, 2 }, { grow_flatten, 6 }, { grow_reshape, 10 }, { grow_batchnorm, 6 },
-    { grow_layernorm, 4 }, { grow_dropout, 5 }, { grow_relu, 9 },   { grow_leaky, 5 },  { grow_reads_x, 7 }, { grow_reads_y, 7 },  { grow_softmax, 4 },
+    { grow_dense, 12 }, { grow_conv, 17 },     { grow_pool, 8 },    { grow_global, 2 }, { grow_flatten, 6 }, { grow_reshape, 10 }, { grow_batchnorm, 9 },
+    { grow_layernorm, 8 }, { grow_dropout, 5 }, { grow_relu, 9 },   { grow_leaky, 5 },  { grow_reads_x, 7 }, { grow_reads_y, 7 },  { grow_softmax, 4 },
     { grow_scale, 9 },  { grow_add, 16 },      { grow_mul, 7 },     { grow_concat, 8 }, { grow_slice, 7 },   { grow_pad, 4 },      { grow_custom, 4 },
     { grow_input, 3 },
 };
@@ -385,6 +385,13 @@ static void random_input(dt_options *o, dice *d) {
     o->input_type = chance(d, 10) ? DT_INT32 : chance(d, 10) ? DT_UINT8 : DT_FLOAT32;
 }
 
+static int freezes_nothing(const one_case *c) {  /* which is an error */
+    dt_options o = c->o;
+    dt_error err = DT_DEFAULTS;
+    o.user = (void *)(uintptr_t)c;
+    return !dt_model_bytes(&o, &err) && strstr(err.text, ".freeze") != NULL;
+}
+
 static one_case random_case(uint64_t seed, int smooth) {
     static const char *freeze[] = { "*.bias", "dense_*", "*_1.weight", "conv2d_?.weight,*norm*", "*" };
     static const dt_loss_kind loss[] = { DT_NO_LOSS, DT_MSE, DT_VALUE, DT_BINARY_CROSS_ENTROPY, DT_CROSS_ENTROPY, DT_CROSS_ENTROPY, DT_MAE, DT_HUBER };
@@ -405,6 +412,7 @@ static one_case random_case(uint64_t seed, int smooth) {
     c.o.strategy = c.o.replicas > 1 && chance(&d, 30) ? DT_CENTRAL : DT_STRATEGY_DEFAULT;
     c.o.seed = seed;
     c.o.clip_norm = chance(&d, 20) ? 0.5 : 0;
+    if (c.o.freeze && freezes_nothing(&c)) c.o.freeze = NULL;
     return c;
 }
 
