@@ -644,10 +644,12 @@ DT_API int dt_reduce(dt_model *m, dt_error *err);                         // sum
 DT_API int dt_update(dt_model *m, dt_error *err);
 DT_API int dt_clear(dt_model *m, dt_error *err);                          // forget the gradients
 
-// dt_output_read - the rows of the last forward: name of dt_output, or NULL for what net returned. out [n, …].
+// dt_output_read - the rows of the last dt_forward, or dt_step without .accumulate: name of dt_output, or NULL for what net
+// returned. out [n, …].
 DT_API int dt_output_read(dt_model *m, const char *name, float *out, dt_error *err);
 
-// dt_input_gradient_read - d loss sum / d input 0 of the last backward, [n, …]. Needs .input_gradient.
+// dt_input_gradient_read - d loss sum / d input 0 of the last dt_backward, [n, …]; DT_ERR_STATE once anything else has run
+// forward. Needs .input_gradient.
 DT_API int dt_input_gradient_read(dt_model *m, float *out, dt_error *err);
 
 // dt_gradients - the flat array of all parameters' gradients after dt_reduce (sums, not yet divided), in
@@ -3126,10 +3128,13 @@ DT__PRIVATE void dt__graph_roots(dt__graph *g) {
 }
 
 DT__PRIVATE void dt__default_name(dt__graph *g, dt_tensor *t) {
+    const dt_tensor *other;
     int i, k = 1;
     if (t->name[0]) return;
     if (t == g->input[0]) { dt__format(t->name, sizeof t->name, "input"); return; }
     for (i = 0; i < t->number || (t->number < 0 && i < g->n); i++) k += g->node[i]->op == t->op && g->node[i] != t;
+    for (other = g->last_made; other && t->number < 0; other = other->made_before)  // one that only lends its variables
+        k += other != t && other->number < 0 && other->op == t->op && other->name[0];
     dt__format(t->name, sizeof t->name, "%s_%d", t->op->name, k);
 }
 
@@ -3418,6 +3423,9 @@ DT__PRIVATE void dt__backward(dt__replica *set, int n, int seeded) {
         }
         if (g->profile) set->seconds[2 * k + 1] += dt__now() - start;
     }
+    for (i = 0; i < n; i++)  // no loss depends on input 0: what is read is 0
+        if (g->input[0]->back && g->input[0]->gradient >= 0 && !set[i].written[g->input[0]->number])
+            memset(dt__gradient(&set[i], g->input[0]), 0, (size_t)(g->input[0]->size * set[i].rows) * sizeof(float));
 }
 
 // Variables that no backward has reached since the last clear have gradient 0.
@@ -4620,6 +4628,10 @@ DT__PRIVATE void dt__cross_entropy_forward(dt__replica *r, dt_tensor *t, double 
         double weight, loss;
         int32_t label = 0;
         if (t->type == DT_INT32) memcpy(&label, labels + i, sizeof label);
+        if (t->n_in > 1 && t->type == DT_INT32 && (label < 0 || label >= classes) && !dt__ignored((const dt_loss_options *)t->options, label)) {  // fed labels were checked
+            dt__fail(&r->error, DT_ERR_ARGUMENT, "the target of loss \"%s\" holds class %d, which lies outside 0..%td", t->name, (int)label, classes - 1);
+            label = 0;
+        }
         loss = dt__cross_entropy_row(r, t, x + i * classes, classes, label, t->type == DT_INT32 ? NULL : labels + i * classes, &weight, d);
         *sum += loss * (double)sw;
         *weights += weight * (double)sw;
@@ -4742,8 +4754,8 @@ DT__PRIVATE double dt__totals_loss(const dt__graph *g, const double *totals) {
 DT__PRIVATE double dt__totals_divisor(const dt__graph *g, const double *totals) {
     double seeded = totals[2 * DT_MAX_INPUTS + DT__SEEDED];
     int i;
-    for (i = 0; i < g->n_losses; i++) if (dt__loss_means(g, i)) return totals[2 * i + 1] + seeded;
-    return seeded > 0 ? seeded : 1;
+    for (i = 0; i < g->n_losses; i++) if (dt__loss_means(g, i) && totals[2 * i + 1] + seeded > 0) return totals[2 * i + 1] + seeded;
+    return g->n_losses && dt__loss_means(g, 0) ? 0 : 1;
 }
 
 DT__PRIVATE double dt__totals_accuracy(const dt__graph *g, const double *totals, int which) {
@@ -6139,6 +6151,7 @@ struct dt_model {
     long step;
     dt__task task;
     int state;                     // DT__EMPTY …
+    int input_gradient;            // 1: that of the last backward lies at input 0; any forward takes its place
     int running;                   // inside dt_train
     double rate;                   // of the running step
     double norm;                   // of the last gradient, NAN if not needed
@@ -6831,19 +6844,24 @@ DT__PRIVATE int dt__set_rate(dt_model *m, dt_error *err) {
 
 // A whole step on m->task; its loss is in the report.
 DT__PRIVATE int dt__step_task(dt_model *m, dt_error *err) {
-    if (dt__set_rate(m, err)) return DT_ERR_CALLBACK;
+    int code = dt__set_rate(m, err);
+    if (code) return code;
     m->task.training = 1;
     m->task.labelled = 1;
     m->task.parts = m->parts;
     m->task.seed = NULL;
     m->task.reduced = 0;
     if (m->state == DT__REDUCED) dt__run_job(m, dt__job_clear);
+    m->input_gradient = 0;
     dt__run_job(m, dt__job_step);
     m->state = DT__EMPTY;
-    if (dt__anyone_failed(m)) { m->bad = 0; return dt__collect_errors(m, "training", err); }
-    if (m->bad) return dt__diagnose(m, err);
-    m->step++;
-    return 0;
+    if (dt__anyone_failed(m)) code = dt__collect_errors(m, "training", err);
+    else if (m->bad) code = dt__diagnose(m, err);
+    else m->step++;
+    m->bad = 0;
+    m->task.training = 0;             // nothing is left for a backward,
+    if (m->parts > 1) m->task.n = 0;  // and of outputs the last part's rows alone
+    return code;
 }
 
 DT__PRIVATE int dt__can_train(const dt_model *m, const char *what, dt_error *err) {
@@ -6891,6 +6909,7 @@ DT_API float dt_forward(dt_model *m, const dt_batch *b, dt_error *err) {
     m->task.labelled = labels && m->graph.n_losses > 0;
     m->task.parts = 1;
     if (m->state == DT__REDUCED) m->state = DT__ACCUMULATED;
+    m->input_gradient = 0;
     dt__run_job(m, dt__job_forward);
     if (dt__anyone_failed(m)) { dt__collect_errors(m, "dt_forward", err); m->task.n = 0; return NAN; }
     return m->task.labelled ? (float)dt__forward_loss(m) : 0;
@@ -6904,6 +6923,7 @@ DT__PRIVATE int dt__backward_task(dt_model *m, const char *what, const float *se
     if (seed && !m->graph.output->back) return dt__fail(err, DT_ERR_STATE, "%s: no gradient flows from net's output: its loss looks through it, or nothing before it is trainable", what);
     m->task.seed = seed;
     dt__run_job(m, dt__job_backward);
+    m->input_gradient = 1;
     m->task.training = 0;  // its buffers are used up: the next backward needs a new forward
     m->state = DT__ACCUMULATED;
     return dt__collect_errors(m, what, err);
@@ -6982,8 +7002,9 @@ DT_API int dt_input_gradient_read(dt_model *m, float *out, dt_error *err) {
     const dt_tensor *t;
     if (!m || !out) return dt__fail(err, DT_ERR_ARGUMENT, "dt_input_gradient_read: the %s is NULL", m ? "array" : "model");
     t = m->graph.input[0];
+    if (t->type == DT_INT32) return dt__fail(err, DT_ERR_STATE, "dt_input_gradient_read: input 0 holds whole numbers, which have no gradient");
     if (!m->o.input_gradient || !t->back) return dt__fail(err, DT_ERR_STATE, "dt_input_gradient_read: create the model with .input_gradient = 1");
-    if (m->state < DT__ACCUMULATED) return dt__fail(err, DT_ERR_STATE, "dt_input_gradient_read: call dt_backward first");
+    if (!m->input_gradient) return dt__fail(err, DT_ERR_STATE, "dt_input_gradient_read: call dt_forward and dt_backward first; what else runs forward takes its place");
     dt__gather_rows(m, t->gradient, t->size, out);
     return 0;
 }
@@ -7003,6 +7024,7 @@ DT__PRIVATE int dt__predict(dt_model *m, const char *x, const dt_dataset *d, lon
         else { b.x[0] = x + at * row; m->task.batch = &b; }
         m->task.n = b.n;
         m->task.parts = 1;
+        m->input_gradient = 0;
         dt__run_job(m, dt__job_forward);
         m->task.n = 0;
         code = dt__collect_errors(m, "dt_predict", err);
@@ -7067,6 +7089,7 @@ DT__PRIVATE int dt__evaluate_data(dt_model *m, const dt_dataset *d, dt_metrics *
         m->task.n = DT__MIN(most, d->info.n - at);
         m->task.labelled = 1;
         m->task.parts = 1;
+        m->input_gradient = 0;
         dt__run_job(m, dt__job_forward);
         m->task.n = 0;
         code = dt__collect_errors(m, "dt_evaluate", err);
@@ -7690,12 +7713,13 @@ DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err) {
 #ifndef DTRAIN_NO_STDIO
 // The dtrain.columns of a file, which the caller frees.
 DT__PRIVATE char *dt__columns_of_file(const char *path, dt_error *err) {
-    static const dt_options none;
+    dt_options none;
     dt__tensors t;
     dt__json j;
     char *text = NULL;
     size_t n = 0;
     memset(&t, 0, sizeof t);
+    memset(&none, 0, sizeof none);
     dt__pool_open(&t.pool, &none, 0);
     t.path = path;
     if (!dt__file_read("dt_csv", path, &t.file, err)) {

@@ -557,7 +557,7 @@ static void test_more_replicas_than_samples(void) {
                 CHECK_NEAR(loss, want[step], kind ? 1e-4 : 1e-5);  /* a norm over one or two values magnifies rounding */
             }
             CHECK_OK(err);
-            float p[4];
+            float p[4] = {0};
             CHECK(dt_predict(m, rows[0], 1, p, &err) == 0 && isfinite(p[0]));
             dt_model_free(m);
         }
