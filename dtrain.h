@@ -636,6 +636,7 @@ DT_API float dt_step_batch(dt_model *m, const dt_batch *b, dt_error *err);  // s
 
 // The parts of dt_step. Backward adds to the gradients; update divides them by the weights seen since the
 // last clear, reduces if nobody has, applies the optimizer and clears. n is at most batch / accumulate.
+// Several losses whose weights differ: each forward's are averaged for themselves, and forwards count by their rows.
 // With DTRAIN_… switches or several replicas nothing changes here: rows are split as in dt_step.
 DT_API float dt_forward(dt_model *m, const dt_batch *b, dt_error *err);   // training mode; returns the mean loss, 0 without labels
 DT_API int dt_backward(dt_model *m, dt_error *err);                       // of the losses of the last dt_forward, once
@@ -2805,7 +2806,7 @@ struct dt__graph {
 };
 
 // Totals behind the statistics: for each loss its sum and its weights, then these.
-enum { DT__RIGHT, DT__COUNTED, DT__RIGHT_TOP, DT__SEEDED, DT__N_TOTALS };
+enum { DT__RIGHT, DT__COUNTED, DT__RIGHT_TOP, DT__SEEDED, DT__ROWS, DT__N_TOTALS };
 
 struct dt__replica {
     const dt__graph *graph;
@@ -2816,6 +2817,7 @@ struct dt__replica {
     unsigned char *variable_written;   // per variable
     ptrdiff_t rows, first_row;         // of this run, and the first one's place in the batch
     int training, labelled, checking;
+    int rehearsing;                    // this forward only counts the losses' weights
     int top_k;
     long step;
     uint64_t seed;
@@ -4008,14 +4010,13 @@ DT__PRIVATE void dt__batchnorm_forward(dt__replica *r, dt_tensor *t) {
     if (n == 0) return;
     sums[0] = (float)n;
     dt__cpu()->column_moments(n, c, x, x, NULL, sums + 1, sums + 1 + c);  // shifted by the first row: no cancellation
-    ride[0] += sums[0];
+    if (!r->rehearsing) ride[0] += sums[0];
     for (i = 0; i < c; i++) {
         double mean = (double)sums[1 + i] / (double)n, m2 = (double)sums[1 + c + i] - mean * (double)sums[1 + i], shift;
         shift = (double)x[i] + mean - (double)running[i];
         sums[1 + i] = (float)((double)n * shift);
         sums[1 + c + i] = (float)(DT__MAX(m2, 0) + (double)n * shift * shift);
-        ride[1 + i] += sums[1 + i];
-        ride[1 + c + i] += sums[1 + c + i];
+        if (!r->rehearsing) { ride[1 + i] += sums[1 + i]; ride[1 + c + i] += sums[1 + c + i]; }
         sums[1 + 2 * c + i] = (float)((double)x[i] + mean);
         sums[1 + 3 * c + i] = (float)(DT__MAX(m2, 0) / (double)n);  // the variance, for now
     }
@@ -4750,12 +4751,13 @@ DT__PRIVATE double dt__totals_loss(const dt__graph *g, const double *totals) {
     return loss;
 }
 
-// What the summed gradients are divided by: the weights of the first mean loss, and rows seeded by hand.
+// What the summed gradients are divided by: the weights of the first mean loss, or of mixed losses the rows; and rows seeded by hand.
 DT__PRIVATE double dt__totals_divisor(const dt__graph *g, const double *totals) {
     double seeded = totals[2 * DT_MAX_INPUTS + DT__SEEDED];
     int i;
-    for (i = 0; i < g->n_losses; i++) if (dt__loss_means(g, i) && totals[2 * i + 1] + seeded > 0) return totals[2 * i + 1] + seeded;
-    return g->n_losses && dt__loss_means(g, 0) ? 0 : 1;
+    if (g->mixed_losses) return totals[2 * DT_MAX_INPUTS + DT__ROWS] + seeded;
+    for (i = 0; i < g->n_losses; i++) if (dt__loss_means(g, i)) return totals[2 * i + 1] + seeded;
+    return seeded > 0 ? seeded : 1;
 }
 
 DT__PRIVATE double dt__totals_accuracy(const dt__graph *g, const double *totals, int which) {
@@ -4768,13 +4770,13 @@ DT__PRIVATE double dt__totals_accuracy(const dt__graph *g, const double *totals,
 // Mixed losses: how each one's gradient is scaled so that one division serves all. global_totals: of the whole chunk.
 DT__PRIVATE void dt__losses_balance(dt__replica *r) {
     const dt__graph *g = r->graph;
-    double totals[DT__TOTALS] = {0}, first;
+    double totals[DT__TOTALS] = {0}, rows;
     int i;
     dt__totals_add(totals, r->global_totals);
-    first = dt__totals_divisor(g, totals);
+    rows = dt__totals_divisor(g, totals);
     for (i = 0; i < g->n_losses; i++) {
         double w = dt__loss_means(g, i) ? totals[2 * i + 1] : 1;
-        r->weight_scale[i] = w != 0 ? (float)(first / w) : 0;
+        r->weight_scale[i] = w != 0 ? (float)(rows / w) : 0;
     }
 }
 
@@ -6257,6 +6259,7 @@ DT__PRIVATE void dt__feed(dt__replica *r, int part) {
     r->labelled = k->labelled;
     r->step = m->step;
     memset(r->chunk_totals, 0, sizeof r->chunk_totals);
+    r->chunk_totals[2 * DT_MAX_INPUTS + DT__ROWS] = (float)r->rows;
     r->sample_weight = k->batch && k->batch->weight ? k->batch->weight + r->first_row : NULL;
     for (i = 0; i < r->rows && !r->error.code; i++) {
         row = r->first_row + i;
@@ -6326,13 +6329,13 @@ DT__PRIVATE void dt__job_backward(dt__replica *set, int n) {
 DT__PRIVATE void dt__job_accumulate(dt__replica *set, int n) {
     int part, i, j, parts = set->model->task.parts;
     if (set->graph->mixed_losses && parts > 1) {  // the weights of the whole batch are needed first: a forward for them
-        for (i = 0; i < n; i++) memset(set[i].global_totals, 0, sizeof set[i].global_totals);
+        for (i = 0; i < n; i++) { memset(set[i].global_totals, 0, sizeof set[i].global_totals); set[i].rehearsing = 1; }
         for (part = 0; part < parts; part++) {
             dt__job_forward_part(set, n, part);
             for (i = 0; i < n; i++) for (j = 0; j < DT__TOTALS; j++) set[i].global_totals[j] += set[i].chunk_totals[j];
         }
         dt__balance(set, n);
-        for (i = 0; i < n; i++) dt__gradients_clear(&set[i]);  // batch norm's sums
+        for (i = 0; i < n; i++) set[i].rehearsing = 0;
     }
     for (part = 0; part < parts; part++) {
         dt__job_forward_part(set, n, part);
