@@ -14,7 +14,7 @@
 //    >>layers       one record per operation                                    one replica
 //    >>losses       losses, and the metrics that are counted with them          one replica
 //    >>optimizers   update rules, schedules, clipping                           one replica
-//    >>data         data sets: IDX, CIFAR-10, CSV, arrays, callbacks            one replica
+//    >>data         data sets: IDX, NPY, CIFAR-10, images, CSV, arrays         one replica
 //    >>replicas     collectives between threads; mirrored and central           many
 //    >>checkpoint   weights as .safetensors                                     the job
 //    >>train        the loop, progress, flags, dt_main                          the job
@@ -468,8 +468,19 @@ typedef struct {
 // (unpacked by the system's gzip). Images [28, 28, 1] of bytes, labels 0..9.
 DT_API dt_source dt_mnist(const char *folder, dt_split split);
 
-// dt_idx - any pair of IDX files of bytes: images [n, …] and labels [n]; labels may be NULL.
+// dt_idx - any pair of IDX files of bytes: images [n, …] and labels [n]; labels may be NULL. Several files of one
+// shape are separated by commas; labels are then as many.
 DT_API dt_source dt_idx(const char *images, const char *labels);
+
+// dt_npy - what numpy.save writes, in C order: samples x [n, …] and labels y [n] or [n, …], or NULL; several files as
+// for dt_idx. float32, int32 and uint8 (value / 255) are used where they lie on the disk and may be larger than memory;
+// float16, float64, bool and other integers (within int32) are converted as they are read. A net of grey images
+// [n, h, w] sets .input = {h, w, 1}.
+DT_API dt_source dt_npy(const char *x, const char *y);
+
+// dt_images - a folder with a sub-folder per class (labels 0, 1, … in the order of their names) of PGM, PPM or BMP files
+// of one size: [height, width, 1 or 3], value / largest value. They are decoded when read; opening looks at the headers.
+DT_API dt_source dt_images(const char *folder);
 
 // dt_cifar10 - CIFAR-10's binary version: all data_batch_*.bin (DT_TRAIN) or test_batch*.bin (DT_TEST) of
 // a folder, plain or .gz; or, if path names a file, that file; several files are separated by commas.
@@ -1250,6 +1261,13 @@ DT__PRIVATE uint64_t dt__read_le(const unsigned char *p, int bytes) {
 
 DT__PRIVATE uint32_t dt__float_bits(float v) { uint32_t b; memcpy(&b, &v, 4); return b; }
 DT__PRIVATE float dt__float_from(uint32_t b) { float v; memcpy(&v, &b, 4); return v; }
+
+DT__PRIVATE float dt__half(uint32_t b) {  // IEEE 754 binary16
+    uint32_t e = b >> 10 & 31, m = b & 1023, sign = (b & 0x8000) << 16;
+    if (e == 31) return dt__float_from(sign | 0x7f800000 | m << 13);
+    if (e) return dt__float_from(sign | (e + 112) << 23 | m << 13);
+    return (sign ? -1.0f : 1.0f) * (float)m * (1.0f / 16777216.0f);
+}
 
 // CRC-32C (Castagnoli, reflected, as in RFC 3720), half a byte a step. Start with 0.
 DT__PRIVATE uint32_t dt__crc32c(uint32_t crc, const void *data, size_t n) {
@@ -4913,7 +4931,7 @@ DT__PRIVATE void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float 
 }
 
 // =============================================================================================
-// >>data - data sets: IDX, CIFAR-10, CSV, arrays, callbacks
+// >>data - data sets: IDX, NPY, CIFAR-10, images, CSV, arrays, callbacks
 //
 // What:    a source is opened into parts that stay as they are on disk (mapped bytes where possible); a sample is
 //          converted when a replica feeds it. Shuffling is a keyed permutation, computed per index.
@@ -4923,11 +4941,15 @@ DT__PRIVATE void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float 
 //          and its augmentation depend on (seed, epoch, index) alone.
 // =============================================================================================
 
-enum { DT__SOURCE_NONE, DT__SOURCE_ARRAYS, DT__SOURCE_READ, DT__SOURCE_OPENED, DT__SOURCE_IDX, DT__SOURCE_MNIST, DT__SOURCE_CIFAR, DT__SOURCE_CSV };
+enum { DT__SOURCE_NONE, DT__SOURCE_ARRAYS, DT__SOURCE_READ, DT__SOURCE_OPENED, DT__SOURCE_IDX, DT__SOURCE_MNIST, DT__SOURCE_CIFAR, DT__SOURCE_CSV,
+       DT__SOURCE_NPY, DT__SOURCE_IMAGES };
 
 typedef struct { const unsigned char *x, *y; long n; } dt__part;
 
 #define DT__MAX_PARTS 64
+
+// The values of a file: their shape and, in NumPy's three characters, their type.
+typedef struct { const unsigned char *data; size_t dim[DT_MAX_RANK]; int rank; char descr[4]; } dt__array;
 
 struct dt_dataset {
     dt_source source;
@@ -4938,9 +4960,11 @@ struct dt_dataset {
     dt__part part[DT__MAX_PARTS];
     int n_parts;
 #ifndef DTRAIN_NO_STDIO
-    dt__file file[DT__MAX_PARTS];
+    dt__file file[2 * DT__MAX_PARTS];
     int n_files;
 #endif
+    dt__array array[2];                  // IDX and NPY: samples and labels of one file; the others are like it
+    int convert[2];                      // 1: no type of ours, to be converted
     void *owned[3];                      // x, y, columns
     const char *columns;                 // what was fitted to the columns of a CSV
 };
@@ -4953,6 +4977,8 @@ DT__PRIVATE dt_source dt__source(int kind) {
 }
 DT_API dt_source dt_mnist(const char *folder, dt_split split) { dt_source s = dt__source(DT__SOURCE_MNIST); s.path = folder; s.split = (int)split; return s; }
 DT_API dt_source dt_idx(const char *images, const char *labels) { dt_source s = dt__source(DT__SOURCE_IDX); s.path = images; s.labels = labels; return s; }
+DT_API dt_source dt_npy(const char *x, const char *y) { dt_source s = dt__source(DT__SOURCE_NPY); s.path = x; s.labels = y; return s; }
+DT_API dt_source dt_images(const char *folder) { dt_source s = dt__source(DT__SOURCE_IMAGES); s.path = folder; return s; }
 DT_API dt_source dt_cifar10(const char *path, dt_split split) { dt_source s = dt__source(DT__SOURCE_CIFAR); s.path = path; s.split = (int)split; return s; }
 DT_API dt_source dt_csv_opt(dt_csv_options o) { dt_source s = dt__source(DT__SOURCE_CSV); s.path = o.path; s.csv = o; return s; }
 DT_API dt_source dt_arrays(const void *x, dt_type x_type, const void *y, dt_type y_type, long n) {
@@ -5010,6 +5036,30 @@ DT__PRIVATE long dt__unfold(const dt_dataset *d, long i) {
     return i / (k - 1) * k + i % (k - 1) + (i % (k - 1) >= fold);
 }
 
+// n values of type to floats (bytes / 255) or, for integer inputs, to int32; dst may hold src at its end.
+DT__PRIVATE int dt__set_values(float *dst, const void *src, dt_type type, dt_type to, ptrdiff_t n, ptrdiff_t index, dt_error *err) {
+    ptrdiff_t i;
+    if (type == DT_UINT8 && to == DT_FLOAT32) { dt__cpu()->from_bytes(n, (const unsigned char *)src, 1.0f / 255, dst); return 0; }
+    if (type == to || (type == DT_ONE_HOT && to == DT_FLOAT32)) { memmove(dst, src, (size_t)n * 4); return 0; }
+    for (i = 0; i < n; i++) {
+        int32_t v;
+        float f;
+        if (type == DT_UINT8) v = ((const unsigned char *)src)[i];
+        else memcpy(&v, (const char *)src + 4 * i, 4);
+        memcpy(&f, &v, 4);
+        if (to == DT_FLOAT32) f = (float)v;
+        else if (type == DT_FLOAT32) {
+            if (!(f > -2147483648.0f && f < 2147483648.0f) || f != floorf(f)) return dt__fail(err, DT_ERR_ARGUMENT, "sample %td holds %g where its DT_INT32 input needs a whole number", index, (double)f);
+            v = (int32_t)f;
+            memcpy(&f, &v, 4);
+        }
+        dst[i] = f;
+    }
+    return 0;
+}
+
+DT__PRIVATE size_t dt__type_size(dt_type type) { return type == DT_UINT8 ? 1 : 4; }
+
 #ifndef DTRAIN_NO_MALLOC
 
 DT__PRIVATE int dt__open_fold(dt_dataset *d, const dt_source *s, dt_error *err) {
@@ -5047,71 +5097,188 @@ DT__PRIVATE int dt__add_part(dt_dataset *d, const unsigned char *x, const unsign
 
 // A file of the data set; its bytes stay until the set is closed.
 DT__PRIVATE dt__file *dt__add_file(dt_dataset *d, const char *what, const char *path, dt_error *err) {
-    if (d->n_files == DT__MAX_PARTS) { dt__fail(err, DT_ERR_ARGUMENT, "%s: more than %d files", what, DT__MAX_PARTS); return NULL; }
+    if (d->n_files == DT__COUNT(d->file)) { dt__fail(err, DT_ERR_ARGUMENT, "%s: more than %d files", what, DT__MAX_PARTS); return NULL; }
     if (dt__file_read(what, path, &d->file[d->n_files], err)) return NULL;
     return &d->file[d->n_files++];
 }
 
-// Files whose names are separated by commas.
+// Path number i of several separated by commas, into out[1024]. 0: there are fewer; -1: an error.
+DT__PRIVATE int dt__path_of(const char *what, const char *paths, int i, char *out, dt_error *err) {
+    size_t n;
+    if (!paths || !*paths) { dt__fail(err, DT_ERR_ARGUMENT, "%s: the path is empty", what); return -1; }
+    for (; i > 0 && *paths; i--) { paths += strcspn(paths, ","); paths += *paths != 0; }
+    n = strcspn(paths, ",");
+    if (n >= 1024) { dt__fail(err, DT_ERR_ARGUMENT, "%s: the path \"%.40s...\" is too long", what, paths); return -1; }
+    memcpy(out, paths, n);
+    out[n] = 0;
+    return *paths != 0;
+}
+
 DT__PRIVATE int dt__add_files(dt_dataset *d, const char *what, const char *paths, dt_error *err) {
     char path[1024];
-    if (!paths || !*paths) return dt__fail(err, DT_ERR_ARGUMENT, "%s: the path is empty", what);
-    while (*paths) {
-        size_t n = strcspn(paths, ",");
-        if (n >= sizeof path) return dt__fail(err, DT_ERR_ARGUMENT, "%s: the path \"%.40s...\" is too long", what, paths);
-        memcpy(path, paths, n);
-        path[n] = 0;
-        if (!dt__add_file(d, what, path, err)) return dt__code(err, DT_ERR_IO);
-        paths += n + (paths[n] != 0);
+    int i, more;
+    for (i = 0; (more = dt__path_of(what, paths, i, path, err)) > 0; i++) if (!dt__add_file(d, what, path, err)) return DT_ERR_IO;
+    return more;
+}
+
+// ---- arrays: IDX and NPY
+
+// The shape of a header against the bytes that follow it.
+DT__PRIVATE int dt__check_size(const char *path, const dt__array *a, size_t follow, dt_error *err) {
+    size_t bytes = (size_t)(a->descr[2] - '0');
+    int i;
+    for (i = a->rank - 1; i >= 0; bytes *= a->dim[i--])
+        if (a->dim[i] == 0 || (i && a->dim[i] > INT_MAX) || bytes > SIZE_MAX / a->dim[i])
+            return dt__fail(err, DT_ERR_FORMAT, "\"%s\": size %d of its shape is %zu: %s", path, i + 1, a->dim[i], a->dim[i] ? "no memory holds so many values" : "it holds no sample");
+    if (bytes == follow) return 0;
+    return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is %s: its header promises %zu bytes, %zu follow", path, bytes > follow ? "cut" : "too long", bytes, follow);
+}
+
+// IDX: 0 0 type(8: bytes) rank, then rank big-endian sizes, then the bytes.
+DT__PRIVATE int dt__read_idx(const dt__file *f, const char *path, int labels, dt__array *a, dt_error *err) {
+    int i, least = labels ? 1 : 2, most = labels ? 1 : 4;
+    if (f->size < 4 || f->data[0] || f->data[1]) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no IDX file: it must begin with two zero bytes%s", path, f->size > 1 && f->data[0] == 0x1f && f->data[1] == 0x8b ? "; it is compressed: give its name the ending .gz" : "");
+    if (f->data[2] != 8) return dt__fail(err, DT_ERR_FORMAT, "\"%s\": IDX type 0x%02x: only bytes (0x08) are read", path, (unsigned)f->data[2]);
+    a->rank = f->data[3];
+    if (a->rank < least || a->rank > most) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" has %d dimensions where %d to %d are needed: is it the %s file?", path, a->rank, least, most, labels ? "label" : "image");
+    if (f->size < 4 + 4 * (size_t)a->rank) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" ends inside its header, after %zu bytes", path, f->size);
+    for (i = 0; i < a->rank; i++) a->dim[i] = dt__read_be32(f->data + 4 + 4 * i);
+    a->data = f->data + 4 + 4 * a->rank;
+    memcpy(a->descr, "|u1", 4);
+    i = dt__check_size(path, a, f->size - 4 - 4 * (size_t)a->rank, err);
+    if (a->rank == 3) a->dim[a->rank++] = 1;  // a grey image has one channel
+    return i;
+}
+
+DT__PRIVATE int dt__is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+// Pass blanks, and t if it follows: ' stands for either quote, . for anything.
+DT__PRIVATE int dt__pass(const char **p, const char *end, const char *t) {
+    const char *q = *p;
+    char quote = 0;
+    while (q < end && dt__is_blank(*q)) q++;
+    *p = q;
+    for (; *t; t++, q++) {
+        if (q == end || (*t != '.' && *q != (*t == '\'' && quote ? quote : *t) && (*t != '\'' || quote || *q != '"'))) return 0;
+        if (*t == '\'') quote = *q;
+    }
+    *p = q;
+    return 1;
+}
+
+// (2, 3) or (2,)
+DT__PRIVATE int dt__npy_shape(const char **p, const char *end, dt__array *a) {
+    int comma = 1;
+    if (!dt__pass(p, end, "(")) return 0;
+    for (; comma && !dt__pass(p, end, ")"); comma = dt__pass(p, end, ",")) {
+        size_t n = 0, digits = 0;
+        for (; *p < end && **p >= '0' && **p <= '9' && n < SIZE_MAX / 10; ++*p, digits++) n = n * 10 + (size_t)(**p - '0');
+        if (!digits || a->rank == DT_MAX_RANK) return 0;
+        a->dim[a->rank++] = n;
+    }
+    return a->rank && (comma || (a->rank > 1 && dt__pass(p, end, ")")));
+}
+
+// NPY (numpy.lib.format): magic, version, length, {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }, the values.
+DT__PRIVATE int dt__read_npy(const dt__file *f, const char *path, int labels, dt__array *a, dt_error *err) {
+    const char *p, *end, *fortran = NULL;
+    size_t at = f->size > 12 && f->data[6] == 1 ? 10 : 12, n = f->size > 12 ? (size_t)dt__read_le(f->data + 8, (int)at - 8) : SIZE_MAX;
+    int key, seen = 0, ok, comma = 1;
+    (void)labels;
+    if (n > f->size - at || n > 10000 || memcmp(f->data, "\x93NUMPY", 6) || f->data[6] < 1 || f->data[6] > 3 || f->data[7])
+        return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no .npy file of version 1.0 to 3.0, or is cut in its header, or compressed without .gz in its name: np.save writes one", path);
+    p = (const char *)f->data + at;
+    end = p + n;
+    ok = dt__pass(&p, end, "{");
+    while (ok && comma && !dt__pass(&p, end, "}")) {
+        key = dt__pass(&p, end, "'descr'") ? 1 : dt__pass(&p, end, "'fortran_order'") ? 2 : dt__pass(&p, end, "'shape'") ? 4 : 8;
+        ok = key < 8 && !(seen & key) && dt__pass(&p, end, ":");
+        seen |= key;
+        if (ok && key == 1 && (ok = dt__pass(&p, end, "'...'")) != 0) {
+            memcpy(a->descr, p - 4, 3);
+            if (strlen(a->descr) != 3 || !strchr("<>|", p[-4]) || !strstr("f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8 b1", a->descr + 1) || p[-3] < 'b' || (p[-4] == '|' && p[-2] != '1')) { ok = 0; p -= 5; }
+        } else if (ok && key == 2) {
+            dt__pass(&p, end, "");
+            if (dt__pass(&p, end, "True")) fortran = p - 4; else ok = dt__pass(&p, end, "False");
+        } else if (ok) ok = dt__npy_shape(&p, end, a);
+        comma = ok && dt__pass(&p, end, ",");
+    }
+    ok = ok && (comma || dt__pass(&p, end, "}")) && seen == 7 && dt__pass(&p, end, "") && p == end;
+    if (ok && fortran && a->rank > 1) { ok = 0; p = fortran; }
+    if (!ok) return dt__fail(err, DT_ERR_FORMAT, "\"%s\": cannot take its header from \"%.*s\" on: np.save(file, np.ascontiguousarray(a, np.float32)) writes a type and order that are read, of 1 to %d dimensions", path, (int)DT__MIN(end - p, 24), p, DT_MAX_RANK);
+    a->data = f->data + at + n;
+    return dt__check_size(path, a, f->size - at - n, err);
+}
+
+DT__PRIVATE int dt__native(const char *descr) { const uint16_t one = 1; return (*(const char *)&one == 1) == (descr[0] != '>'); }
+
+// n values of one of NumPy's types to floats ('f') or int32 (all others).
+DT__PRIVATE int dt__convert(float *dst, const unsigned char *src, const char *descr, ptrdiff_t n, const char *what, ptrdiff_t sample, dt_error *err) {
+    const int width = descr[2] - '0', flip = descr[0] == '>' ? width - 1 : 0, whole = descr[1] != 'f', native = width == 8 && dt__native(descr);  // what numpy makes by default goes faster
+    const uint64_t sign = descr[1] == 'i' ? UINT64_C(1) << (8 * width - 1) : 0;
+    const double limit = whole ? 2147483647.0 : (double)FLT_MAX;
+    for (; n > 0; n--, dst++, src += width) {
+        uint64_t bits = 0;
+        double v;
+        int k = native ? 0 : width;
+        if (native) memcpy(&bits, src, 8);
+        while (k--) bits = bits << 8 | src[k ^ flip];
+        if (whole) { bits = (bits ^ sign) - sign; v = sign && bits >> 63 ? -(double)(0 - bits) : (double)bits; }
+        else if (width == 8) memcpy(&v, &bits, 8);
+        else v = (double)(width == 4 ? dt__float_from((uint32_t)bits) : dt__half((uint32_t)bits));
+        if (v - v == 0 && (v > limit || v < -limit - whole)) return dt__fail(err, DT_ERR_FORMAT, "%s: sample %td holds %.9g, beyond %s: np.save smaller values", what, sample, v, whole ? "int32" : "float32");
+        if (whole) { int32_t i = (int32_t)v; memcpy(dst, &i, 4); } else *dst = (float)v;
     }
     return 0;
 }
 
-// IDX: 0 0 type(8: bytes) rank, then rank big-endian sizes, then the bytes. Returns where these begin, or 0.
-DT__PRIVATE size_t dt__idx_header(const dt__file *f, const char *path, int rank_min, int rank_max, size_t *dim, int *rank, dt_error *err) {
-    size_t header, left;
-    int i;
-    if (f->size < 4 || f->data[0] || f->data[1]) { dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no IDX file: it must begin with two zero bytes%s", path, f->size > 1 && f->data[0] == 0x1f && f->data[1] == 0x8b ? "; it is compressed: give its name the ending .gz" : ""); return 0; }
-    if (f->data[2] != 8) { dt__fail(err, DT_ERR_FORMAT, "\"%s\": IDX type 0x%02x: only bytes (0x08) are read", path, (unsigned)f->data[2]); return 0; }
-    *rank = f->data[3];
-    if (*rank < rank_min || *rank > rank_max) { dt__fail(err, DT_ERR_FORMAT, "\"%s\" has %d dimensions where %d to %d are needed: is it the %s file?", path, *rank, rank_min, rank_max, rank_max == 1 ? "label" : "image"); return 0; }
-    header = 4 + 4 * (size_t)*rank;
-    if (f->size < header) { dt__fail(err, DT_ERR_FORMAT, "\"%s\" ends inside its header, after %zu bytes", path, f->size); return 0; }
-    left = f->size - header;
-    for (i = *rank - 1; i >= 0; i--) {
-        dim[i] = dt__read_be32(f->data + 4 + 4 * i);
-        if (dim[i] == 0 || dim[i] > INT_MAX) { dt__fail(err, DT_ERR_FORMAT, "\"%s\": size %d is %zu", path, i, dim[i]); return 0; }
+// One more file of samples, path[0], and of their labels, path[1] or NULL.
+typedef int (*dt__array_reader)(const dt__file *f, const char *path, int labels, dt__array *a, dt_error *err);
+DT__PRIVATE int dt__open_pair(dt_dataset *d, const char *what, const char *const *path, dt__array_reader read, dt_error *err) {
+    const unsigned char *label;
+    dt__array a[2];
+    int k, n;
+    memset(a, 0, sizeof a);
+    for (k = 0; k < 2 && path[k]; k++) {
+        const dt__file *f = dt__add_file(d, what, path[k], err);
+        ptrdiff_t *stride = k ? &d->y_stride : &d->x_stride;
+        dt_type type;
+        if (!f || read(f, path[k], k, &a[k], err)) return DT_ERR_FORMAT;
+        if (d->n_parts && (strcmp(a[k].descr, d->array[k].descr) || memcmp(a[k].dim + 1, d->array[k].dim + 1, sizeof a[k].dim - sizeof *a[k].dim)))
+            return dt__fail(err, DT_ERR_FORMAT, "\"%s\" differs in shape or type from the file before it in the list: only the number of samples may", path[k]);
+        d->array[k] = a[k];
+        *stride = a[k].descr[2] - '0';
+        for (n = 1; n < a[k].rank; n++) *stride *= (ptrdiff_t)a[k].dim[n];
+        type = a[k].descr[1] == 'f' ? DT_FLOAT32 : strcmp(a[k].descr + 1, "u1") ? DT_INT32 : DT_UINT8;
+        d->convert[k] = type != DT_UINT8 && (!dt__native(a[k].descr) || strcmp(a[k].descr + 1, type == DT_INT32 ? "i4" : "f4"));
+        *(k ? &d->info.y_type : &d->info.x_type) = type;
     }
-    for (i = *rank - 1, left = 1; i >= 0; i--) {
-        if (left > SIZE_MAX / dim[i]) { dt__fail(err, DT_ERR_FORMAT, "\"%s\": its header promises more bytes than fit in memory", path); return 0; }
-        left *= dim[i];
+    d->info.input[0] = 1;  // of [n]
+    for (n = 1; n < a[0].rank; n++) d->info.input[n - 1] = (int)a[0].dim[n];
+    if (k == 2 && a[0].dim[0] != a[1].dim[0]) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" holds %zu samples, \"%s\" %zu labels: they must agree", path[0], a[0].dim[0], path[1], a[1].dim[0]);
+    label = a[1].data;
+    for (n = a[1].descr[2] - '0'; k == 2 && d->info.y_type != DT_FLOAT32 && label < a[1].data + a[1].dim[0] * (size_t)d->y_stride; label += n) {
+        float value;
+        int32_t v;
+        if (dt__convert(&value, label, a[1].descr, 1, path[1], (label - a[1].data) / d->y_stride, err)) return DT_ERR_FORMAT;
+        memcpy(&v, &value, 4);
+        d->info.classes = DT__MAX(d->info.classes, v < INT_MAX ? v + 1 : v);
     }
-    if (left != f->size - header) { dt__fail(err, DT_ERR_FORMAT, "\"%s\" is %s: its header promises %zu bytes, %zu follow", path, left > f->size - header ? "cut" : "too long", left, f->size - header); return 0; }
-    return header;
+    return dt__add_part(d, a[0].data, a[1].data, a[0].dim[0], what, err);
 }
 
-DT__PRIVATE int dt__open_idx(dt_dataset *d, const char *images, const char *labels, dt_error *err) {
-    const dt__file *x, *y = NULL;
-    size_t dim[4], count, x_at, y_at = 0, i;
-    int rank, one;
-    if (!images) return dt__fail(err, DT_ERR_ARGUMENT, "dt_idx: the path of the images is NULL");
-    x = dt__add_file(d, "dt_idx", images, err);
-    if (!x || !(x_at = dt__idx_header(x, images, 2, 4, dim, &rank, err))) return DT_ERR_FORMAT;
-    d->info.input[0] = (int)dim[1];
-    d->info.input[1] = rank > 2 ? (int)dim[2] : 0;
-    d->info.input[2] = rank == 3 ? 1 : rank > 3 ? (int)dim[3] : 0;  // a grey image has one channel
-    d->x_stride = (ptrdiff_t)((x->size - x_at) / dim[0]);
-    d->info.x_type = DT_UINT8;
-    count = dim[0];
-    if (labels) {
-        y = dt__add_file(d, "dt_idx", labels, err);
-        if (!y || !(y_at = dt__idx_header(y, labels, 1, 1, dim, &one, err))) return DT_ERR_FORMAT;
-        if (dim[0] != count) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" holds %zu images, \"%s\" %zu labels: they must agree", images, count, labels, dim[0]);
-        d->info.y_type = DT_UINT8;
-        d->y_stride = 1;
-        for (i = 0; i < count; i++) d->info.classes = DT__MAX(d->info.classes, y->data[y_at + i] + 1);
+DT__PRIVATE int dt__open_pairs(dt_dataset *d, const char *what, const dt_source *s, dt__array_reader read, dt_error *err) {
+    char x[1024], y[1024];
+    const char *pair[2];
+    int i, more, code = 0;
+    pair[0] = x;
+    pair[1] = s->labels ? y : NULL;
+    for (i = 0; !code && (more = dt__path_of(what, s->path, i, x, err)) >= 0; i++) {
+        if (s->labels && dt__path_of(what, s->labels, i, y, err) != more) return dt__fail(err, DT_ERR_ARGUMENT, "%s: \"%.80s\" and \"%.80s\" list different numbers of files", what, s->path, s->labels);
+        if (!more) return 0;
+        code = dt__open_pair(d, what, pair, read, err);
     }
-    return dt__add_part(d, x->data + x_at, y ? y->data + y_at : NULL, count, "dt_idx", err);
+    return DT_ERR_FORMAT;
 }
 
 // The first of a file's usual names that is there: with - or . before idx, plain or .gz.
@@ -5130,14 +5297,69 @@ DT__PRIVATE int dt__mnist_name(const char *folder, const char *stem, const char 
 
 DT__PRIVATE int dt__open_mnist(dt_dataset *d, const dt_source *s, dt_error *err) {
     char images[1024], labels[1024];
+    const char *pair[2];
     const char *stem = s->split == DT_TEST ? "t10k" : "train";
     char x[32], y[32];
     if (!s->path) return dt__fail(err, DT_ERR_ARGUMENT, "dt_mnist: the folder is NULL");
     dt__format(x, sizeof x, "%s-images", stem);
     dt__format(y, sizeof y, "%s-labels", stem);
     if (dt__mnist_name(s->path, x, "idx3", images, sizeof images, err) || dt__mnist_name(s->path, y, "idx1", labels, sizeof labels, err)) return DT_ERR_IO;
-    return dt__open_idx(d, images, labels, err);
+    pair[0] = images;
+    pair[1] = labels;
+    return dt__open_pair(d, "dt_mnist", pair, dt__read_idx, err);
 }
+
+// ---- folders
+
+// Words, one behind the other.
+typedef struct { char *text; size_t size, used; int n; } dt__words;
+
+DT__PRIVATE int dt__word_add(dt__words *w, const char *s) {
+    size_t n = strlen(s) + 1;
+    if (w->used + n > w->size) {
+        char *p = (char *)realloc(w->text, (w->size + n) * 2);
+        if (!p) return -2;
+        w->text = p;
+        w->size = (w->size + n) * 2;
+    }
+    memcpy(w->text + w->used, s, n);
+    w->used += n;
+    return w->n++;
+}
+
+// The number of a word; a new one is added if add, else -1. -2: no memory.
+DT__PRIVATE int dt__word_number(dt__words *w, const char *s, int add) {
+    size_t at = 0;
+    int k = 0;
+    for (; at < w->used; at += strlen(w->text + at) + 1, k++) if (!strcmp(w->text + at, s)) return k;
+    return add ? dt__word_add(w, s) : -1;
+}
+
+#if DT__POSIX
+DT__PRIVATE int dt__by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
+
+// Add the paths of a folder's files whose names begin with prefix and have one of the endings, in small or capital
+// letters; if classes, those of its sub-folders, one at least in each. Names that begin with a dot are passed over.
+DT__PRIVATE int dt__list_folder(const char *what, const char *folder, int classes, const char *prefix, const char *const *ending, dt__words *w, dt_error *err) {
+    char path[1024];
+    struct dirent **e = NULL;
+    int i, k, n = scandir(folder, &e, NULL, dt__by_name), before = w->n, code = 0;
+    if (n < 0) return dt__fail(err, DT_ERR_IO, "%s: cannot list the folder \"%s\": %s", what, folder, strerror(errno));
+    for (i = 0; i < n; free(e[i++])) {
+        const char *name = e[i]->d_name, *end = name + strlen(name);
+        struct stat st;
+        size_t left = !classes;
+        for (k = 0; left && ending[k]; k++) for (left = strlen(ending[k]); left && left <= (size_t)(end - name) && (end[-(ptrdiff_t)left] | 32) == ending[k][strlen(ending[k]) - left];) left--;
+        if (code || left || *name == '.' || strncmp(name, prefix, strlen(prefix))) continue;
+        if (dt__format(path, sizeof path, "%s/%s", folder, name) >= sizeof path) code = dt__fail(err, DT_ERR_ARGUMENT, "%s: the path \"%.80s...\" is too long", what, path);
+        else if (stat(path, &st)) continue;
+        else if (classes && S_ISDIR(st.st_mode)) code = dt__list_folder(what, path, 0, prefix, ending, w, err);
+        else if (!classes && S_ISREG(st.st_mode) && dt__word_add(w, path) < 0) code = dt__fail(err, DT_ERR_MEMORY, "%s: the names in \"%s\" do not fit in memory", what, folder);
+    }
+    free(e);
+    return code || w->n > before ? code : dt__fail(err, DT_ERR_IO, "%s: no %s\"%s*%s\" (or %s) in the folder \"%s\"", what, classes ? "sub-folder with " : "", prefix, ending[0], ending[1], folder);
+}
+#endif
 
 // CIFAR-10 binary: records of a label byte and 3 planes of 32 x 32 bytes.
 DT__PRIVATE int dt__open_cifar_file(dt_dataset *d, const char *path, dt_error *err) {
@@ -5151,36 +5373,9 @@ DT__PRIVATE int dt__open_cifar_file(dt_dataset *d, const char *path, dt_error *e
     return dt__add_part(d, f->data + 1, f->data, n, "dt_cifar10", err);
 }
 
-#if DT__POSIX
-// All files of a folder whose names begin with prefix and end in .bin or .bin.gz, in the order of their names.
-DT__PRIVATE int dt__open_cifar_folder(dt_dataset *d, const char *folder, const char *prefix, dt_error *err) {
-    char name[DT__MAX_PARTS][256], path[1024];
-    const struct dirent *e;
-    int n = 0, i, code = 0;
-    DIR *dir = opendir(folder);
-    if (!dir) return dt__fail(err, DT_ERR_IO, "dt_cifar10: cannot open the folder \"%s\": %s", folder, strerror(errno));
-    while ((e = readdir(dir)) != NULL) {
-        const char *end = strstr(e->d_name, ".bin");
-        if (strncmp(e->d_name, prefix, strlen(prefix)) || !end || (strcmp(end, ".bin") && strcmp(end, ".bin.gz")) || strlen(e->d_name) > 255 || n == DT__MAX_PARTS) continue;
-        for (i = n; i > 0 && strcmp(name[i - 1], e->d_name) > 0; i--) memcpy(name[i], name[i - 1], sizeof name[i]);
-        memcpy(name[i], e->d_name, strlen(e->d_name) + 1);
-        n++;
-    }
-    closedir(dir);
-    for (i = 0; i < n && !code; i++) {
-        if (i > 0 && !strncmp(name[i], name[i - 1], strlen(name[i - 1]))) continue;  // both x.bin and x.bin.gz: one is enough
-        dt__format(path, sizeof path, "%s/%s", folder, name[i]);
-        code = dt__open_cifar_file(d, path, err);
-    }
-    if (!n) return dt__fail(err, DT_ERR_IO, "dt_cifar10: no \"%s*.bin\" (or .bin.gz) in the folder \"%s\": put CIFAR-10's binary version there, as examples/data.sh does", prefix, folder);
-    return code;
-}
-#endif
-
 DT__PRIVATE int dt__open_cifar(dt_dataset *d, const dt_source *s, dt_error *err) {
-    const char *p = s->path;
     char path[1024];
-    if (!p || !*p) return dt__fail(err, DT_ERR_ARGUMENT, "dt_cifar10: the path is empty");
+    int i, more, code = 0;
     d->info.input[0] = d->info.input[1] = 32;
     d->info.input[2] = 3;
     d->info.classes = 10;
@@ -5189,20 +5384,146 @@ DT__PRIVATE int dt__open_cifar(dt_dataset *d, const dt_source *s, dt_error *err)
     d->planar = 1;
 #if DT__POSIX
     {
+        static const char *const ending[] = {".bin", ".bin.gz", NULL};
         struct stat st;
-        if (!stat(p, &st) && S_ISDIR(st.st_mode)) return dt__open_cifar_folder(d, p, s->split == DT_TEST ? "test_batch" : "data_batch", err);
+        if (s->path && !stat(s->path, &st) && S_ISDIR(st.st_mode)) {
+            const char *name, *before = NULL;
+            dt__words w;
+            memset(&w, 0, sizeof w);
+            code = dt__list_folder("dt_cifar10", s->path, 0, s->split == DT_TEST ? "test_batch" : "data_batch", ending, &w, err);
+            for (name = w.text; !code && name < w.text + w.used; before = name, name += strlen(name) + 1)  // of x.bin and x.bin.gz one is enough
+                if (!before || strncmp(name, before, strlen(before))) code = dt__open_cifar_file(d, name, err);
+            free(w.text);
+            return code;
+        }
     }
 #endif
-    while (*p) {
-        const char *end = strchr(p, ',');
-        size_t n = end ? (size_t)(end - p) : strlen(p);
-        if (n >= sizeof path) return dt__fail(err, DT_ERR_ARGUMENT, "dt_cifar10: the path \"%.40s...\" is too long", p);
-        memcpy(path, p, n);
-        path[n] = 0;
-        if (dt__open_cifar_file(d, path, err)) return DT_ERR_FORMAT;
-        p += n + (end != NULL);
+    for (i = 0; !code && (more = dt__path_of("dt_cifar10", s->path, i, path, err)) != 0; i++) code = more < 0 ? more : dt__open_cifar_file(d, path, err);
+    return code;
+}
+
+// ---- images: PGM and PPM (netpbm's, plain and raw), BMP
+
+typedef struct {
+    const unsigned char *p, *palette, *end;
+    int h, w, c, most, plain;  // most: the largest value; plain: numbers as text
+    int colors, step;          // BMP: of the palette; bytes of a pixel, else 0
+    ptrdiff_t line;            // BMP: from one row to the one below
+} dt__image;
+
+// The next number of a text, behind blanks and comments; -1: none up to most.
+DT__PRIVATE int dt__image_number(dt__image *m, int most) {
+    int v = -1, comment = 0;
+    for (; m->p < m->end && (comment || *m->p == '#' || dt__is_blank((char)*m->p)); m->p++) comment = (comment || *m->p == '#') && *m->p != '\n';
+    for (; m->p < m->end && *m->p >= '0' && *m->p <= '9' && v <= most; m->p++) v = DT__MAX(v, 0) * 10 + (*m->p - '0');
+    return v <= most ? v : -1;
+}
+
+// NULL, or what is wrong with a header and what must follow it.
+DT__PRIVATE const char *dt__image_start(dt__image *m, const unsigned char *b, size_t size) {
+    uint64_t line;
+    int i;
+    memset(m, 0, sizeof *m);
+    m->end = b + size;
+    m->most = 255;
+    if (size >= 54 && b[0] == 'B' && b[1] == 'M') {
+        uint64_t at = dt__read_le(b + 10, 4), header = dt__read_le(b + 14, 4), bits = dt__read_le(b + 28, 2), colors = dt__read_le(b + 46, 4);
+        uint32_t h = (uint32_t)dt__read_le(b + 22, 4), up = h >> 31 ? 0 - h : h;
+        if ((bits != 8 && bits != 24 && bits != 32) || dt__read_le(b + 30, 4)) return "a BMP that is compressed, or has not 8, 24 or 32 bits";
+        colors = bits != 8 ? 0 : colors ? colors : 256;
+        if (header < 40 || colors > 256 || at < 14 + header + 4 * colors || at > size) return "a BMP with a damaged header, or of OS/2";
+        m->w = (int)DT__MIN(dt__read_le(b + 18, 4), INT_MAX);
+        m->h = (int)DT__MIN(up, INT_MAX);
+        m->step = (int)bits / 8;
+        m->colors = (int)colors;
+        m->palette = b + 14 + header;
+        m->p = b + at;
+        m->c = m->colors ? 1 : 3;
+        for (i = 0; i < m->colors; i++) if (m->palette[4 * i] != m->palette[4 * i + 1] || m->palette[4 * i] != m->palette[4 * i + 2]) m->c = 3;
+        line = ((uint64_t)m->w * bits + 31) / 32 * 4;
+        m->line = h == up ? -(ptrdiff_t)line : (ptrdiff_t)line;
+    } else {
+        if (size < 3 || b[0] != 'P' || !memchr("2356", b[1], 4)) return "no PGM, PPM or BMP, whatever its name says";
+        m->p = b + 2;
+        m->plain = b[1] < '5';
+        m->c = b[1] == '3' || b[1] == '6' ? 3 : 1;
+        m->w = dt__image_number(m, INT_MAX / 12);
+        m->h = dt__image_number(m, INT_MAX / 12);
+        m->most = dt__image_number(m, 65535);
+        if (m->most < 1 || m->p == m->end || !dt__is_blank((char)*m->p++)) m->h = 0;
+        line = (uint64_t)m->w * (unsigned)m->c * (m->plain || m->most > 255 ? 2 : 1);  // plain: a digit and a blank at least
     }
-    return 0;
+    if (m->w < 1 || m->h < 1 || (uint64_t)m->w * (unsigned)m->h > INT_MAX / 12) return "an image with a damaged header, or too large";
+    if (line * (unsigned)m->h - (unsigned)m->plain > (size_t)(m->end - m->p)) return "a cut image";
+    if (m->line < 0) m->p -= m->line * (m->h - 1);  // the lowest row comes first
+    return NULL;
+}
+
+// The pixels to x as floats or, for integer inputs, int32. NULL, or what is wrong with them.
+DT__PRIVATE const char *dt__image_values(dt__image *m, dt_type to, float *x) {
+    int y, i, k;
+    if (!m->step && !m->plain && m->most == 255) { dt__set_values(x, m->p, DT_UINT8, to, (ptrdiff_t)m->h * m->w * m->c, 0, NULL); return NULL; }
+    for (y = 0; y < m->h; y++) for (i = 0; i < m->w; i++) for (k = 0; k < m->c; k++, x++) {
+        int32_t v;
+        if (m->step) {
+            const unsigned char *pixel = m->p + y * m->line + (ptrdiff_t)i * m->step;
+            v = !m->colors ? pixel[2 - k] : *pixel < m->colors ? m->palette[4 * *pixel + 2 - k] : -1;  // blue comes first
+        } else if (m->plain) v = dt__image_number(m, m->most);
+        else { v = *m->p++; if (m->most > 255) v = v << 8 | *m->p++; }
+        if (v < 0 || v > m->most) return "an image with a value that is missing, no number, or above the largest of its header or palette";
+        if (to == DT_INT32) memcpy(x, &v, 4); else *x = (float)v * (1.0f / (float)m->most);
+    }
+    return NULL;
+}
+
+// Read the header of an image, which must have the size of the first one, and its pixels, if x is not NULL.
+DT__PRIVATE int dt__read_image(const char *path, const char *first, int *size, dt_type to, float *x, dt_error *err) {
+    dt__image m;
+    dt__file f;
+    const char *wrong;
+    int code = dt__file_read("dt_images", path, &f, err);
+    if (code) return code;
+    wrong = dt__image_start(&m, f.data, f.size);
+    if (!wrong && path == first && !x) { size[0] = m.h; size[1] = m.w; size[2] = m.c; }
+    if (!wrong && (size[0] != m.h || size[1] != m.w || size[2] != m.c))
+        code = dt__fail(err, DT_ERR_FORMAT, "\"%s\" is [%d,%d,%d], \"%s\" [%d,%d,%d]: give all images one height, width and number of channels", path, m.h, m.w, m.c, first, size[0], size[1], size[2]);
+    else if (!wrong && x) wrong = dt__image_values(&m, to, x);
+    if (wrong) code = dt__fail(err, DT_ERR_FORMAT, "\"%s\" is %s (%d x %d, values to %d): save it as PGM, PPM or uncompressed BMP", path, wrong, m.h, m.w, m.most);
+    dt__file_free(&f);
+    return code;
+}
+
+DT__PRIVATE int dt__open_images(dt_dataset *d, const char *folder, dt_error *err) {
+#if DT__POSIX
+    static const char *const ending[] = {".pgm", ".ppm", ".pnm", ".bmp", NULL};
+    dt__words w;
+    int32_t *label;
+    const char **path, *name;
+    int i, code;
+    memset(&w, 0, sizeof w);
+    if (!folder || !*folder) return dt__fail(err, DT_ERR_ARGUMENT, "dt_images: the folder is empty");
+    code = dt__list_folder("dt_images", folder, 1, "", ending, &w, err);
+    d->owned[0] = w.text;
+    name = w.text;
+    if (code) return code;
+    d->owned[1] = path = (const char **)malloc((size_t)w.n * sizeof *path);
+    d->owned[2] = label = (int32_t *)malloc((size_t)w.n * sizeof *label);
+    if (!path || !label) return dt__fail(err, DT_ERR_MEMORY, "dt_images: the names in \"%s\" do not fit in memory", folder);
+    for (i = 0; i < w.n; i++, name += strlen(name) + 1) {
+        path[i] = name;
+        if (dt__read_image(name, path[0], d->info.input, DT_UINT8, NULL, err)) return DT_ERR_FORMAT;
+        d->info.classes += i == 0 || strncmp(name, path[i - 1], (size_t)(strrchr(name, '/') - name) + 1);
+        label[i] = d->info.classes - 1;
+    }
+    d->info.x_type = DT_UINT8;
+    d->info.y_type = DT_INT32;
+    d->x_stride = sizeof *path;  // a sample is its path
+    d->y_stride = sizeof *label;
+    return dt__add_part(d, (const unsigned char *)path, (const unsigned char *)label, (size_t)w.n, "dt_images", err);
+#else
+    (void)d; (void)folder;
+    return dt__fail(err, DT_ERR_DISABLED, "dt_images: folders are listed on POSIX systems only: use dt_from or dt_npy");
+#endif
 }
 
 // ---- CSV (RFC 4180, with any of , ; tab between fields)
@@ -5267,26 +5588,6 @@ DT__PRIVATE int dt__csv_number(const char *s, float *out) {
     double v = dt__parse_double(s, s + strlen(s), &end);
     *out = (float)v;
     return end > s && !*end && v - v == 0 && (double)*out - (double)*out == 0;
-}
-
-// Words, numbered in the order of their appearance.
-typedef struct { char *text; size_t size, used; int n; } dt__words;
-
-// The number of a word; a new one is added if add, else -1. -2: no memory.
-DT__PRIVATE int dt__word_number(dt__words *w, const char *s, int add) {
-    size_t at = 0, n = strlen(s) + 1;
-    int k = 0;
-    for (; at < w->used; at += strlen(w->text + at) + 1, k++) if (!strcmp(w->text + at, s)) return k;
-    if (!add) return -1;
-    if (w->used + n > w->size) {
-        char *p = (char *)realloc(w->text, (w->size + n) * 2);
-        if (!p) return -2;
-        w->text = p;
-        w->size = (w->size + n) * 2;
-    }
-    memcpy(w->text + w->used, s, n);
-    w->used += n;
-    return w->n++;
 }
 
 // What becomes of a column, or of several crossed. number holds what was fitted: the mean of a number; mean and deviation to
@@ -5659,10 +5960,12 @@ DT__PRIVATE int dt__csv_pass(dt_dataset *d, const dt_csv_options *o, dt__table *
     int i, k, keep, code = 0, apply = pass == DT__APPLY_ROWS;
     long row = 0;
     for (i = 0; i < d->n_files && !code; i++) {
+        char path[1024];
         dt__csv c, header;
         int columns = t->columns;
         memset(&c, 0, sizeof c);
-        c.path = d->source.path;
+        dt__path_of("dt_csv", d->source.path, i, path, err);
+        c.path = path;
         c.p = (const char *)d->file[i].data;
         c.end = c.p + d->file[i].size;
         free(t->text);
@@ -5815,12 +6118,15 @@ DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
         code = 0;
         break;
 #ifndef DTRAIN_NO_STDIO
-    case DT__SOURCE_IDX: code = dt__open_idx(d, s->path, s->labels, err); break;
+    case DT__SOURCE_IDX: code = dt__open_pairs(d, "dt_idx", s, dt__read_idx, err); break;
+    case DT__SOURCE_NPY: code = dt__open_pairs(d, "dt_npy", s, dt__read_npy, err); break;
+    case DT__SOURCE_IMAGES: code = dt__open_images(d, s->path, err); break;
     case DT__SOURCE_MNIST: code = dt__open_mnist(d, s, err); break;
     case DT__SOURCE_CIFAR: code = dt__open_cifar(d, s, err); break;
     case DT__SOURCE_CSV: code = dt__open_csv(d, s, err); break;
 #else
-    case DT__SOURCE_IDX: case DT__SOURCE_MNIST: case DT__SOURCE_CIFAR: case DT__SOURCE_CSV: code = dt__disabled(err, "reading data files", "DTRAIN_NO_STDIO"); break;
+    case DT__SOURCE_IDX: case DT__SOURCE_MNIST: case DT__SOURCE_CIFAR: case DT__SOURCE_CSV: case DT__SOURCE_NPY: case DT__SOURCE_IMAGES:
+        code = dt__disabled(err, "reading data files", "DTRAIN_NO_STDIO"); break;
 #endif
     default: code = dt__fail(err, DT_ERR_ARGUMENT, "dt_dataset_open: source of kind %d: use dt_mnist, dt_csv, dt_arrays or a relative", s->kind);
     }
@@ -5845,30 +6151,6 @@ DT_API dt_dataset_info dt_dataset_describe(const dt_dataset *d) {
 
 // ---- one sample
 
-// n values of type to floats (bytes / 255) or, for integer inputs, to int32; dst may hold src at its end.
-DT__PRIVATE int dt__set_values(float *dst, const void *src, dt_type type, dt_type to, ptrdiff_t n, ptrdiff_t index, dt_error *err) {
-    ptrdiff_t i;
-    if (type == DT_UINT8 && to == DT_FLOAT32) { dt__cpu()->from_bytes(n, (const unsigned char *)src, 1.0f / 255, dst); return 0; }
-    if (type == to || (type == DT_ONE_HOT && to == DT_FLOAT32)) { memmove(dst, src, (size_t)n * 4); return 0; }
-    for (i = 0; i < n; i++) {
-        int32_t v;
-        float f;
-        if (type == DT_UINT8) v = ((const unsigned char *)src)[i];
-        else memcpy(&v, (const char *)src + 4 * i, 4);
-        memcpy(&f, &v, 4);
-        if (to == DT_FLOAT32) f = (float)v;
-        else if (type == DT_FLOAT32) {
-            if (!(f > -2147483648.0f && f < 2147483648.0f) || f != floorf(f)) return dt__fail(err, DT_ERR_ARGUMENT, "sample %td holds %g where its DT_INT32 input needs a whole number", index, (double)f);
-            v = (int32_t)f;
-            memcpy(&f, &v, 4);
-        }
-        dst[i] = f;
-    }
-    return 0;
-}
-
-DT__PRIVATE size_t dt__type_size(dt_type type) { return type == DT_UINT8 ? 1 : 4; }
-
 // Sample index of d: x to dst as t's input wants it, labels to the loss node's place.
 DT__PRIVATE int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_type, float *x, const dt_tensor *loss, dt_type y_type, float *y, long index, dt_error *err) {
     const unsigned char *from;
@@ -5884,6 +6166,15 @@ DT__PRIVATE int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type
     }
     while (k >= d->part[p].n) k -= d->part[p++].n;
     from = d->part[p].x + k * DT__ELSE(d->x_stride, n * (ptrdiff_t)dt__type_size(d->info.x_type));
+#ifndef DTRAIN_NO_STDIO
+    if (d->source.kind == DT__SOURCE_IMAGES) {
+        int size[3];
+        memcpy(size, d->info.input, sizeof size);
+        if (dt__read_image(*(const char *const *)(const void *)from, *(const char *const *)(const void *)d->part[0].x, size, t->type, x, err)) return DT_ERR_FORMAT;
+    } else if (d->convert[0]) {
+        if (dt__convert(x, from, d->array[0].descr, n, "dt_npy", i, err) || dt__set_values(x, x, d->info.x_type, t->type, n, i, err)) return DT_ERR_FORMAT;
+    } else
+#endif
     if (d->planar) {
         ptrdiff_t pixel, plane = n / 3;
         for (pixel = 0; pixel < plane; pixel++, x += 3) {
@@ -5897,7 +6188,18 @@ DT__PRIVATE int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type
     if (!loss) return 0;
     if (!d->part[p].y) return dt__fail(err, DT_ERR_ARGUMENT, "the data has no labels, which the loss \"%s\" needs", loss->name);
     if (d->info.y_type) y_type = d->info.y_type;
-    return dt__set_labels(loss, y, d->part[p].y + k * DT__ELSE(d->y_stride, loss->size * (ptrdiff_t)dt__type_size(y_type)), y_type, i, err);
+    if (d->y_stride) {
+        ptrdiff_t values = d->array[1].rank ? d->y_stride / (d->array[1].descr[2] - '0') : 1;
+        if (values != loss->size) return dt__fail(err, DT_ERR_SHAPE, "a label of the data has %td values, the loss \"%s\" needs %td: they must agree", values, loss->name, loss->size);
+    }
+    from = d->part[p].y + k * DT__ELSE(d->y_stride, loss->size * (ptrdiff_t)dt__type_size(y_type));
+#ifndef DTRAIN_NO_STDIO
+    if (d->convert[1]) {
+        if (dt__convert(y, from, d->array[1].descr, loss->size, "dt_npy", i, err)) return DT_ERR_FORMAT;
+        from = (const unsigned char *)y;
+    }
+#endif
+    return dt__set_labels(loss, y, from, y_type, i, err);
 }
 
 // ---- augmentation of one image x [h, w, c], in place
@@ -7547,15 +7849,10 @@ DT__PRIVATE int dt__tensors_open(dt__tensors *t, dt_error *err) {
 
 // One value of a file: F32, F16 (IEEE 754 binary16) or BF16.
 DT__PRIVATE float dt__file_value(const unsigned char *p, int dtype) {
-    uint32_t b, e, m;
+    uint32_t b;
     if (dtype == 0) return dt__float_from((uint32_t)dt__read_le(p, 4));
     b = (uint32_t)dt__read_le(p, 2);
-    if (dtype == 2) return dt__float_from(b << 16);
-    e = b >> 10 & 31;
-    m = b & 1023;
-    if (e == 31) return dt__float_from((b & 0x8000) << 16 | 0x7f800000 | m << 13);
-    if (e) return dt__float_from((b & 0x8000) << 16 | (e + 112) << 23 | m << 13);
-    return (b & 0x8000 ? -1.0f : 1.0f) * (float)m * (1.0f / 16777216.0f);
+    return dtype == 2 ? dt__float_from(b << 16) : dt__half(b);
 }
 
 DT__PRIVATE void dt__put_shape(dt__writer *w, int rank, const uint64_t *dim) {

@@ -24,7 +24,7 @@
 // ---- the data: a name, and behind a colon where it is ---------------------------------------
 
 #define DATA_CHOICES \
-    "digits, mnist:DIR, fashion:DIR, cifar10:DIR, csv:FILE or synthetic:HxWxC:CLASSES:N"
+    "digits, mnist:DIR, fashion:DIR, cifar10:DIR, images:DIR, csv:FILE or synthetic:HxWxC:CLASSES:N"
 #define MODEL_CHOICES "linear, mlp, cnn, cifar or resnet20"
 
 typedef struct {
@@ -104,6 +104,9 @@ static int data_open(job_data *d, const char *name, dt_error *err) {
     } else if ((path = after(name, "cifar10"))) {
         train = dt_cifar10(path, DT_TRAIN);
         test = dt_cifar10(path, DT_TEST);
+    } else if ((path = after(name, "images"))) {  // a folder per class
+        train = dt_images(path);
+        whole = 1;
     } else if ((path = after(name, "csv"))) {
         train = dt_csv(path, .columns = d->columns, .fitted = d->fitted);
         whole = 1;

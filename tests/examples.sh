@@ -79,6 +79,15 @@ table() {  # what a word means is kept with the weights
     [ "$(awk -F, 'NR > 1 && $2 == $1 % 2' new.out | wc -l)" -eq 9 ]
 }
 check "train predict on a table" table
+pictures() {  # bright and dark ones, a folder per class
+    for i in 0 1 2 3 4 5 6 7 8 9; do
+        mkdir -p pictures/bright pictures/dark
+        { printf 'P2 4 4 255\n'; awk -v i=$i 'BEGIN { for (k = 0; k < 16; k++) print 200 + (i * 7 + k) % 40 }'; } >pictures/bright/$i.pgm
+        { printf 'P2 4 4 255\n'; awk -v i=$i 'BEGIN { for (k = 0; k < 16; k++) print 20 + (i * 7 + k) % 40 }'; } >pictures/dark/$i.pgm
+    done
+    ./train --data images:pictures --model linear --epochs 100 --json --quiet >said && cat said && grep -q '"eval_accuracy": 1,' said
+}
+check "train on pictures" pictures
 check "train --help" says 0 "synthetic:HxWxC:CLASSES:N" ./train --help
 check "train refuses unknown data" says 64 "--data minst:x is none of" ./train --data minst:x
 check "train refuses broken sizes" says 64 "--data synthetic:8x8:3:10 is none of" ./train --data synthetic:8x8:3:10
