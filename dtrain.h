@@ -56,7 +56,7 @@
 //              source's read, augment and custom operations run on any replica's thread; net,
 //              on_event and rate_at on the caller's.
 // OWNERSHIP    Options, names and strings are copied by dt_model_create. Borrowed until the model is
-//              freed: user pointers, .memory, arrays behind data sources, .class_weights.
+//              freed: user pointers, .memory, .class_weights, arrays and strings of data sources.
 // LAYOUT       Activations are [batch, height, width, channels]. Files hold PyTorch's layout
 //              (weight [out, in] and [out, in, kh, kw]); the library permutes when it reads or writes.
 // SAME ANSWER  .batch is the global batch: the mathematics do not change with the number of
