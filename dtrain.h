@@ -7385,7 +7385,8 @@ DT__PRIVATE int dt__evaluate_data(dt_model *m, const dt_dataset *d, dt_metrics *
     if (!loss) return dt__fail(err, DT_ERR_STATE, "dt_evaluate: the net has no loss: set .loss");
     if ((code = dt__data_fits(m, d, 1, err)) != 0) return code;
     if (out->top_k < 0) return dt__fail(err, DT_ERR_ARGUMENT, "dt_evaluate: .top_k is %d: it must be 0 (for 5) or more", out->top_k);
-    if (out->confusion && loss->type != DT_INT32) return dt__fail(err, DT_ERR_ARGUMENT, "dt_evaluate: .confusion needs a cross-entropy with integer labels");
+    if (out->confusion && (loss->type != DT_INT32 || loss->label < 0 || (loss->in[0] != g->output && (g->output->op != &dt__softmax || loss->in[0] != g->output->in[0]))))
+        return dt__fail(err, DT_ERR_ARGUMENT, "dt_evaluate: .confusion needs a cross-entropy of net's output with integer labels that are fed");
     for (i = 0; i < m->n_replicas; i++) m->replica[i].top_k = DT__ELSE(out->top_k, 5);
     for (at = 0; at < d->info.n && !code; at += most) {
         memset(&m->task, 0, sizeof m->task);
