@@ -4,6 +4,8 @@
 CC      ?= cc
 CFLAGS  ?= -O2
 LDLIBS  ?= -lm -pthread
+# Fourteen programs hold the whole header each: at -O1 they are built in half the time.
+TEST_CFLAGS ?= $(subst -O2,-O1,$(CFLAGS))
 BUILD   ?= .build
 PREFIX  ?= /usr/local
 # in front of each test program, for other CPUs: make test CC=s390x-linux-gnu-gcc LDFLAGS=-static WRAP=qemu-s390x
@@ -13,7 +15,7 @@ SCRIPTS ?= inclusion examples readme
 ifeq ($(origin CXX),default)
 CXX = c++
 endif
-export CC CXX CFLAGS LDFLAGS LDLIBS BUILD
+export CC CXX CFLAGS TEST_CFLAGS LDFLAGS LDLIBS BUILD
 
 # All cores, unless the command line says otherwise.
 ifeq ($(MAKELEVEL)$(findstring -j,$(MAKEFLAGS)),0)
@@ -90,13 +92,15 @@ clean:          ## remove what was built
 # A program is built anew when the compiler or its flags differ from the last time.
 $(BUILD)/flags: FORCE
 	@mkdir -p $(BUILD)/examples $(BUILD)/bench
-	@echo '$(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(LDLIBS)' >$@.new
+	@echo '$(CC) $(CFLAGS) $(CPPFLAGS) $(LDFLAGS) $(LDLIBS) $(TEST_CFLAGS)' >$@.new
 	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 
 programs: $(TESTS:%=$(BUILD)/%)
 
+# What the optimiser could break is tested as it is shipped.
+$(BUILD)/kernels $(BUILD)/layers: TEST_CFLAGS := $(CFLAGS)
 $(BUILD)/%: tests/%.c dtrain.h $(wildcard tests/*.h examples/*.h) $(BUILD)/flags
-	$(CC) $(CFLAGS) $(CPPFLAGS) $< -o $@ $(LDFLAGS) $(LDLIBS)
+	$(CC) $(TEST_CFLAGS) $(CPPFLAGS) $< -o $@ $(LDFLAGS) $(LDLIBS)
 
 $(BUILD)/examples/%: examples/%.c dtrain.h $(wildcard examples/*.h) $(BUILD)/flags
 	$(CC) $(CFLAGS) $(CPPFLAGS) $< -o $@ $(LDFLAGS) $(LDLIBS)

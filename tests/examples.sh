@@ -7,7 +7,7 @@ build() {  # SOURCE: the line that its header comment gives, and -Wall and so on
     case $1 in *.cpp) compiler="$CXX" ;; *) compiler="$CC" ;; esac
     case $1 in examples/*) grep -q "^// Build:   [a-z+]* -O2 $1 -o $name -lm -pthread" "$1" || { echo "$1 does not name its build line"; return 1; } ;; esac
     case $name in
-    xor | digits | train | models) $compiler $CFLAGS -Wall -Wextra -Wpedantic -Werror "$1" -o "$scratch/$name" $LDFLAGS $LDLIBS ;;
+    xor | digits | train | models) $compiler $TEST_CFLAGS -Wall -Wextra -Wpedantic -Werror "$1" -o "$scratch/$name" $LDFLAGS $LDLIBS ;;
     *) $compiler -fsyntax-only -Wall -Wextra -Wpedantic -Werror "$1" ;;  # `make examples` links them
     esac
 }
@@ -31,9 +31,9 @@ says() {  # STATUS TEXT COMMAND…: ends with that status, and what it prints ho
 }
 check "xor learns" says 0 "1 xor 1 = 0.0" ./xor
 small() {  # of the operations, xor holds those it calls; its code is three quarters of all at most
-    $CC -O2 "$root/examples/xor.c" -o xor-all $LDLIBS &&
-        $CC -O2 -DDTRAIN_STATIC "$root/examples/xor.c" -o xor-static $LDLIBS &&
-        $CC -O2 -ffunction-sections -fdata-sections -Wl,--gc-sections "$root/examples/xor.c" -o xor-sections $LDLIBS || return 1
+    $CC $TEST_CFLAGS "$root/examples/xor.c" -o xor-all $LDLIBS &&
+        $CC $TEST_CFLAGS -DDTRAIN_STATIC "$root/examples/xor.c" -o xor-static $LDLIBS &&
+        $CC $TEST_CFLAGS -ffunction-sections -fdata-sections -Wl,--gc-sections "$root/examples/xor.c" -o xor-sections $LDLIBS || return 1
     all=$(size xor-all | awk 'NR == 2 { print $1 }')
     nm xor-all | grep -q ' dt__conv_forward$' || { echo "the whole library has no dt__conv_forward: look for another name"; return 1; }
     for program in xor-static xor-sections; do

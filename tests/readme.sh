@@ -49,7 +49,7 @@ small_files() { $CC idx.c -o idx && ./idx; }
 check "small data files" small_files
 
 compile_and_run() {  # NAME without .c
-    $CC $CFLAGS -Wall -Wextra "$1.c" -o "$1" $LDFLAGS $LDLIBS && "./$1"
+    $CC $TEST_CFLAGS -Wall -Wextra "$1.c" -o "$1" $LDFLAGS $LDLIBS && "./$1"
 }
 program() {
     name=$(sed -n '1s|^// *\([a-z_]*\)\.c.*|\1|p' "$1")
