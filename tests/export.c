@@ -5,6 +5,7 @@
 #include "../dtrain.h"
 #include "test.h"
 #include "scratch.h"
+#include "../examples/digits.h"
 
 #include <locale.h>
 #include <signal.h>
@@ -249,7 +250,7 @@ static const net_case cases[] = {
     { "many",          many,          { 6 }, INFERENCE, DT_FLOAT32, 0 },
 };
 
-enum { N = 7, MOST = 4 };  /* samples; inputs or outputs of one net */
+enum { N = 7, MOST = 4 };  /* samples of a made net; inputs or outputs of one net */
 
 static void die(const char *what, const dt_error *err) { printf("%s: %s\n", what, err->text); exit(1); }
 
@@ -322,7 +323,7 @@ static void bring_close(dt_model *m) {
 typedef struct {
     char name[80];
     const dt_model *m;
-    int n_in, n_out;
+    int n, n_in, n_out;   /* samples; inputs and outputs */
     void *x[MOST];
     float *y[MOST];
     ptrdiff_t size[MOST];
@@ -332,6 +333,7 @@ typedef struct {
 static void expect(exported *e, dt_model *m, const net_case *c) {
     dt_error err = DT_DEFAULTS;
     e->m = m;
+    e->n = N;
     e->n_in = m->graph.n_inputs;
     for (int k = 0; k < e->n_in; k++) e->x[k] = samples(m, k, N);
     if (c->net != many) {
@@ -364,7 +366,7 @@ static void write_program(const exported *e, int n) {
     fprintf(f, "int main(void) {\n    FILE *x = fopen(\"x.bin\", \"rb\"), *y = fopen(\"y.bin\", \"wb\");\n    size_t done = 0;\n    if (!x || !y) return 1;\n");
     for (int i = 0; i < n; i++) {
         const char *p = e[i].name, *last = "";
-        fprintf(f, "    for (int i = 0; i < %d; i++) {\n", N);
+        fprintf(f, "    for (int i = 0; i < %d; i++) {\n", e[i].n);
         for (int k = 0; k < e[i].n_in; k++) {
             const dt_tensor *t = e[i].m->graph.input[k];
             char suffix[8] = "";
@@ -381,7 +383,7 @@ static void write_program(const exported *e, int n) {
         fprintf(f, ");\n");
         for (int k = 0; k < e[i].n_out; k++) fprintf(f, "        done += fwrite(b%d, sizeof b%d, 1, y);\n", k, k);
         fprintf(f, "    }\n");
-        for (int s = 0; s < N; s++)
+        for (int s = 0; s < e[i].n; s++)
             for (int k = 0; k < e[i].n_in; k++) { size_t b = bytes_of(e[i].m->graph.input[k]); fwrite((const char *)e[i].x[k] + (size_t)s * b, b, 1, x); }
     }
     fprintf(f, "    return done == 0 || fclose(x) || fclose(y);\n}\n");
@@ -398,12 +400,12 @@ static int largest(const float *v, ptrdiff_t n) {
 static void check_outputs(const exported *e, int n) {
     size_t bytes, used = 0, wanted = 0;
     char *got = (char *)get(at("y.bin"), &bytes);
-    for (int i = 0; i < n; i++) for (int k = 0; k < e[i].n_out; k++) wanted += (size_t)(N * e[i].size[k]) * sizeof(float);
+    for (int i = 0; i < n; i++) for (int k = 0; k < e[i].n_out; k++) wanted += (size_t)(e[i].n * e[i].size[k]) * sizeof(float);
     CHECK_MSG(bytes == wanted, "%zu bytes, expected %zu", bytes, wanted);
     for (int i = 0; i < n && bytes == wanted; i++) {
         double worst = 0, off = 0, range = 0;
         int rows = 0, same = 0;
-        for (int s = 0; s < N; s++)
+        for (int s = 0; s < e[i].n; s++)
             for (int k = 0; k < e[i].n_out; k++) {
                 ptrdiff_t c = e[i].m->graph.output->dim[e[i].m->graph.output->rank - 1];
                 float *v = (float *)malloc((size_t)e[i].size[k] * sizeof(float));
@@ -475,6 +477,84 @@ static void test_nets(void) {
         remove(at(file));
     }
     for (int i = 0; i < COUNT(cases); i++) dt_model_free(m[i]);
+}
+
+/* ---- the nets of the README and of examples/digits.c, trained on images --------------------------------- */
+
+static dt_tensor *mnist_cnn(dt_tensor *x, void *user) {
+    (void)user;
+    x = dt_maxpool2d(dt_relu(dt_conv2d(x, 32, 3)), 2);
+    x = dt_maxpool2d(dt_relu(dt_conv2d(x, 64, 3)), 2);
+    x = dt_dropout(dt_relu(dt_dense(dt_flatten(x), 128)), 0.5);
+    return dt_dense(x, 10, .name = "logits");
+}
+static dt_tensor *digits_cnn(dt_tensor *x, void *user) {
+    (void)user;
+    x = dt_relu(dt_conv2d(x, 32, 3, .padding = DT_SAME));
+    x = dt_maxpool2d(dt_relu(dt_conv2d(x, 64, 3, .padding = DT_SAME)), 2);
+    x = dt_dropout(dt_relu(dt_dense(dt_flatten(x), 128)), 0.5);
+    return dt_dense(x, 10, .name = "logits");
+}
+
+/* Train, export as floats and as bytes, and compare on n test images. */
+static void compare_on_images(dt_tensor *(*net)(dt_tensor *x, void *user), int side, dt_source train, dt_source test, const void *images, int n, double accuracy) {
+    exported e[2];
+    dt_error err = DT_DEFAULTS;
+    dt_options o = DT_DEFAULTS;
+    o.net = net, o.input[0] = o.input[1] = side, o.input[2] = 1, o.loss = DT_CROSS_ENTROPY, o.optimizer = DT_ADAM;
+    o.batch = 64, o.replicas = 2, o.seed = 1, o.learning_rate = 2e-3, o.epochs = 4, o.steps = 400, o.train = train, o.test = test;
+    dt_model *m = dt_model_create(&o, &err);
+    if (!m || dt_train(m, NULL, &err)) die("training", &err);
+    CHECK_MSG(dt_model_report(m).eval_accuracy >= accuracy, "accuracy %g", dt_model_report(m).eval_accuracy);
+    memset(e, 0, sizeof e);
+    for (int bytes = 0; bytes < 2; bytes++) {
+        char file[100];
+        e[bytes].m = m, e[bytes].n = n, e[bytes].n_in = e[bytes].n_out = 1, e[bytes].size[0] = 10;
+        e[bytes].x[0] = (void *)(uintptr_t)images;
+        e[bytes].y[0] = (float *)calloc((size_t)n * 10, sizeof(float));
+        dt_predict(m, images, n, e[bytes].y[0], &err);
+        snprintf(e[bytes].name, sizeof e[bytes].name, "images%d_%d", side, bytes);
+        snprintf(file, sizeof file, "%.80s.c", e[bytes].name);
+        e[bytes].o.prefix = e[bytes].name, e[bytes].o.int8 = bytes;
+        if (bytes) e[bytes].o.x = images, e[bytes].o.n = n;
+        CHECK(dt_export_c(m, at(file), &e[bytes].o, &err) == 0);
+        CHECK_OK(err);
+        CHECK(shell(1, "%s " STRICT " -c %s -o alone.o", cc(), file) == 0);
+    }
+    CHECK_MSG(e[1].o.agreement >= 0.98, "bytes keep %g of the answers", e[1].o.agreement);
+    write_program(e, 2);
+    CHECK(shell(1, "%s " STRICT " -O2 run.c -o run -lm && ./run", cc()) == 0);
+    check_outputs(e, 2);
+    free(e[0].y[0]), free(e[1].y[0]);
+    dt_model_free(m);
+}
+
+static void test_digits(void) {
+    static unsigned char images[DIGITS * DIGITS_PIXELS], labels[DIGITS];
+    static float held_out[DIGITS / 5 * DIGITS_PIXELS];
+    if (!compiler()) SKIP("no C compiler whose programs run here");
+    digits_decode(images, labels);
+    dt_source all = dt_arrays(images, DT_UINT8, labels, DT_UINT8, DIGITS);
+    for (int i = 0; i < DIGITS / 5; i++)
+        for (int k = 0; k < DIGITS_PIXELS; k++) held_out[i * DIGITS_PIXELS + k] = (float)images[(5 * i + 4) * DIGITS_PIXELS + k] / 255;
+    compare_on_images(digits_cnn, 8, dt_fold(all, 5, 4, DT_TRAIN), dt_fold(all, 5, 4, DT_TEST), held_out, DIGITS / 5, 0.9);
+}
+
+static void test_mnist(void) {
+    enum { IMAGES = 500, PIXELS = 28 * 28 };
+    const char *data = getenv("DTRAIN_DATA");
+    static float x[IMAGES * PIXELS];
+    static unsigned char bytes[IMAGES * PIXELS];
+    char folder[1000], command[1100];
+    if (!compiler()) SKIP("no C compiler whose programs run here");
+    if (!data) SKIP("DTRAIN_DATA names no folder with mnist in it");
+    snprintf(folder, sizeof folder, "%s/mnist", data);
+    snprintf(command, sizeof command, "gzip -dcf '%s'/t10k-images-idx3-ubyte* | tail -c +17", folder);
+    FILE *f = popen(command, "r");
+    CHECK(f && fread(bytes, 1, sizeof bytes, f) == sizeof bytes);
+    if (f) pclose(f);
+    for (int i = 0; i < IMAGES * PIXELS; i++) x[i] = (float)bytes[i] / 255;
+    compare_on_images(mnist_cnn, 28, dt_mnist(folder, DT_TRAIN), dt_mnist(folder, DT_TEST), x, IMAGES, 0.95);
 }
 
 /* ---- bits ------------------------------------------------------------------------------------------- */
@@ -784,6 +864,8 @@ static void test_no_memory(void) {
 int main(void) {
     if (scratch_begin()) return 1;
     RUN(test_nets);
+    RUN(test_digits);
+    RUN(test_mnist);
     RUN(test_floats_keep_their_bits);
     RUN(test_tokens_outside);
     RUN(test_same_text_everywhere);
