@@ -5,7 +5,11 @@
 // Data:    the four files of Fashion-MNIST under MNIST's usual names in data/fashion, plain or .gz.
 // Build:   cc -O2 examples/fashion.c -o fashion -lm -pthread
 // Run:     ./fashion      (--help lists every flag; --epochs 2 for a first look)
-// Output:  about 27 s an epoch; ./fashion prints as the other programs do
+// Output:  104,426 parameters, strategy mirrored, 2 replicas on avx512, batch 128, 60,000 samples
+//          epoch 1/10  loss 0.4855  accuracy 0.8286  test loss 0.3457  test accuracy 0.8711  2,370 samples/s  26.8 s
+//          …
+//          epoch 10/10  loss 0.1319  accuracy 0.9526  test loss 0.2042  test accuracy 0.9273  3,222 samples/s  19.6 s
+//          saved fashion.safetensors
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
 
