@@ -3,7 +3,7 @@
 // Shows:   a model as a function, dt_mnist, dt_main.
 // Data:    the four MNIST files under their usual names in data/mnist, plain or .gz.
 // Build:   cc -O2 examples/mnist.c -o mnist -lm -pthread
-// Run:     ./mnist --epochs 2 --save mnist.safetensors      (--help lists every flag)
+// Run:     ./mnist      (--help lists every flag; --epochs 2 --save mnist.safetensors for a first look)
 // Output:  225,034 parameters, strategy mirrored, 2 replicas on avx512, batch 128, 60,000 samples
 //          epoch 1/5  loss 0.2894  accuracy 0.9110  test loss 0.0670  test accuracy 0.9788  5,652 samples/s  10.9 s
 //          …
