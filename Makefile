@@ -47,6 +47,15 @@ cxx:            ## compile and run the header as C++
 bench: $(BUILD)/bench/models            ## measure four models on one replica each: half a minute
 	@for model in mnist_mlp mnist_cnn cifar_cnn resnet20; do $< --model $$model $(BENCHFLAGS) || exit 1; done
 
+bench-kernels: $(BUILD)/bench/kernels           ## products and convolutions in GFLOP/s beside the peak, and OpenBLAS if it is here
+	$< $(BENCHFLAGS)
+$(BUILD)/bench/kernels: LDLIBS += $(shell printf '\043include <cblas.h>\nint main(void) { return 0; }\n' | $(CC) -x c - -o /dev/null -lopenblas 2>/dev/null && echo -DWITH_OPENBLAS -lopenblas)
+
+bench-peers: $(BUILD)/bench/models              ## the four models beside PyTorch and TensorFlow: installs those into $(BUILD)/venv; an hour
+	@[ -x $(BUILD)/venv/bin/python ] || python3 -m venv $(BUILD)/venv
+	$(BUILD)/venv/bin/pip install -q torch tensorflow-cpu matplotlib
+	bench/compare.py --ours $(BUILD)/bench/models --python $(BUILD)/venv/bin/python --out $(BUILD)/bench $(BENCHFLAGS)
+
 switches: $(SWITCHES:%=switch-%)                ## build and test each DTRAIN_ switch
 	@tests/run.sh total $(SWITCHES:%=$(BUILD)/switch-%.log)
 
@@ -121,5 +130,5 @@ $(SWITCHES:%=switch-%): switch-%: $(BUILD)/flags
 	@tests/run.sh one $* $(BUILD)/switch-$*.log tests/switches.sh $*
 
 FORCE:
-.PHONY: help run test data examples cxx bench switches sanitize sanitize-address sanitize-thread exchange accuracy contents size check-all install clean programs FORCE \
+.PHONY: help run test data examples cxx bench bench-kernels bench-peers switches sanitize sanitize-address sanitize-thread exchange accuracy contents size check-all install clean programs FORCE \
     $(TESTS:%=test-%) $(SCRIPTS:%=script-%) $(SWITCHES:%=switch-%)
