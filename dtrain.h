@@ -890,12 +890,10 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #define DT__PRIVATE static __attribute__((unused))
 #define DT__INLINE static inline __attribute__((always_inline, unused))
 #define DT__FORMAT(n) __attribute__((format(printf, n, n + 1)))
-#define DT__RESTRICT __restrict__
 #else
 #define DT__PRIVATE static
 #define DT__INLINE static inline
 #define DT__FORMAT(n)
-#define DT__RESTRICT
 #endif
 
 #define DT__MIN(a, b) ((a) < (b) ? (a) : (b))
@@ -917,6 +915,13 @@ typedef struct {
     size_t size, n;  // n: bytes wanted so far, which may be more than fit
 } dt__writer;
 
+DT__PRIVATE dt__writer dt__writer_on(char *text, size_t size) {
+    dt__writer w;
+    w.text = text; w.size = size; w.n = 0;
+    if (size) text[0] = 0;
+    return w;
+}
+
 DT__PRIVATE void dt__put(dt__writer *w, char c) {
     if (w->n + 1 < w->size) { w->text[w->n] = c; w->text[w->n + 1] = 0; }
     w->n++;
@@ -932,17 +937,6 @@ DT__PRIVATE void dt__put_uint(dt__writer *w, uint64_t v, unsigned base, int widt
     do { digits[n++] = "0123456789abcdef"[v % base]; v /= base; } while (v);
     while (width-- > n) dt__put(w, fill);
     while (n) dt__put(w, digits[--n]);
-}
-
-DT__PRIVATE void dt__put_int(dt__writer *w, int64_t v, int width, char fill) {
-    uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v, rest = u;
-    if (v < 0) width--;
-    if (fill == ' ') {  // blanks stand in front of the sign, zeros behind it
-        for (width--; rest >= 10; rest /= 10) width--;
-        for (; width > 0; width--) dt__put(w, ' ');
-    }
-    if (v < 0) dt__put(w, '-');
-    dt__put_uint(w, u, 10, width, '0');
 }
 
 // m * 2^e, the top bit of m set: wide enough to pass between decimal and binary with an error below 1 ulp of a double.
@@ -973,7 +967,7 @@ DT__PRIVATE dt__wide dt__wide_power10(int n) {
 // As printf's %.<digits>g, or %.<digits>f if fixed and not too large for it; with a decimal point always. digits 1 .. 17.
 DT__PRIVATE void dt__put_double(dt__writer *w, double v, int digits, int fixed) {
     char d[24];
-    int e = 0, n, last;
+    int e = 0, n, last, point, scientific;
     uint64_t m = 0, unit = 1, rest;
     if (v != v) { dt__put_text(w, "nan"); return; }
     if (v < 0 || (v == 0 && 1 / v < 0)) { dt__put(w, '-'); v = -v; }
@@ -1000,62 +994,56 @@ DT__PRIVATE void dt__put_double(dt__writer *w, double v, int digits, int fixed) 
     }
     for (n = digits; n > 0; m /= 10) d[--n] = (char)('0' + (int)(m % 10));
     for (last = digits; last > 1 && d[last - 1] == '0'; last--) {}
-    if (e < -4 || e >= digits) {
-        dt__put(w, d[0]);
-        if (last > 1) dt__put(w, '.');
-        for (n = 1; n < last; n++) dt__put(w, d[n]);
-        dt__put_text(w, e < 0 ? "e-" : "e+");
-        dt__put_uint(w, (uint64_t)(e < 0 ? -e : e), 10, 2, '0');
-        return;
+    scientific = e < -4 || e >= digits;
+    point = scientific ? 0 : e;  // the digit before the decimal point
+    if (point < 0) dt__put_text(w, "0.");
+    for (n = point + 1; n < 0; n++) dt__put(w, '0');
+    for (n = 0; n < DT__MAX(last, point + 1); n++) {
+        if (n && n == point + 1) dt__put(w, '.');
+        dt__put(w, d[n]);
     }
-    if (e < 0) dt__put_text(w, "0.");
-    for (n = e + 1; n < 0; n++) dt__put(w, '0');
-    for (n = 0; n < DT__MAX(last, e + 1); n++) {
-        if (n == e + 1 && e >= 0) dt__put(w, '.');
-        dt__put(w, n < digits ? d[n] : '0');
-    }
+    if (!scientific) return;
+    dt__put_text(w, e < 0 ? "e-" : "e+");
+    dt__put_uint(w, (uint64_t)(e < 0 ? -e : e), 10, 2, '0');
 }
 
-// printf's %s %c %d %u %x %ld %lu %zu %td %g %f with flags 0 -, width and precision; nothing else.
+// printf's %s %c %d %u %x %ld %lu %zu %ju %td %g %f with flags 0 -, width and precision; nothing else.
 DT__PRIVATE void dt__vprint(dt__writer *w, const char *f, va_list a) {
     for (; *f; f++) {
-        int left = 0, width = 0, precision = -1, size = 0;
-        char fill = ' ';
-        size_t start;
+        int left = 0, width = 0, precision = -1, size = 0, n = 0;
+        char fill = ' ', number[48];
+        const char *s = number;
+        dt__writer t = dt__writer_on(number, sizeof number);
         if (*f != '%') { dt__put(w, *f); continue; }
         for (f++; *f == '-' || *f == '0'; f++) { if (*f == '-') left = 1; else fill = '0'; }
         if (*f == '*') { width = va_arg(a, int); f++; }
         for (; *f >= '0' && *f <= '9'; f++) width = width * 10 + (*f - '0');
         if (*f == '.' && f[1] == '*') { precision = va_arg(a, int); f += 2; }
         else if (*f == '.') for (f++, precision = 0; *f >= '0' && *f <= '9'; f++) precision = precision * 10 + (*f - '0');
-        for (; *f == 'l' || *f == 'z' || *f == 't'; f++) size = *f;
-        start = w->n;
+        for (; *f == 'l' || *f == 'z' || *f == 't' || *f == 'j'; f++) size = *f;
         if (*f == 's') {
-            const char *s = va_arg(a, const char *);
-            int n = 0;
+            s = va_arg(a, const char *);
             if (!s) s = "(none)";
-            while ((precision < 0 || n < precision) && s[n]) n++;
-            if (!left) for (width -= n; width > 0; width--) dt__put(w, ' ');
-            for (precision = 0; precision < n; precision++) dt__put(w, s[precision]);
-        } else if (*f == 'c') {
-            dt__put(w, (char)va_arg(a, int));
+            while (n != precision && s[n]) n++;
         } else if (*f == 'd') {
             int64_t v = size == 'l' ? va_arg(a, long) : size == 't' ? va_arg(a, ptrdiff_t) : va_arg(a, int);
-            dt__put_int(w, v, left ? 0 : width, fill);
+            if (v < 0) dt__put(&t, '-');
+            dt__put_uint(&t, v < 0 ? 0 - (uint64_t)v : (uint64_t)v, 10, 0, '0');
         } else if (*f == 'u' || *f == 'x') {
-            uint64_t v = size == 'l' ? va_arg(a, unsigned long) : size == 'z' ? va_arg(a, size_t) : va_arg(a, unsigned);
-            dt__put_uint(w, v, *f == 'x' ? 16 : 10, left ? 0 : width, fill);
+            uint64_t v = size == 'l' ? va_arg(a, unsigned long) : size == 'z' ? va_arg(a, size_t)
+                       : size == 'j' ? va_arg(a, uintmax_t) : va_arg(a, unsigned);
+            dt__put_uint(&t, v, *f == 'x' ? 16 : 10, 0, '0');
         } else if (*f == 'g' || *f == 'f') {
-            char number[48];
-            dt__writer t;
-            t.text = number; t.size = sizeof number; t.n = 0;
             dt__put_double(&t, va_arg(a, double), precision < 0 ? 6 : precision, *f == 'f');
-            if (!left) for (width -= (int)t.n; width > 0; width--) dt__put(w, ' ');
-            dt__put_text(w, number);
         } else {
-            dt__put(w, *f);
+            dt__put(&t, *f == 'c' ? (char)va_arg(a, int) : *f);
         }
-        if (left) while (w->n < start + (size_t)width) dt__put(w, ' ');
+        if (*f != 's') n = (int)t.n;
+        width -= n;
+        if (fill == '0' && !left && *s == '-') { dt__put(w, *s++); n--; }  // zeros stand behind the sign
+        for (; width > 0 && !left; width--) dt__put(w, fill);
+        while (n-- > 0) dt__put(w, *s++);
+        for (; width > 0; width--) dt__put(w, ' ');
     }
 }
 
@@ -1067,10 +1055,8 @@ DT__FORMAT(2) DT__PRIVATE void dt__print(dt__writer *w, const char *format, ...)
 }
 
 DT__FORMAT(3) DT__PRIVATE size_t dt__format(char *out, size_t size, const char *format, ...) {
-    dt__writer w;
+    dt__writer w = dt__writer_on(out, size);
     va_list a;
-    w.text = out; w.size = size; w.n = 0;
-    if (size) out[0] = 0;
     va_start(a, format);
     dt__vprint(&w, format, a);
     va_end(a);
@@ -1082,16 +1068,22 @@ DT__PRIVATE void dt__put_json_number(dt__writer *w, double v) {
     if (v - v == 0) dt__put_double(w, v, 9, 0); else dt__put_text(w, "null");
 }
 
+DT__PRIVATE int dt__digit_at(const char *p, const char *limit) { return p < limit && *p >= '0' && *p <= '9'; }
+
 // A number with a decimal point in every locale; *end receives where it stopped. Correct to 1 ulp.
 DT__PRIVATE double dt__parse_double(const char *s, const char *limit, const char **end) {
     const char *p = s;
     uint64_t m = 0;
     int negative = 0, digits = 0, scale = 0, e = 0, e_negative = 0, point = 0;
     double v;
+    dt__wide w;
     *end = s;
     if (p < limit && (*p == '+' || *p == '-')) negative = *p++ == '-';
-    if (limit - p >= 3 && (p[0] | 32) == 'n' && (p[1] | 32) == 'a' && (p[2] | 32) == 'n') { *end = p + 3; return (double)NAN; }
-    if (limit - p >= 3 && (p[0] | 32) == 'i' && (p[1] | 32) == 'n' && (p[2] | 32) == 'f') { *end = p + 3; return (double)(negative ? -INFINITY : INFINITY); }
+    if (limit - p >= 3 && *p > '9') {
+        char word[3] = {(char)(p[0] | 32), (char)(p[1] | 32), (char)(p[2] | 32)};
+        int nan = !memcmp(word, "nan", 3);
+        if (nan || !memcmp(word, "inf", 3)) { *end = p + 3; return (double)(nan ? NAN : negative ? -INFINITY : INFINITY); }
+    }
     for (; p < limit; p++) {
         if (*p == '.' && !point) { point = 1; continue; }
         if (*p < '0' || *p > '9') break;
@@ -1103,21 +1095,17 @@ DT__PRIVATE double dt__parse_double(const char *s, const char *limit, const char
     if (!digits) return 0;
     *end = p;
     if (p < limit && (*p | 32) == 'e') {
-        const char *q = p + 1;
-        if (q < limit && (*q == '+' || *q == '-')) e_negative = *q++ == '-';
-        if (q < limit && *q >= '0' && *q <= '9') {
-            for (; q < limit && *q >= '0' && *q <= '9'; q++) if (e < 100000) e = e * 10 + (*q - '0');
-            *end = q;
-            scale += e_negative ? -e : e;
-        }
+        p++;
+        if (p < limit && (*p == '+' || *p == '-')) e_negative = *p++ == '-';
+        for (; dt__digit_at(p, limit); *end = ++p) if (e < 100000) e = e * 10 + (*p - '0');
+        scale += e_negative ? -e : e;
     }
-    if (m == 0) return negative ? -0.0 : 0.0;
-    scale = DT__MAX(-400, DT__MIN(scale, 400));
+    scale = m ? DT__MAX(-400, DT__MIN(scale, 400)) : 0;
     if (m < UINT64_C(9007199254740992) && scale >= -22 && scale <= 22) {  // both exact, so that the result is the compiler's own
-        dt__wide w = dt__wide_power10(scale < 0 ? -scale : scale);
+        w = dt__wide_power10(scale < 0 ? -scale : scale);
         v = scale < 0 ? (double)m / ldexp((double)w.m, w.e) : (double)m * ldexp((double)w.m, w.e);
     } else {
-        dt__wide w = dt__wide_mul(dt__wide_of(m, 0), dt__wide_power10(scale));
+        w = dt__wide_mul(dt__wide_of(m, 0), dt__wide_power10(scale));
         v = ldexp((double)w.m, w.e);
     }
     return negative ? -v : v;
@@ -1132,19 +1120,14 @@ DT_API const char *dt_error_name(int code) {
     return "unknown error";
 }
 
-DT__PRIVATE int dt__vfail(dt_error *err, int code, const char *format, va_list a) {
+DT__FORMAT(3) DT__PRIVATE int dt__fail(dt_error *err, int code, const char *format, ...) {
     dt__writer w;
+    va_list a;
     if (!err || err->code) return code;  // the first error stays
     err->code = code;
-    w.text = err->text; w.size = sizeof err->text; w.n = 0;
-    dt__vprint(&w, format, a);
-    return code;
-}
-
-DT__FORMAT(3) DT__PRIVATE int dt__fail(dt_error *err, int code, const char *format, ...) {
-    va_list a;
+    w = dt__writer_on(err->text, sizeof err->text);
     va_start(a, format);
-    dt__vfail(err, code, format, a);
+    dt__vprint(&w, format, a);
     va_end(a);
     return code;
 }
@@ -1315,16 +1298,16 @@ DT__PRIVATE int dt__glob_one(const char *g, const char *end, const char *s) {
     return g == end;
 }
 DT__PRIVATE int dt__glob(const char *globs, const char *s) {
-    while (globs && *globs) {
-        const char *end;
-        globs += strspn(globs, " ");
-        end = strchr(globs, ',');
-        if (!end) end = globs + strlen(globs);
+    while (globs && *(globs += strspn(globs, " ,"))) {
+        const char *end = globs + strcspn(globs, ",");
         if (dt__glob_one(globs, end, s)) return 1;
-        globs = *end ? end + 1 : end;
+        globs = end;
     }
     return 0;
 }
+
+// Is the word the n bytes of text?
+DT__PRIVATE int dt__equals(const char *text, size_t n, const char *word) { return n == strlen(word) && !memcmp(text, word, n); }
 
 // ---- JSON: a strict pull reader (RFC 8259) over bytes that need no terminator. The first offence stays in
 // .error and every later call fails. Nesting is counted, never recursed.
@@ -1335,6 +1318,12 @@ typedef struct {
 } dt__json;
 
 #define DT__JSON_DEPTH 64
+
+DT__PRIVATE dt__json dt__json_of(const char *text, size_t n) {
+    dt__json j;
+    j.p = text; j.end = text + n; j.error = NULL;
+    return j;
+}
 
 DT__PRIVATE int dt__json_fail(dt__json *j, const char *what) { if (!j->error) j->error = what; return 0; }
 
@@ -1352,154 +1341,111 @@ DT__PRIVATE int dt__json_expect(dt__json *j, char c, const char *what) {
 }
 
 DT__PRIVATE int dt__json_hex(dt__json *j, unsigned *out) {
+    static const char digits[] = "0123456789abcdefABCDEF";
     int i;
-    *out = 0;
-    if (j->end - j->p < 4) return dt__json_fail(j, "unexpected end of hex escape");
-    for (i = 0; i < 4; i++, j->p++) {
-        char c = *j->p;
-        unsigned d = c >= '0' && c <= '9' ? (unsigned)(c - '0') : (c | 32) >= 'a' && (c | 32) <= 'f' ? (unsigned)((c | 32) - 'a' + 10) : 99;
-        if (d == 99) return dt__json_fail(j, "invalid escape");
-        *out = *out << 4 | d;
+    for (i = 0, *out = 0; i < 4; i++, j->p++) {
+        const char *d = j->p < j->end ? (const char *)memchr(digits, *j->p, 22) : NULL;
+        if (!d) return dt__json_fail(j, "invalid escape");
+        *out = *out << 4 | (unsigned)(d - digits - (d - digits < 16 ? 0 : 6));
     }
     return 1;
 }
 
 // The length of a valid UTF-8 sequence at p (RFC 3629: no overlong forms, no surrogates), or 0.
 DT__PRIVATE int dt__utf8(const unsigned char *p, ptrdiff_t left) {
-    int n = p[0] < 0x80 ? 1 : p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : p[0] >= 0xe0 && p[0] < 0xf0 ? 3 : p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : 0, i;
-    if (n == 0 || n > left) return 0;
+    int n = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0, i;
+    if (n > left) return 0;
     for (i = 1; i < n; i++) if ((p[i] & 0xc0) != 0x80) return 0;
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f)) return 0;
-    return n;
+    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f)) return 0;
+    return (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f) ? 0 : n;
 }
 
-// A JSON string's inside, escaped; bytes that are no UTF-8 become question marks.
+// The next character of a JSON string's inside, escaped; a byte that is no UTF-8 becomes a question mark.
+// Returns what follows.
+DT__PRIVATE const char *dt__put_json_character(dt__writer *w, const char *s) {
+    int n = dt__utf8((const unsigned char *)s, 4);  // the final zero continues nothing
+    if (n == 0) { dt__put(w, '?'); return s + 1; }
+    if (n == 1 && *s < ' ') { dt__print(w, "\\u%04x", (unsigned)*s); return s + 1; }
+    if (*s == '"' || *s == '\\') dt__put(w, '\\');
+    while (n-- > 0) dt__put(w, *s++);
+    return s;
+}
+
 DT__PRIVATE void dt__put_json(dt__writer *w, const char *s) {
-    while (*s) {
-        int n = dt__utf8((const unsigned char *)s, (ptrdiff_t)strlen(s));
-        if (n == 0) { dt__put(w, '?'); s++; continue; }
-        if (*s == '"' || *s == '\\') dt__put(w, '\\');
-        if ((unsigned char)*s < 0x20) { dt__print(w, "\\u%04x", (unsigned)(unsigned char)*s); n = 0; s++; }
-        for (; n > 0; n--) dt__put(w, *s++);
-    }
+    while (*s) s = dt__put_json_character(w, s);
 }
 
 // A string, unescaped. At most cap bytes are kept, *n counts all of them: *n > cap says it was cut.
 DT__PRIVATE int dt__json_string(dt__json *j, char *out, size_t cap, size_t *n) {
-    size_t length = 0;
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    *n = 0;
     if (!dt__json_expect(j, '"', "a string is expected")) return 0;
-    for (;;) {
+    while (j->p < j->end && *j->p != '"') {
         unsigned char bytes[4];
+        unsigned u, low;
         int count = 1, i;
-        if (j->p >= j->end) return dt__json_fail(j, "a string does not end");
-        bytes[0] = (unsigned char)*j->p;
-        if (bytes[0] == '"') break;
-        if (bytes[0] < 0x20) return dt__json_fail(j, "control character in a string");
-        if (bytes[0] == '\\') {
-            static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-            const char *k;
-            if (j->end - j->p < 2) return dt__json_fail(j, "a string does not end");
-            k = j->p[1] ? strchr(from, j->p[1]) : NULL;
-            j->p += 2;
-            if (k) {
-                bytes[0] = (unsigned char)to[k - from];
-            } else if (j->p[-1] == 'u') {
-                unsigned u, low;
-                if (!dt__json_hex(j, &u)) return 0;
-                if (u >= 0xdc00 && u < 0xe000) return dt__json_fail(j, "lone surrogate in a string");
-                if (u >= 0xd800 && u < 0xdc00) {
-                    if (j->end - j->p < 2 || j->p[0] != '\\' || j->p[1] != 'u') return dt__json_fail(j, "lone surrogate in a string");
-                    j->p += 2;
-                    if (!dt__json_hex(j, &low)) return 0;
-                    if (low < 0xdc00 || low >= 0xe000) return dt__json_fail(j, "lone surrogate in a string");
-                    u = 0x10000 + ((u - 0xd800) << 10) + (low - 0xdc00);
-                }
-                count = u < 0x80 ? 1 : u < 0x800 ? 2 : u < 0x10000 ? 3 : 4;
-                for (i = count - 1; i > 0; i--, u >>= 6) bytes[i] = (unsigned char)(0x80 | (u & 0x3f));
-                bytes[0] = (unsigned char)(count == 1 ? u : u | (0xf00u >> count & 0xf0u));
-            } else {
-                return dt__json_fail(j, "invalid escape");
-            }
-        } else {
+        if ((unsigned char)*j->p < 0x20) return dt__json_fail(j, "control character in a string");
+        if (*j->p != '\\') {
             count = dt__utf8((const unsigned char *)j->p, j->end - j->p);
             if (!count) return dt__json_fail(j, "invalid UTF-8");
             memcpy(bytes, j->p, (size_t)count);
             j->p += count;
+        } else if (j->end - j->p >= 2 && j->p[1] == 'u') {
+            j->p += 2;
+            if (!dt__json_hex(j, &u)) return 0;
+            if (u >= 0xd800 && u < 0xdc00 && j->end - j->p >= 2 && j->p[0] == '\\' && j->p[1] == 'u') {
+                j->p += 2;
+                if (!dt__json_hex(j, &low)) return 0;
+                if (low >= 0xdc00 && low < 0xe000) u = 0x10000 + ((u - 0xd800) << 10) + (low - 0xdc00);
+            }
+            if (u >= 0xd800 && u < 0xe000) return dt__json_fail(j, "lone surrogate in a string");
+            count = u < 0x80 ? 1 : u < 0x800 ? 2 : u < 0x10000 ? 3 : 4;
+            for (i = count - 1; i > 0; i--, u >>= 6) bytes[i] = (unsigned char)(0x80 | (u & 0x3f));
+            bytes[0] = (unsigned char)(count == 1 ? u : u | (0xf00u >> count & 0xf0u));
+        } else {
+            const char *k = j->end - j->p >= 2 ? (const char *)memchr(from, j->p[1], sizeof from - 1) : NULL;
+            if (!k) return dt__json_fail(j, "invalid escape");
+            bytes[0] = (unsigned char)to[k - from];
+            j->p += 2;
         }
-        for (i = 0; i < count; i++, length++) if (length < cap) out[length] = (char)bytes[i];
+        for (i = 0; i < count; i++, ++*n) if (*n < cap) out[*n] = (char)bytes[i];
     }
-    j->p++;
-    *n = length;
+    return dt__json_expect(j, '"', "a string does not end");
+}
+
+// A member's name, as dt__json_string, and the colon.
+DT__PRIVATE int dt__json_key(dt__json *j, char *out, size_t cap, size_t *n) {
+    return dt__json_string(j, out, cap, n) && dt__json_expect(j, ':', "':' is expected");
+}
+
+DT__PRIVATE int dt__json_number(dt__json *j, double *out) {
+    const char *p, *end;
+    int good;
+    dt__json_blank(j);
+    p = j->p + (j->p < j->end && *j->p == '-');
+    good = !j->error && dt__digit_at(p, j->end) && !(*p == '0' && dt__digit_at(p + 1, j->end));
+    while (dt__digit_at(p, j->end)) p++;
+    if (p < j->end && *p == '.' && !dt__digit_at(p + 1, j->end)) good = 0;
+    *out = dt__parse_double(j->p, j->end, &end);
+    if (!good || (end < j->end && (*end | 32) == 'e')) return dt__json_fail(j, "invalid number");
+    j->p = end;
     return 1;
 }
 
 // A whole number from 0 to 2^64 - 1, in plain digits.
 DT__PRIVATE int dt__json_uint(dt__json *j, uint64_t *out) {
-    uint64_t v = 0;
-    const char *start;
+    const char *p;
+    double any;
     dt__json_blank(j);
-    start = j->p;
-    for (; j->p < j->end && *j->p >= '0' && *j->p <= '9'; j->p++) {
-        unsigned d = (unsigned)(*j->p - '0');
-        if (v > (UINT64_MAX - d) / 10) return dt__json_fail(j, "number too large");
-        v = v * 10 + d;
+    p = j->p;
+    if (!dt__json_number(j, &any)) return 0;
+    for (*out = 0; p < j->p; p++) {
+        unsigned d = (unsigned)(*p - '0');
+        if (d > 9) return dt__json_fail(j, "a whole number is expected");
+        if (*out > (UINT64_MAX - d) / 10) return dt__json_fail(j, "number too large");
+        *out = *out * 10 + d;
     }
-    if (j->error || j->p == start) return dt__json_fail(j, "a whole number is expected");
-    if (*start == '0' && j->p > start + 1) return dt__json_fail(j, "number with a leading zero");
-    if (j->p < j->end && (*j->p == '.' || (*j->p | 32) == 'e')) return dt__json_fail(j, "a whole number is expected");
-    *out = v;
     return 1;
-}
-
-DT__PRIVATE int dt__json_number(dt__json *j, double *out) {
-    const char *p = j->p, *end;
-    if (j->error) return 0;
-    if (p < j->end && *p == '-') p++;
-    if (p >= j->end || *p < '0' || *p > '9' || (*p == '0' && p + 1 < j->end && p[1] >= '0' && p[1] <= '9')) return dt__json_fail(j, "invalid number");
-    while (p < j->end && *p >= '0' && *p <= '9') p++;
-    if (p < j->end && *p == '.' && (++p >= j->end || *p < '0' || *p > '9')) return dt__json_fail(j, "invalid number");
-    *out = dt__parse_double(j->p, j->end, &end);
-    if (end < j->end && (*end | 32) == 'e') return dt__json_fail(j, "invalid number");
-    j->p = end;
-    return 1;
-}
-
-// Step over any one value.
-DT__PRIVATE int dt__json_skip(dt__json *j) {
-    char closing[DT__JSON_DEPTH];
-    int depth = 0, after_comma = 0;
-    double number;
-    size_t n;
-    for (;;) {
-        char c = dt__json_peek(j);
-        if (depth && c == closing[depth - 1]) {
-            if (after_comma) return dt__json_fail(j, "comma before the end");
-            j->p++;
-            depth--;
-        } else {
-            if (depth && closing[depth - 1] == '}') {
-                if (!dt__json_string(j, NULL, 0, &n) || !dt__json_expect(j, ':', "':' is expected")) return 0;
-                c = dt__json_peek(j);
-            }
-            after_comma = 0;
-            if (c == '{' || c == '[') {
-                if (depth == DT__JSON_DEPTH) return dt__json_fail(j, "nested too deep");
-                closing[depth++] = c == '{' ? '}' : ']';
-                j->p++;
-                continue;
-            }
-            if (c == '"') { if (!dt__json_string(j, NULL, 0, &n)) return 0; }
-            else if (c == '-' || (c >= '0' && c <= '9')) { if (!dt__json_number(j, &number)) return 0; }
-            else if (c == 't' && j->end - j->p >= 4 && !memcmp(j->p, "true", 4)) j->p += 4;
-            else if (c == 'f' && j->end - j->p >= 5 && !memcmp(j->p, "false", 5)) j->p += 5;
-            else if (c == 'n' && j->end - j->p >= 4 && !memcmp(j->p, "null", 4)) j->p += 4;
-            else return dt__json_fail(j, "a value is expected");
-        }
-        if (!depth) return 1;
-        c = dt__json_peek(j);
-        if (c == ',') { j->p++; after_comma = 1; }
-        else if (c != closing[depth - 1]) return dt__json_fail(j, "',' or the end is expected");
-    }
 }
 
 // In an object or a list: 1 if another member follows, 0 at its end (stepped over) or on an error. *first is
@@ -1509,12 +1455,43 @@ DT__PRIVATE int dt__json_more(dt__json *j, char closing, int *first) {
     if (j->error) return 0;
     if (c == closing) { j->p++; return 0; }
     if (!*first) {
-        if (c != ',') return dt__json_fail(j, "',' or the end is expected");
-        j->p++;
+        if (!dt__json_expect(j, ',', "',' or the end is expected")) return 0;
         if (dt__json_peek(j) == closing) return dt__json_fail(j, "comma before the end");
     }
     *first = 0;
     return 1;
+}
+
+// Step over any one value.
+DT__PRIVATE int dt__json_skip(dt__json *j) {
+    char closing[DT__JSON_DEPTH];
+    int depth = 0, first = 0;
+    do {
+        const char *word;
+        double number;
+        size_t n;
+        char c;
+        if (depth && !dt__json_more(j, closing[depth - 1], &first)) { depth--; first = 0; continue; }
+        if (depth && closing[depth - 1] == '}' && !dt__json_key(j, NULL, 0, &n)) return 0;
+        c = dt__json_peek(j);
+        word = c == 't' ? "true" : c == 'f' ? "false" : "null";
+        n = strlen(word);
+        first = c == '{' || c == '[';
+        if (first) {
+            if (depth == DT__JSON_DEPTH) return dt__json_fail(j, "nested too deep");
+            closing[depth++] = c == '{' ? '}' : ']';
+            j->p++;
+        } else if (c == '"') {
+            dt__json_string(j, NULL, 0, &n);
+        } else if (c == '-' || (c >= '0' && c <= '9')) {
+            dt__json_number(j, &number);
+        } else if ((size_t)(j->end - j->p) >= n && !memcmp(j->p, word, n)) {
+            j->p += n;
+        } else {
+            dt__json_fail(j, "a value is expected");
+        }
+    } while (depth && !j->error);
+    return !j->error;
 }
 
 // ---- clock
@@ -1546,22 +1523,21 @@ DT__PRIVATE int dt__new_file_fail(dt__new_file *n, dt_error *err, const char *do
 }
 
 DT__PRIVATE int dt__new_file_open(dt__new_file *n, const char *what, const char *path, dt_error *err) {
+    long process = 0;
+#if DT__POSIX
+    struct stat s;
+#endif
     memset(n, 0, sizeof *n);
     n->path = path;
     n->what = what;
     if (!path || !*path) return dt__fail(err, DT_ERR_ARGUMENT, "%s: the path is empty: name a file", what);
 #if DT__POSIX
-    if (dt__format(n->temporary, sizeof n->temporary, "%s.%ld.tmp", path, (long)getpid()) >= sizeof n->temporary)
-#else
-    if (dt__format(n->temporary, sizeof n->temporary, "%s.tmp", path) >= sizeof n->temporary)
+    if (!stat(path, &s) && !S_ISREG(s.st_mode))
+        return dt__fail(err, DT_ERR_IO, "%s: \"%s\" is no regular file, which a new one could replace: name another", what, path);
+    process = (long)getpid();
 #endif
+    if (dt__format(n->temporary, sizeof n->temporary, "%s.%ld.tmp", path, process) >= sizeof n->temporary)
         return dt__fail(err, DT_ERR_IO, "%s: the path \"%.40s...\" has %zu bytes: at most 1000 are taken", what, path, strlen(path));
-#if DT__POSIX
-    {
-        struct stat s;
-        if (!stat(path, &s) && !S_ISREG(s.st_mode)) return dt__fail(err, DT_ERR_IO, "%s: \"%s\" is no regular file, which a new one could replace: name another", what, path);
-    }
-#endif
     n->f = fopen(n->temporary, "wb");
     return n->f ? 0 : dt__new_file_fail(n, err, "cannot create a file beside");
 }
@@ -1570,31 +1546,33 @@ DT__PRIVATE int dt__new_file_open(dt__new_file *n, const char *what, const char 
 DT__PRIVATE int dt__new_file_try(const char *what, const char *path, dt_error *err) {
     dt__new_file n;
     int code = dt__new_file_open(&n, what, path, err);
-    if (!code) { fclose(n.f); remove(n.temporary); }
+    if (!code) dt__new_file_fail(&n, NULL, "");
     return code;
 }
 
 DT__PRIVATE int dt__new_file_close(dt__new_file *n, dt_error *err) {
-    int ok;
-    if (fflush(n->f) || ferror(n->f)) return dt__new_file_fail(n, err, "cannot write");
+    int bad = fflush(n->f) || ferror(n->f);
 #if DT__POSIX
-    if (fsync(fileno(n->f)) && errno != EINVAL && errno != ENOTSUP) return dt__new_file_fail(n, err, "cannot write");
+    bad = bad || (fsync(fileno(n->f)) && errno != EINVAL && errno != ENOTSUP);
 #endif
-    ok = fclose(n->f) == 0;
+    if (bad) return dt__new_file_fail(n, err, "cannot write");
+    bad = fclose(n->f);
     n->f = NULL;
-    if (ok && rename(n->temporary, n->path) == 0) {
-#if DT__POSIX  // the new name itself must reach the disk too
+    if (bad || rename(n->temporary, n->path)) {
+        dt__new_file_fail(n, err, "cannot write");
+        remove(n->temporary);
+        return DT_ERR_IO;
+    }
+#if DT__POSIX
+    {  // the new name itself must reach the disk too
         char *slash = strrchr(n->temporary, '/');
         int fd;
         if (slash) slash[1] = 0;
         fd = open(slash ? n->temporary : ".", O_RDONLY);
         if (fd >= 0) { fsync(fd); close(fd); }
-#endif
-        return 0;
     }
-    dt__new_file_fail(n, err, "cannot write");
-    remove(n->temporary);
-    return DT_ERR_IO;
+#endif
+    return 0;
 }
 
 // A whole file in memory. Free with dt__file_free.
@@ -1602,10 +1580,11 @@ typedef struct { unsigned char *data; size_t size; int mapped; } dt__file;
 
 DT__PRIVATE void dt__file_free(dt__file *f) {
 #if DT__POSIX
-    if (f->mapped) { munmap(f->data, f->size); f->data = NULL; }
+    if (f->mapped) munmap(f->data, f->size);
+    else
 #endif
     free(f->data);
-    f->data = NULL;
+    memset(f, 0, sizeof *f);
 }
 
 // Read to the end of a stream of unknown length.
@@ -1629,32 +1608,17 @@ DT__PRIVATE int dt__stream_read(FILE *in, dt__file *out) {
 }
 
 #if DT__POSIX
-// gzip -dc path, started without a shell.
-DT__PRIVATE int dt__gunzip(const char *what, const char *path, dt__file *out, dt_error *err) {
-    int fd[2], status = 0, code;
-    pid_t pid;
+// The file is gzip's input: a shell sees the number of a descriptor, never a name.
+DT__PRIVATE int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file *out, dt_error *err) {
+    char command[48];
+    int code, status;
     FILE *in;
-    if (pipe(fd)) return dt__fail(err, DT_ERR_IO, "%s: pipe: %s", what, strerror(errno));
-    pid = fork();
-    if (pid == 0) {
-        int null = open("/dev/null", O_RDWR);
-        dup2(fd[1], 1);
-        if (null >= 0) { dup2(null, 0); dup2(null, 2); }
-        close(fd[0]);
-        close(fd[1]);
-        execlp("gzip", "gzip", "-dc", "--", path, (char *)NULL);
-        _exit(127);
-    }
-    close(fd[1]);
-    in = pid > 0 ? fdopen(fd[0], "rb") : NULL;
-    if (!in) {
-        close(fd[0]);
-        return dt__fail(err, DT_ERR_IO, "%s: cannot start gzip for \"%s\": %s", what, path, strerror(errno));
-    }
+    dt__format(command, sizeof command, "exec gzip -dc <&%d 2>/dev/null", fileno(packed));
+    in = popen(command, "r");
+    if (!in) return dt__fail(err, DT_ERR_IO, "%s: cannot start gzip for \"%s\": %s", what, path, strerror(errno));
     code = dt__stream_read(in, out);
-    fclose(in);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
-    if (!code && WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
+    status = pclose(in);
+    if (!code && status <= 0) return 0;  // -1: the program ignores its children, so nobody knows
     dt__file_free(out);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
         return dt__fail(err, DT_ERR_IO, "%s: \"%s\" needs the program gzip, which is not here: unpack the file yourself", what, path);
@@ -1664,34 +1628,35 @@ DT__PRIVATE int dt__gunzip(const char *what, const char *path, dt__file *out, dt
 
 // Map a file, or read it where it cannot be mapped; unpack it if its name ends in .gz.
 DT__PRIVATE int dt__file_read(const char *what, const char *path, dt__file *out, dt_error *err) {
-    FILE *f;
-    int code;
-    memset(out, 0, sizeof *out);
+    FILE *f = fopen(path, "rb");
+    int code = 0;
 #if DT__POSIX
-    if (strlen(path) > 3 && !strcmp(path + strlen(path) - 3, ".gz")) {
-        if (access(path, R_OK)) return dt__fail(err, DT_ERR_IO, "%s: cannot open \"%s\": %s", what, path, strerror(errno));
-        return dt__gunzip(what, path, out, err);
-    }
-    {
-        int fd = open(path, O_RDONLY);
-        struct stat s;
-        if (fd >= 0 && fstat(fd, &s) == 0 && S_ISREG(s.st_mode) && s.st_size > 0 && (uint64_t)s.st_size < SIZE_MAX / 2) {
-            void *p = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    size_t n = strlen(path);
+    struct stat s;
+#endif
+    memset(out, 0, sizeof *out);
+    if (!f) return dt__fail(err, DT_ERR_IO, "%s: cannot open \"%s\": %s", what, path, strerror(errno));
+#if DT__POSIX
+    if (n > 3 && !strcmp(path + n - 3, ".gz")) {
+        code = dt__gunzip(what, path, f, out, err);
+    } else if (!fstat(fileno(f), &s)) {
+        if (S_ISCHR(s.st_mode) || S_ISBLK(s.st_mode)) code = dt__fail(err, DT_ERR_IO, "%s: \"%s\" is a device, no file", what, path);
+        if (S_ISREG(s.st_mode) && s.st_size > 0 && (uint64_t)s.st_size < SIZE_MAX / 2) {
+            void *p = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fileno(f), 0);
             if (p != MAP_FAILED) { out->data = (unsigned char *)p; out->size = (size_t)s.st_size; out->mapped = 1; }
         }
-        if (fd >= 0 && fstat(fd, &s) == 0 && (S_ISCHR(s.st_mode) || S_ISBLK(s.st_mode))) { close(fd); return dt__fail(err, DT_ERR_IO, "%s: \"%s\" is a device, no file", what, path); }
-        if (fd >= 0) close(fd);
-        if (out->mapped) return 0;
     }
 #endif
-    f = fopen(path, "rb");
-    if (!f) return dt__fail(err, DT_ERR_IO, "%s: cannot open \"%s\": %s", what, path, strerror(errno));
-    errno = 0;
-    code = dt__stream_read(f, out);
+    if (!code && !out->data) {
+        errno = 0;
+        code = dt__stream_read(f, out);
+        if (code) {
+            dt__fail(err, code, "%s: cannot read \"%s\": %s", what, path, code == DT_ERR_MEMORY ? "out of memory" : strerror(errno));
+            dt__file_free(out);
+        }
+    }
     fclose(f);
-    if (!code) return 0;
-    dt__file_free(out);
-    return dt__fail(err, code, "%s: cannot read \"%s\": %s", what, path, code == DT_ERR_MEMORY ? "out of memory" : strerror(errno));
+    return code;
 }
 #endif  // DTRAIN_NO_STDIO
 
@@ -1709,31 +1674,20 @@ DT__PRIVATE int dt__file_read(const char *what, const char *path, dt__file *out,
 
 #ifndef DTRAIN_NO_THREADS
 #if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
-// The CPU quota of the cgroup, version 2 or 1, in cores rounded up; 0: none.
-DT__PRIVATE int dt__cores_quota(void) {
-    static const char *const file[2][2] = {{"/sys/fs/cgroup/cpu.max", NULL},
-                                           {"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us"}};
-    int i;
-    for (i = 0; i < 2; i++) {
-        char text[64] = "";
-        long quota = 0, period = 0;
-        FILE *f = fopen(file[i][0], "r");
-        if (!f) continue;
-        if (fgets(text, sizeof text, f)) sscanf(text, "%ld %ld", &quota, &period);
-        fclose(f);
-        if (file[i][1] && (f = fopen(file[i][1], "r")) != NULL) {
-            if (fgets(text, sizeof text, f)) sscanf(text, "%ld", &period);
-            fclose(f);
-        }
-        if (quota > 0 && period > 0) return (int)((quota + period - 1) / period);
-    }
-    return 0;
+DT__PRIVATE int dt__read_numbers(const char *path, long *a, long *b) {
+    FILE *f = fopen(path, "r");
+    int n = f ? fscanf(f, "%ld %ld", a, b) : 0;
+    if (f) fclose(f);
+    return n;
 }
 #endif
 
-// Cores that this process may use: its affinity mask and its cgroup's quota.
+// Cores that this process may use: its affinity mask, and its cgroup's quota (version 2 or 1) rounded up.
 DT__PRIVATE int dt__cores(void) {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
+#if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
+    long quota = 0, period = 0, none;
+#endif
 #if defined(__linux__) && defined(SYS_sched_getaffinity) && defined(_DEFAULT_SOURCE)
     unsigned char mask[1024];
     long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask), i;
@@ -1742,10 +1696,11 @@ DT__PRIVATE int dt__cores(void) {
     if (set > 0) n = set;
 #endif
 #if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
-    {
-        int quota = dt__cores_quota();
-        if (quota > 0 && quota < n) n = quota;
+    if (dt__read_numbers("/sys/fs/cgroup/cpu.max", &quota, &period) < 2) {
+        dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", &quota, &none);
+        dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_period_us", &period, &none);
     }
+    if (quota > 0 && period > 0 && (quota - 1) / period + 1 < n) n = (quota - 1) / period + 1;
 #endif
     return n < 1 ? 1 : n > 1024 ? 1024 : (int)n;
 }
