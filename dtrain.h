@@ -7413,7 +7413,8 @@ DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->o
 DT_API int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error *err) {
     const dt__variable *v;
     if (!m || !out) return dt__fail(err, DT_ERR_ARGUMENT, "dt_parameter_at: the %s is NULL", m ? "result" : "model");
-    if (i < 0 || i >= m->graph.n_variables) return dt__fail(err, DT_ERR_ARGUMENT, "dt_parameter_at: there is no parameter %d: they are 0..%d", i, m->graph.n_variables - 1);
+    if (i < 0 || i >= m->graph.n_variables)
+        return dt__fail(err, DT_ERR_ARGUMENT, "dt_parameter_at: there is no parameter %d: they are 0..%d", i, m->graph.n_variables - 1);
     v = m->graph.variable[i];
     memset(out, 0, sizeof *out);
     out->name = v->name;
@@ -7424,131 +7425,119 @@ DT_API int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error
     return 0;
 }
 
-DT__PRIVATE const dt__variable *dt__find_variable(const dt_model *m, const char *what, const char *name, const void *array, size_t n, dt_error *err) {
-    int i;
-    if (!m || !name || !array) { dt__fail(err, DT_ERR_ARGUMENT, "%s: the %s is NULL", what, !m ? "model" : !name ? "name" : "array"); return NULL; }
-    for (i = 0; i < m->graph.n_variables; i++) {
-        const dt__variable *v = m->graph.variable[i];
+// Value i of v in file order.
+DT__PRIVATE float *dt__element(const dt_model *m, const dt__variable *v, ptrdiff_t i) {
+    return m->replica[0].variables + v->offset + dt__walk(v, i);
+}
+
+// To out, or from in.
+DT__PRIVATE int dt__copy_parameter(dt_model *m, const char *what, const char *name, float *out, const float *in, size_t n, dt_error *err) {
+    ptrdiff_t i;
+    int k;
+    if (!m || !name || (!out && !in)) return dt__fail(err, DT_ERR_ARGUMENT, "%s: the %s is NULL", what, !m ? "model" : !name ? "name" : "array");
+    for (k = 0; k < m->graph.n_variables; k++) {
+        const dt__variable *v = m->graph.variable[k];
         if (strcmp(v->name, name)) continue;
-        if ((size_t)v->size == n) return v;
-        dt__fail(err, DT_ERR_SHAPE, "%s: \"%s\" has %td values, n is %zu", what, name, v->size, n);
-        return NULL;
+        if ((size_t)v->size != n) return dt__fail(err, DT_ERR_SHAPE, "%s: \"%s\" has %td values, n is %zu", what, name, v->size, n);
+        for (i = 0; i < v->size; i++) {
+            if (out) out[i] = *dt__element(m, v, i);
+            else *dt__element(m, v, i) = in[i];
+        }
+        if (in) dt__spread_variable(m, v);
+        return 0;
     }
-    dt__fail(err, DT_ERR_ARGUMENT, "%s: there is no parameter \"%.70s\": dt_parameter_at lists them", what, name);
-    return NULL;
+    return dt__fail(err, DT_ERR_ARGUMENT, "%s: there is no parameter \"%.70s\": dt_parameter_at lists them", what, name);
 }
 
 DT_API int dt_parameter_read(dt_model *m, const char *name, float *out, size_t n, dt_error *err) {
-    const dt__variable *v = dt__find_variable(m, "dt_parameter_read", name, out, n, err);
-    ptrdiff_t i;
-    if (!v) return dt__code(err, DT_ERR_ARGUMENT);
-    for (i = 0; i < v->size; i++) out[i] = m->replica[0].variables[v->offset + dt__walk(v, i)];
-    return 0;
+    return dt__copy_parameter(m, "dt_parameter_read", name, out, NULL, n, err);
 }
 
 DT_API int dt_parameter_write(dt_model *m, const char *name, const float *in, size_t n, dt_error *err) {
-    const dt__variable *v = dt__find_variable(m, "dt_parameter_write", name, in, n, err);
-    ptrdiff_t i;
-    if (!v) return dt__code(err, DT_ERR_ARGUMENT);
-    for (i = 0; i < v->size; i++) m->replica[0].variables[v->offset + dt__walk(v, i)] = in[i];
-    dt__spread_variable(m, v);
-    return 0;
+    return dt__copy_parameter(m, "dt_parameter_write", name, NULL, in, n, err);
 }
+
+// ---- writing: each part goes to a callback, which says with 0 that it goes on
 
 #define DT__PIECE 256  // floats converted at a time
 
-// count values from element `from` on, in file order, as little-endian bytes
-DT__PRIVATE void dt__file_bytes(const dt_model *m, const dt__variable *v, ptrdiff_t from, ptrdiff_t count, unsigned char *out) {
+typedef int (*dt__write)(void *user, const void *data, size_t n);
+
+// All values in file order, as little-endian bytes.
+DT__PRIVATE int dt__write_values(const dt_model *m, dt__write write, void *user) {
+    unsigned char bytes[4 * DT__PIECE];
     ptrdiff_t i;
-    for (i = 0; i < count; i++) dt__write_le(out + 4 * i, dt__float_bits(m->replica[0].variables[v->offset + dt__walk(v, from + i)]), 4);
+    int k, code = 0;
+    for (k = 0; k < m->graph.n_variables; k++) {
+        const dt__variable *v = m->graph.variable[k];
+        size_t n = 0;
+        for (i = 0; i < v->size && !code; i++) {
+            dt__write_le(bytes + n, dt__float_bits(*dt__element(m, v, i)), 4);
+            n += 4;
+            if (n == sizeof bytes || i == v->size - 1) { code = write(user, bytes, n); n = 0; }
+        }
+    }
+    return code;
+}
+
+DT__PRIVATE int dt__write_crc32c(void *crc, const void *data, size_t n) {
+    *(uint32_t *)crc = dt__crc32c(*(uint32_t *)crc, data, n);
+    return 0;
 }
 
 DT_API uint32_t dt_parameters_crc32c(dt_model *m) {
-    unsigned char bytes[4 * DT__PIECE];
     uint32_t crc = 0;
-    ptrdiff_t at, count;
-    int k;
-    for (k = 0; m && k < m->graph.n_variables; k++)
-        for (at = 0; at < m->graph.variable[k]->size; at += count) {
-            count = DT__MIN(m->graph.variable[k]->size - at, (ptrdiff_t)DT__PIECE);
-            dt__file_bytes(m, m->graph.variable[k], at, count, bytes);
-            crc = dt__crc32c(crc, bytes, 4 * (size_t)count);
-        }
+    if (m) dt__write_values(m, dt__write_crc32c, &crc);
     return crc;
 }
 
-// ---- writing
-
-#define DT__COLUMNS_PIECE 100  // bytes of m->columns in a piece of the header
-
-// Where piece i of the text begins: never inside a UTF-8 sequence.
-DT__PRIVATE size_t dt__columns_at(const char *text, int i) {
-    size_t n = strlen(text), at = (size_t)i * DT__COLUMNS_PIECE;
-    if (at >= n) return n;
-    while (at && ((unsigned char)text[at] & 0xc0) == 0x80) at--;
-    return at;
-}
-
-DT__PRIVATE int dt__first_piece(const dt_model *m) { return -2 - (m->columns ? (int)((strlen(m->columns) + DT__COLUMNS_PIECE - 1) / DT__COLUMNS_PIECE) : 0); }
-
-// Piece k of the header: from dt__first_piece to -1 the metadata, then the variables' entries, and the end (n_variables).
-// *at: where the next values begin; length: of all before. Returns the bytes.
-DT__PRIVATE size_t dt__safetensors_piece(const dt_model *m, int k, uint64_t *at, uint64_t length, char *out, size_t size) {
-    const dt__variable *v = k >= 0 && k < m->graph.n_variables ? m->graph.variable[k] : NULL;
-    dt__writer w;
-    int d;
-    w.text = out; w.size = size; w.n = 0;
-    if (k >= m->graph.n_variables) {
-        for (dt__put(&w, '}'); (length + w.n) % 8;) dt__put(&w, ' ');
-    } else if (v) {
+// The header without the blanks at its end.
+DT__PRIVATE int dt__write_header(const dt_model *m, dt__write write, void *user) {
+    char text[1024];
+    const char *columns = m->columns;
+    dt__writer w = dt__writer_on(text, sizeof text);
+    uint64_t at = 0;
+    int k, d, code = 0;
+    dt__print(&w, "{\"__metadata__\":{\"format\":\"pt\",\"dtrain.version\":\"%s\"%s", dt_version(),
+              m->graph.hwc_files ? ",\"dtrain.order\":\"hwc\"" : "");
+    if (columns) dt__put_text(&w, ",\"dtrain.columns\":\"");
+    while (columns && *columns && !code) {  // they may be longer than text
+        columns = dt__put_json_character(&w, columns);
+        if (w.n < sizeof text / 2) continue;
+        code = write(user, text, w.n);
+        w = dt__writer_on(text, sizeof text);
+    }
+    dt__put_text(&w, columns ? "\"}" : "}");
+    for (k = 0; k < m->graph.n_variables && !code; k++) {
+        const dt__variable *v = m->graph.variable[k];
+        code = write(user, text, w.n);
+        w = dt__writer_on(text, sizeof text);
         dt__put_text(&w, ",\"");
         dt__put_json(&w, v->name);
         dt__put_text(&w, "\":{\"dtype\":\"F32\",\"shape\":[");
         for (d = 0; d < v->rank; d++) dt__print(&w, "%s%d", d ? "," : "", v->dim[d]);
-        dt__put_text(&w, "],\"data_offsets\":[");
-        dt__put_uint(&w, *at, 10, 0, '0');
-        dt__put(&w, ',');
-        *at += 4 * (uint64_t)v->size;
-        dt__put_uint(&w, *at, 10, 0, '0');
-        dt__put_text(&w, "]}");
-    } else if (k == -1) {
-        dt__put_text(&w, m->columns ? "\"}" : "}");
-    } else if (length == 0) {
-        dt__print(&w, "{\"__metadata__\":{\"format\":\"pt\",\"dtrain.version\":\"%s\"%s%s", dt_version(), m->graph.hwc_files ? ",\"dtrain.order\":\"hwc\"" : "", m->columns ? ",\"dtrain.columns\":\"" : "");
-    } else {
-        char text[DT__COLUMNS_PIECE + 8];
-        int i = k - dt__first_piece(m) - 1;
-        size_t begin = dt__columns_at(m->columns, i), end = dt__columns_at(m->columns, i + 1);
-        memcpy(text, m->columns + begin, end - begin);
-        text[end - begin] = 0;
-        dt__put_json(&w, text);
+        dt__print(&w, "],\"data_offsets\":[%ju,%ju]}", (uintmax_t)at, (uintmax_t)(at + 4 * (uint64_t)v->size));
+        at += 4 * (uint64_t)v->size;
     }
-    return w.n;
+    dt__put(&w, '}');
+    return code ? code : write(user, text, w.n);
 }
 
+DT__PRIVATE int dt__count_bytes(void *sum, const void *data, size_t n) { (void)data; *(uint64_t *)sum += n; return 0; }
+
 // What write returned, if it was not 0.
-DT__PRIVATE int dt__write_safetensors(const dt_model *m, int (*write)(void *user, const void *data, size_t n), void *user) {
-    char text[1024];
-    unsigned char bytes[4 * DT__PIECE];
-    uint64_t length = 0, at = 0, done = 0;
-    ptrdiff_t i, count;
-    size_t n;
-    int k, code;
-    for (k = dt__first_piece(m); k <= m->graph.n_variables; k++) length += dt__safetensors_piece(m, k, &at, length, text, sizeof text);
-    dt__write_le(bytes, length, 8);
+DT__PRIVATE int dt__write_safetensors(const dt_model *m, dt__write write, void *user) {
+    unsigned char bytes[8];
+    uint64_t length = 0;
+    size_t blanks;
+    int code;
+    dt__write_header(m, dt__count_bytes, &length);
+    blanks = (size_t)(7 - (length + 7) % 8);
+    dt__write_le(bytes, length + blanks, 8);
     code = write(user, bytes, 8);
-    for (at = 0, k = dt__first_piece(m); !code && k <= m->graph.n_variables; k++) {
-        n = dt__safetensors_piece(m, k, &at, done, text, sizeof text);
-        done += n;
-        code = write(user, text, n);
-    }
-    for (k = 0; !code && k < m->graph.n_variables; k++)
-        for (i = 0; !code && i < m->graph.variable[k]->size; i += count) {
-            count = DT__MIN(m->graph.variable[k]->size - i, (ptrdiff_t)DT__PIECE);
-            dt__file_bytes(m, m->graph.variable[k], i, count, bytes);
-            code = write(user, bytes, 4 * (size_t)count);
-        }
-    return code;
+    if (!code) code = dt__write_header(m, write, user);
+    if (!code && blanks) code = write(user, "       ", blanks);
+    return code ? code : dt__write_values(m, write, user);
 }
 
 DT_API int dt_save_to(dt_model *m, int (*write)(void *user, const void *data, size_t n), void *user, dt_error *err) {
@@ -7563,9 +7552,12 @@ DT__PRIVATE int dt__write_file(void *user, const void *data, size_t n) { return 
 
 DT_API int dt_save(dt_model *m, const char *path, dt_error *err) {
     dt__new_file file;
-    if (!m || !path) return dt__fail(err, DT_ERR_ARGUMENT, "dt_save: the %s is NULL", m ? "path" : "model");
-    if (dt__new_file_open(&file, "dt_save", path, err)) return dt__code(err, DT_ERR_IO);
-    return dt__write_safetensors(m, dt__write_file, file.f) ? dt__new_file_fail(&file, err, "cannot write") : dt__new_file_close(&file, err);
+    int code;
+    if (!m) return dt__fail(err, DT_ERR_ARGUMENT, "dt_save: the model is NULL");
+    code = dt__new_file_open(&file, "dt_save", path, err);
+    if (code) return code;
+    if (dt__write_safetensors(m, dt__write_file, file.f)) return dt__new_file_fail(&file, err, "cannot write");
+    return dt__new_file_close(&file, err);
 }
 #else
 DT_API int dt_save(dt_model *m, const char *path, dt_error *err) { (void)m; (void)path; return dt__disabled(err, "dt_save", "DTRAIN_NO_STDIO"); }
@@ -7574,7 +7566,8 @@ DT_API int dt_save(dt_model *m, const char *path, dt_error *err) { (void)m; (voi
 // ---- reading
 
 typedef struct {
-    size_t name, name_length;     // in the table's names, unescaped
+    const char *name;             // unescaped, not terminated
+    size_t name_length;
     int dtype, rank;
     uint64_t dim[DT_MAX_RANK];    // the first ones
     uint64_t begin, end, bytes;   // offsets, and what the shape needs
@@ -7589,10 +7582,10 @@ typedef struct {
     int hwc;                      // the metadata has dtrain.order
     uint64_t size, data_at;
     char *names;                  // of all entries, behind each other
-    size_t n_names;
-    dt__entry *entry;             // by place in the data
+    dt__entry *entry, **place;    // in the header's order, and by place in the data
     size_t n, cap;
-    size_t *table, table_size;    // open hash table of names: 1 + the entry's index
+    dt__entry **table;            // open hash table of names
+    size_t table_size;
     dt__pool pool;
 #ifndef DTRAIN_NO_STDIO
     dt__file file;
@@ -7607,8 +7600,8 @@ DT__PRIVATE int dt__tensors_memory(const dt__tensors *t, dt_error *err) {
     return dt__fail(err, DT_ERR_MEMORY, "no memory to read \"%s\"%s: %zu bytes of .scratch are not enough", t->path, t->pool.base ? "" : " (or none given)", t->pool.size);
 }
 
-// A map of strings without a key twice. *columns: where the value of dtrain.columns begins; *hwc: 1 if dtrain.order is there.
-DT__PRIVATE int dt__metadata(dt__json *j, const char **columns, int *hwc) {
+// A map of strings without a key twice.
+DT__PRIVATE int dt__metadata(dt__tensors *t, dt__json *j) {
     const char *seen[64];  // starts of keys, for duplicates
     size_t n, n_seen = 0, k;
     int first = 1;
@@ -7618,17 +7611,17 @@ DT__PRIVATE int dt__metadata(dt__json *j, const char **columns, int *hwc) {
         char key[128], other[128];
         const char *start = j->p;
         size_t length;
-        if (!dt__json_string(j, key, sizeof key, &length)) return 0;
+        if (!dt__json_key(j, key, sizeof key, &length)) return 0;
         for (k = 0; k < n_seen; k++) {
             dt__json again = *j;
             again.p = seen[k];
-            if (dt__json_string(&again, other, sizeof other, &n) && n == length && !memcmp(key, other, DT__MIN(n, sizeof key))) return dt__json_fail(j, "a key stands twice in __metadata__");
+            if (dt__json_string(&again, other, sizeof other, &n) && n == length && !memcmp(key, other, DT__MIN(n, sizeof key)))
+                return dt__json_fail(j, "a key stands twice in __metadata__");
         }
         if (n_seen < 64) seen[n_seen++] = start;
-        if (!dt__json_expect(j, ':', "':' is expected")) return 0;
-        if (dt__json_peek(j) != '"') return dt__json_fail(j, "a value of __metadata__ is no string");
-        if (length == 14 && !memcmp(key, "dtrain.columns", 14)) *columns = j->p;
-        if (length == 12 && !memcmp(key, "dtrain.order", 12)) *hwc = 1;
+        dt__json_blank(j);
+        if (dt__equals(key, length, "dtrain.columns")) t->columns = j->p;
+        if (dt__equals(key, length, "dtrain.order")) t->hwc = 1;
         if (!dt__json_string(j, NULL, 0, &n)) return 0;
     }
     return !j->error;
@@ -7637,22 +7630,20 @@ DT__PRIVATE int dt__metadata(dt__json *j, const char **columns, int *hwc) {
 // {"dtype":…, "shape":[…], "data_offsets":[a, b]} in any order, other fields skipped
 DT__PRIVATE int dt__tensor_entry(dt__json *j, dt__entry *e) {
     uint64_t elements = 1, v;
-    int first = 1, inner, has = 0, k, overflow = 0;
+    int first = 1, inner, has = 0, overflow = 0;
     if (!dt__json_expect(j, '{', "an entry must be a map with dtype, shape and data_offsets")) return 0;
     while (dt__json_more(j, '}', &first)) {
-        char key[16], text[16];
+        char text[16];
         size_t n;
         int field;
-        if (!dt__json_string(j, key, sizeof key, &n) || !dt__json_expect(j, ':', "':' is expected")) return 0;
-        field = n == 5 && !memcmp(key, "dtype", 5) ? 1 : n == 5 && !memcmp(key, "shape", 5) ? 2 : n == 12 && !memcmp(key, "data_offsets", 12) ? 4 : 0;
+        if (!dt__json_key(j, text, sizeof text, &n)) return 0;
+        field = dt__equals(text, n, "dtype") ? 1 : dt__equals(text, n, "shape") ? 2 : dt__equals(text, n, "data_offsets") ? 4 : 0;
         if (has & field) return dt__json_fail(j, "a field stands twice");
         has |= field;
         if (field == 1) {
-            if (dt__json_peek(j) != '"') return dt__json_fail(j, "dtype must be a string");
             if (!dt__json_string(j, text, sizeof text, &n)) return 0;
-            for (k = 0; k < DT__COUNT(dt__dtype) && !(n == strlen(dt__dtype[k].name) && n < sizeof text && !memcmp(text, dt__dtype[k].name, n)); k++) {}
-            if (k == DT__COUNT(dt__dtype)) return dt__json_fail(j, "unknown dtype");
-            e->dtype = k;
+            while (e->dtype < DT__COUNT(dt__dtype) && !dt__equals(text, n, dt__dtype[e->dtype].name)) e->dtype++;
+            if (e->dtype == DT__COUNT(dt__dtype)) return dt__json_fail(j, "unknown dtype");
         } else if (field == 2) {
             if (!dt__json_expect(j, '[', "shape must be a list")) return 0;
             for (inner = 1; dt__json_more(j, ']', &inner); e->rank++) {
@@ -7662,73 +7653,58 @@ DT__PRIVATE int dt__tensor_entry(dt__json *j, dt__entry *e) {
                 elements *= v;
             }
         } else if (field == 4) {
-            if (!dt__json_expect(j, '[', "data_offsets must be a list") || !dt__json_uint(j, &e->begin) || !dt__json_expect(j, ',', "data_offsets needs two numbers") || !dt__json_uint(j, &e->end) ||
-                !dt__json_expect(j, ']', "data_offsets needs two numbers"))
-                return 0;
+            static const char two[] = "data_offsets must be a list of two numbers";
+            if (!dt__json_expect(j, '[', two) || !dt__json_uint(j, &e->begin) || !dt__json_expect(j, ',', two)) return 0;
+            if (!dt__json_uint(j, &e->end) || !dt__json_expect(j, ']', two)) return 0;
         } else if (!dt__json_skip(j)) {
             return 0;
         }
     }
     if (j->error) return 0;
-    if (has != 7) return dt__json_fail(j, has & 1 ? has & 2 ? "data_offsets is missing" : "shape is missing" : "dtype is missing");
+    if (has != 7) return dt__json_fail(j, "dtype, shape or data_offsets is missing");
     if (overflow || elements > UINT64_MAX / 64) return dt__json_fail(j, "the shape overflows");
-    if (elements * (uint64_t)dt__dtype[e->dtype].bits % 8) return dt__json_fail(j, "the values do not end at a byte boundary");
-    e->bytes = elements * (uint64_t)dt__dtype[e->dtype].bits / 8;
-    return 1;
+    elements *= (uint64_t)dt__dtype[e->dtype].bits;
+    e->bytes = elements / 8;
+    return elements % 8 ? dt__json_fail(j, "the values do not end at a byte boundary") : 1;
 }
 
 DT__PRIVATE int dt__tensors_fail(const dt__tensors *t, const dt__entry *e, const char *what, dt_error *err) {
     if (!e) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no valid safetensors file: %s", t->path, what);
-    return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no valid safetensors file: tensor \"%.*s\": %s", t->path, (int)DT__MIN(e->name_length, (size_t)60), t->names + e->name, what);
+    return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no valid safetensors file: tensor \"%.*s\": %s", t->path,
+                    (int)DT__MIN(e->name_length, (size_t)60), e->name, what);
 }
 
 // By place in the data; empty tensors before the one that begins where they do.
 DT__PRIVATE int dt__entry_before(const dt__entry *x, const dt__entry *y) { return x->begin != y->begin ? x->begin < y->begin : x->end < y->end; }
 
 // Heapsort: no libc, no memory, and no order that makes it slow.
-DT__PRIVATE void dt__sort_entries(dt__entry *e, size_t n) {
+DT__PRIVATE void dt__sort_entries(dt__entry **e, size_t n) {
     size_t start = n / 2, end = n, root, child;
     while (end > 1) {
-        dt__entry moved;
+        dt__entry *moved;
         if (start) start--; else { moved = e[--end]; e[end] = e[0]; e[0] = moved; }
         for (root = start; (child = 2 * root + 1) < end; root = child) {
-            if (child + 1 < end && dt__entry_before(&e[child], &e[child + 1])) child++;
-            if (!dt__entry_before(&e[root], &e[child])) break;
+            if (child + 1 < end && dt__entry_before(e[child], e[child + 1])) child++;
+            if (!dt__entry_before(e[root], e[child])) break;
             moved = e[root]; e[root] = e[child]; e[child] = moved;
         }
     }
 }
 
 // The place of a name in the table: its entry, or where it would stand.
-DT__PRIVATE size_t *dt__tensors_slot(const dt__tensors *t, const char *name, size_t n) {
+DT__PRIVATE dt__entry **dt__tensors_slot(const dt__tensors *t, const char *name, size_t n) {
     size_t at = dt__crc32c(0, name, n) & (t->table_size - 1);
-    for (; t->table[at]; at = (at + 1) & (t->table_size - 1)) {
-        const dt__entry *e = &t->entry[t->table[at] - 1];
-        if (e->name_length == n && !memcmp(t->names + e->name, name, n)) break;
-    }
+    for (; t->table[at]; at = (at + 1) & (t->table_size - 1))
+        if (t->table[at]->name_length == n && !memcmp(t->table[at]->name, name, n)) break;
     return &t->table[at];
 }
 
-// No two names may be equal.
-DT__PRIVATE int dt__tensors_unique(dt__tensors *t, dt_error *err) {
-    size_t i, *slot;
-    for (t->table_size = 16; t->table_size < 2 * t->n;) t->table_size *= 2;
-    t->table = (size_t *)dt__take(&t->pool, t->table_size * sizeof *t->table);
-    if (!t->table) return dt__tensors_memory(t, err);
-    for (i = 0; i < t->n; i++) {
-        slot = dt__tensors_slot(t, t->names + t->entry[i].name, t->entry[i].name_length);
-        if (*slot) return dt__tensors_fail(t, &t->entry[i], "the name stands twice", err);
-        *slot = i + 1;
-    }
-    return 0;
-}
-
 // The tensors must tile the data: no hole, no overlap, nothing behind.
-DT__PRIVATE int dt__tensors_tile(dt__tensors *t, uint64_t n_data, dt_error *err) {
-    uint64_t at = 0;
+DT__PRIVATE int dt__tensors_tile(const dt__tensors *t, dt_error *err) {
+    uint64_t at = 0, n_data = t->size - t->data_at;
     size_t i;
     for (i = 0; i < t->n; i++) {
-        const dt__entry *e = &t->entry[i];
+        const dt__entry *e = t->place[i];
         if (e->begin > e->end || e->end > n_data) return dt__tensors_fail(t, e, "its data_offsets lie outside the data: the file is cut, or lies", err);
         if (e->begin != at) return dt__tensors_fail(t, e, e->begin > at ? "a hole lies before its data" : "its data overlap another tensor's", err);
         if (e->end - e->begin != e->bytes) return dt__tensors_fail(t, e, "shape and dtype need another number of bytes than data_offsets give", err);
@@ -7739,68 +7715,72 @@ DT__PRIVATE int dt__tensors_tile(dt__tensors *t, uint64_t n_data, dt_error *err)
 
 DT__PRIVATE int dt__tensors_header(dt__tensors *t, dt__json *j) {
     int first = 1, metadata = 0;
+    char *name = t->names;
     if (!dt__json_expect(j, '{', "the header is no JSON object")) return 0;
     while (dt__json_more(j, '}', &first)) {
-        dt__entry *e;
-        size_t room = (size_t)(j->end - j->p), n;
+        dt__entry *e = &t->entry[t->n], **slot;
+        size_t n;
         if (t->n == t->cap) return dt__json_fail(j, "an entry must be a map with dtype, shape and data_offsets");
-        e = &t->entry[t->n];
-        e->name = t->n_names;
-        if (!dt__json_string(j, t->names + t->n_names, room, &n) || !dt__json_expect(j, ':', "':' is expected")) return 0;  // unescaped it is never longer
-        e->name_length = n;
-        if (n == 12 && !memcmp(t->names + e->name, "__metadata__", 12)) {
+        if (!dt__json_key(j, name, (size_t)(j->end - j->p), &n)) return 0;  // unescaped it is never longer
+        if (dt__equals(name, n, "__metadata__")) {
             if (metadata++) return dt__json_fail(j, "__metadata__ stands twice");
-            if (!dt__metadata(j, &t->columns, &t->hwc)) return 0;
+            if (!dt__metadata(t, j)) return 0;
             continue;
         }
-        t->n_names += n;
-        t->n++;
+        e->name = name;
+        e->name_length = n;
+        name += n;
+        t->place[t->n++] = e;
+        slot = dt__tensors_slot(t, e->name, n);
+        if (*slot) return dt__json_fail(j, "the name stands twice");
+        *slot = e;
         if (!dt__tensor_entry(j, e)) return 0;
     }
-    if (j->error) return 0;
     dt__json_blank(j);
-    return j->p == j->end ? 1 : dt__json_fail(j, "something follows the header's object");
+    return j->p == j->end ? !j->error : dt__json_fail(j, "something follows the header's object");
 }
 
 // n bytes from at on: where they lie, or read into out. NULL if that failed.
-DT__PRIVATE const unsigned char *dt__tensors_bytes(const dt__tensors *t, uint64_t at, size_t n, void *out) {
+DT__PRIVATE const unsigned char *dt__tensors_bytes(const dt__tensors *t, uint64_t at, size_t n, void *out, dt_error *err) {
     if (t->memory) return t->memory + at;
-    return t->o->read(t->o->user, at, out, n) ? NULL : (const unsigned char *)out;
+    if (!t->o->read(t->o->user, at, out, n)) return (const unsigned char *)out;
+    dt__fail(err, DT_ERR_CALLBACK, "dt_load: read failed on \"%s\"", t->path);
+    return NULL;
 }
-
-DT__PRIVATE int dt__tensors_read_failed(const dt__tensors *t, dt_error *err) { return dt__fail(err, DT_ERR_CALLBACK, "dt_load: read failed on \"%s\"", t->path); }
 
 // Read the header and check the whole. The pool holds the table.
 DT__PRIVATE int dt__tensors_open(dt__tensors *t, dt_error *err) {
     unsigned char length[8];
-    const unsigned char *p, *header;
+    const unsigned char *p;
     uint64_t n, k;
     void *room = NULL;
     dt__json j;
-    int code;
     if (t->size < 8) return dt__tensors_fail(t, NULL, "it is shorter than the 8 bytes of the header's length", err);
-    if (!(p = dt__tensors_bytes(t, 0, 8, length))) return dt__tensors_read_failed(t, err);
+    if (!(p = dt__tensors_bytes(t, 0, 8, length, err))) return DT_ERR_CALLBACK;
     n = dt__read_le(p, 8);
     if (n > 100000000) return dt__tensors_fail(t, NULL, "its header is longer than 100,000,000 bytes: damaged, or another format", err);
     if (n > t->size - 8) return dt__tensors_fail(t, NULL, "it ends inside its header", err);
     if (!t->memory && !(room = dt__take(&t->pool, (size_t)n))) return dt__tensors_memory(t, err);
-    if (!(header = dt__tensors_bytes(t, 8, (size_t)n, room))) return dt__tensors_read_failed(t, err);
+    if (!(p = dt__tensors_bytes(t, 8, (size_t)n, room, err))) return DT_ERR_CALLBACK;
+    if (n == 0 || *p != '{') return dt__tensors_fail(t, NULL, "its header does not begin with '{'", err);
     t->data_at = 8 + n;
-    for (k = 0, t->cap = 1; k < n; k++) t->cap += header[k] == '{';  // more entries than that there are not,
-    t->cap = DT__MIN(t->cap, (size_t)n / 40 + 1);                    // nor shorter ones than 40 bytes
-    t->names = (char *)dt__take(&t->pool, (size_t)n + 1);
+    for (k = 0; k < n; k++) t->cap += p[k] == '{';  // more entries than that there are not, nor shorter ones than 40 bytes
+    t->cap = DT__MIN(t->cap, (size_t)n / 40 + 1);
+    for (t->table_size = 16; t->table_size < 2 * t->cap;) t->table_size *= 2;
+    t->names = (char *)dt__take(&t->pool, (size_t)n);
     t->entry = (dt__entry *)dt__take(&t->pool, t->cap * sizeof *t->entry);
-    if (!t->names || !t->entry) return dt__tensors_memory(t, err);
-    j.p = (const char *)header;
-    t->end = j.end = j.p + n;
-    j.error = NULL;
-    if (n == 0 || *j.p != '{') return dt__tensors_fail(t, NULL, "its header does not begin with '{'", err);
-    if (!dt__tensors_header(t, &j))
-        return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no valid safetensors file: %s, at byte %td of the header%s%.*s%s", t->path, j.error, j.p - (const char *)header, t->n ? ", in or behind tensor \"" : "",
-                        t->n ? (int)DT__MIN(t->entry[t->n - 1].name_length, (size_t)40) : 0, t->n ? t->names + t->entry[t->n - 1].name : "", t->n ? "\"" : "");
-    dt__sort_entries(t->entry, t->n);
-    code = dt__tensors_unique(t, err);
-    return code ? code : dt__tensors_tile(t, t->size - 8 - n, err);
+    t->place = (dt__entry **)dt__take(&t->pool, t->cap * sizeof *t->place);
+    t->table = (dt__entry **)dt__take(&t->pool, t->table_size * sizeof *t->table);
+    if (!t->names || !t->entry || !t->place || !t->table) return dt__tensors_memory(t, err);
+    j = dt__json_of((const char *)p, (size_t)n);
+    t->end = j.end;
+    if (!dt__tensors_header(t, &j)) {
+        char text[128];
+        dt__format(text, sizeof text, "%s, at byte %td of the header%s", j.error, j.p - (const char *)p, t->n ? ", in or behind it" : "");
+        return dt__tensors_fail(t, t->n ? &t->entry[t->n - 1] : NULL, text, err);
+    }
+    dt__sort_entries(t->place, t->n);
+    return dt__tensors_tile(t, err);
 }
 
 // One value of a file: F32, F16 (IEEE 754 binary16) or BF16.
@@ -7811,13 +7791,6 @@ DT__PRIVATE float dt__file_value(const unsigned char *p, int dtype) {
     return dtype == 2 ? dt__float_from(b << 16) : dt__half(b);
 }
 
-DT__PRIVATE void dt__put_shape(dt__writer *w, int rank, const uint64_t *dim) {
-    int d;
-    dt__put(w, '[');
-    for (d = 0; d < DT__MIN(rank, DT_MAX_RANK); d++) { if (d) dt__put(w, ','); dt__put_uint(w, dim[d], 10, 0, '0'); }
-    dt__put_text(w, rank > DT_MAX_RANK ? ",...]" : "]");
-}
-
 // The name in the file of what variable v takes; NULL: it is not to be loaded.
 DT__PRIVATE const char *dt__load_name(const dt_load_options *o, const dt__variable *v) {
     if (o->glob && !dt__glob(o->glob, v->name)) return NULL;
@@ -7826,19 +7799,20 @@ DT__PRIVATE const char *dt__load_name(const dt_load_options *o, const dt__variab
 
 // Does the entry (NULL: there is none) fit the variable? An error tells why not.
 DT__PRIVATE dt_load_result dt__entry_fits(const dt__tensors *t, const dt__entry *e, const dt__variable *v, const char *name, dt_error *err) {
-    uint64_t dim[DT_MAX_RANK];
     char text[160];
-    dt__writer w;
+    dt__writer w = dt__writer_on(text, sizeof text);
     int d, ok;
-    if (!e) { dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has no tensor \"%s\": is it a file of this net? A glob loads a part", t->path, name); return DT_MISSING; }
-    for (d = 0, ok = e->rank == v->rank; d < v->rank; d++) { dim[d] = (uint64_t)v->dim[d]; ok &= e->dim[d] == dim[d]; }
+    if (!e) {
+        dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has no tensor \"%s\": is it a file of this net? A glob loads a part", t->path, name);
+        return DT_MISSING;
+    }
+    for (d = 0, ok = e->rank == v->rank; d < v->rank; d++) ok &= e->dim[d] == (uint64_t)v->dim[d];
     if (ok && e->dtype <= 2) return DT_LOADED;
-    w.text = text; w.size = sizeof text; w.n = 0;
-    dt__put_shape(&w, e->rank, e->dim);
-    dt__put_text(&w, ", the model needs ");
-    dt__put_shape(&w, v->rank, dim);
+    for (d = 0; d < DT__MIN(e->rank, DT_MAX_RANK); d++) dt__print(&w, "%s%ju", d ? "," : "", (uintmax_t)e->dim[d]);
+    dt__put_text(&w, e->rank > DT_MAX_RANK ? ",...], the model needs [" : "], the model needs [");
+    for (d = 0; d < v->rank; d++) dt__print(&w, "%s%d", d ? "," : "", v->dim[d]);
     if (ok) dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\": tensor \"%s\" is %s: F32, F16 and BF16 can be loaded", t->path, name, dt__dtype[e->dtype].name);
-    else dt__fail(err, DT_ERR_SHAPE, "dt_load: \"%s\": tensor \"%s\" has shape %s", t->path, name, text);
+    else dt__fail(err, DT_ERR_SHAPE, "dt_load: \"%s\": tensor \"%s\" has shape [%s]", t->path, name, text);
     return DT_MISSHAPED;
 }
 
@@ -7848,27 +7822,29 @@ DT__PRIVATE void dt__load_tell(dt_load_options *o, dt_load_result result, const 
 }
 
 // Compare what the file has with what the model wants, and tell it. err receives the first difference.
-DT__PRIVATE void dt__load_compare(const dt_model *m, dt__tensors *t, dt_load_options *o, dt_error *err) {
+DT__PRIVATE void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_load_options *o, dt_error *err) {
     static const char counter[] = "num_batches_tracked";  // PyTorch's batch norm writes it; nothing here needs it
-    size_t n = sizeof counter - 1, at, j;
+    size_t n = sizeof counter - 1, j;
     int k, wanted = 0;
     for (k = 0; k < m->graph.n_variables; k++) {
         const dt__variable *v = m->graph.variable[k];
         const char *name = dt__load_name(o, v);
+        dt__entry *e;
         if (!name) continue;
         wanted++;
-        at = *dt__tensors_slot(t, name, strlen(name));
-        if (at) t->entry[at - 1].used = 1;
-        dt__load_tell(o, dt__entry_fits(t, at ? &t->entry[at - 1] : NULL, v, name, err), v->name);
+        e = *dt__tensors_slot(t, name, strlen(name));
+        if (e) e->used = 1;
+        dt__load_tell(o, dt__entry_fits(t, e, v, name, err), v->name);
     }
-    if (!o->glob && !o->rename && t->hwc != m->graph.hwc_files)
-        dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has %s order of features: behind a flatten and then concat, slice, pad or reshape only files of the same net by dt_save fit; a glob loads the rest", t->path, t->hwc ? "this library's" : "PyTorch's");
     if (!wanted) dt__fail(err, DT_ERR_ARGUMENT, "dt_load: no parameter's name matches \"%s\": dt_parameter_at lists them", o->glob ? o->glob : "*");
-    for (j = 0; j < t->n && !o->glob && !o->rename; j++) {
-        const dt__entry *e = &t->entry[j];
+    if (o->glob || o->rename) return;
+    if (t->hwc != m->graph.hwc_files)
+        dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has %s order of features: behind a flatten and then concat, slice, pad or reshape only files of the same net by dt_save fit; a glob loads the rest", t->path, t->hwc ? "this library's" : "PyTorch's");
+    for (j = 0; j < t->n; j++) {
+        const dt__entry *e = t->place[j];
         char name[DT_MAX_NAME + 16];
-        if (e->used || (e->name_length >= n && !memcmp(t->names + e->name + e->name_length - n, counter, n))) continue;
-        dt__format(name, sizeof name, "%.*s", (int)DT__MIN(e->name_length, sizeof name), t->names + e->name);
+        if (e->used || (e->name_length >= n && !memcmp(e->name + e->name_length - n, counter, n))) continue;
+        dt__format(name, sizeof name, "%.*s", (int)DT__MIN(e->name_length, sizeof name), e->name);
         dt__load_tell(o, DT_UNEXPECTED, name);
         dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" holds the tensor \"%.60s\", which the model has not: is it a file of this net? A glob loads a part", t->path, name);
     }
@@ -7880,29 +7856,34 @@ DT__PRIVATE int dt__load_values(dt_model *m, const dt__tensors *t, const dt__var
     for (i = 0; i < v->size; i += count) {
         const unsigned char *p;
         count = DT__MIN(v->size - i, (ptrdiff_t)DT__PIECE);
-        p = dt__tensors_bytes(t, t->data_at + e->begin + (uint64_t)(i * width), (size_t)(count * width), bytes);
-        if (!p) return dt__tensors_read_failed(t, err);
-        for (k = 0; k < count; k++) m->replica[0].variables[v->offset + dt__walk(v, i + k)] = dt__file_value(p + k * width, e->dtype);
+        p = dt__tensors_bytes(t, t->data_at + e->begin + (uint64_t)(i * width), (size_t)(count * width), bytes, err);
+        if (!p) return DT_ERR_CALLBACK;
+        for (k = 0; k < count; k++) *dt__element(m, v, i + k) = dt__file_value(p + k * width, e->dtype);
     }
     dt__spread_variable(m, v);
     return 0;
 }
 
+#ifndef DTRAIN_NO_MALLOC
+// The metadata's dtrain.columns, which the caller frees.
+DT__PRIVATE char *dt__tensors_columns(const dt__tensors *t, dt_error *err) {
+    size_t n, room = (size_t)(t->end - t->columns);
+    dt__json j = dt__json_of(t->columns, room);
+    char *text = (char *)calloc(1, room);
+    if (text) dt__json_string(&j, text, room, &n);
+    else dt__tensors_memory(t, err);
+    return text;
+}
+
 // The columns of the file's training data become the model's; data that was opened with others is opened again.
 DT__PRIVATE int dt__load_columns(dt_model *m, const dt__tensors *t, dt_error *err) {
-#ifndef DTRAIN_NO_MALLOC
-    dt__json j;
-    char *text;
-    size_t n = 0;
-    int i, code;
-    j.p = t->columns; j.end = t->end; j.error = NULL;
-    text = (char *)malloc((size_t)(t->end - t->columns));
-    if (!text) return dt__tensors_memory(t, err);
-    dt__json_string(&j, text, (size_t)(t->end - t->columns), &n);
-    if (m->columns && strlen(m->columns) == n && !memcmp(m->columns, text, n)) { free(text); return 0; }
-    code = dt__keep_columns(m, text, n) ? dt__tensors_memory(t, err) : 0;
+    char *text = dt__tensors_columns(t, err);
+    int i, code, same;
+    if (!text) return DT_ERR_MEMORY;
+    same = m->columns && !strcmp(m->columns, text);
+    code = !same && dt__keep_columns(m, text, strlen(text)) ? dt__tensors_memory(t, err) : 0;
     free(text);
-    for (i = 0; i < 2 && !code; i++) {
+    for (i = 0; i < 2 && !code && !same; i++) {
         dt_dataset *d;
         if (!m->data[i] || !m->data[i]->columns) continue;
         d = dt__open_data(m, i ? &m->o.test : &m->o.train, err);
@@ -7911,57 +7892,61 @@ DT__PRIVATE int dt__load_columns(dt_model *m, const dt__tensors *t, dt_error *er
         m->data[i] = d;
     }
     return code;
-#else
-    (void)m; (void)t; (void)err;
-    return 0;
-#endif
 }
+#endif
 
 DT__PRIVATE int dt__load_tensors(dt_model *m, dt__tensors *t, dt_load_options *o, dt_error *err) {
-    dt_error difference, none;
+    dt_error difference;
     int k, code = dt__tensors_open(t, err);
     if (code) return code;
     memset(&difference, 0, sizeof difference);
-    memset(&none, 0, sizeof none);
     dt__load_compare(m, t, o, &difference);
     if (difference.code && (!o->partial || difference.code == DT_ERR_ARGUMENT)) return dt__pass_error(err, &difference);
-    if (t->columns && !o->glob && (code = dt__load_columns(m, t, err)) != 0) return code;
+#ifndef DTRAIN_NO_MALLOC
+    if (t->columns && !o->glob) code = dt__load_columns(m, t, err);
+#endif
     for (k = 0; k < m->graph.n_variables && !code; k++) {
         const dt__variable *v = m->graph.variable[k];
         const char *name = dt__load_name(o, v);
-        size_t at = name ? *dt__tensors_slot(t, name, strlen(name)) : 0;
-        if (at && dt__entry_fits(t, &t->entry[at - 1], v, name, &none) == DT_LOADED) code = dt__load_values(m, t, v, &t->entry[at - 1], err);
+        const dt__entry *e = name ? *dt__tensors_slot(t, name, strlen(name)) : NULL;
+        if (e && dt__entry_fits(t, e, v, name, NULL) == DT_LOADED) code = dt__load_values(m, t, v, e, err);
     }
     return code;
 }
 
+#ifndef DTRAIN_NO_STDIO
+DT__PRIVATE int dt__tensors_file(dt__tensors *t, const char *what, const char *path, dt_error *err) {
+    int code = dt__file_read(what, path, &t->file, err);
+    t->path = path;
+    t->memory = t->file.data;
+    t->size = t->file.size;
+    return code;
+}
+#endif
+
 DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err) {
     dt__tensors t;
     int code = 0;
-    if (!m || !o) return dt__fail(err, DT_ERR_ARGUMENT, "dt_load_opt: the %s is NULL", m ? "options" : "model");
-    if (!o->path + !o->data + !o->read != 2) return dt__fail(err, DT_ERR_ARGUMENT, "dt_load_opt: one of .path, .data and .read is needed, and one only");
+    if (!m || !o) return dt__fail(err, DT_ERR_ARGUMENT, "dt_load: the %s is NULL", m ? "options" : "model");
+    if (!o->path + !o->data + !o->read != 2) return dt__fail(err, DT_ERR_ARGUMENT, "dt_load: one of .path, .data and .read is needed, and one only");
     o->loaded = o->missing = o->unexpected = o->misshaped = 0;
     memset(&t, 0, sizeof t);
     dt__pool_open(&t.pool, &m->o, 0);  // the model's hooks; a block of its own
     t.pool.base = (unsigned char *)o->scratch;
     t.pool.size = o->scratch_size;
     t.o = o;
-    t.path = o->path ? o->path : o->data ? "the file in memory" : "the file behind .read";
+    t.path = o->data ? "the file in memory" : "the file behind .read";
     t.memory = (const unsigned char *)o->data;
     t.size = o->size;
-    if (o->path) {
 #ifndef DTRAIN_NO_STDIO
-        code = dt__file_read("dt_load", o->path, &t.file, err);
-        t.memory = t.file.data;
-        t.size = t.file.size;
+    if (o->path) code = dt__tensors_file(&t, "dt_load", o->path, err);
 #else
-        code = dt__disabled(err, "dt_load from a path", "DTRAIN_NO_STDIO");
+    if (o->path) code = dt__disabled(err, "dt_load from a path", "DTRAIN_NO_STDIO");
 #endif
-    }
     if (!code) code = dt__load_tensors(m, &t, o, err);
     dt__pool_close(t.pool);
 #ifndef DTRAIN_NO_STDIO
-    if (o->path) dt__file_free(&t.file);
+    dt__file_free(&t.file);
 #endif
     return code;
 }
@@ -7971,24 +7956,15 @@ DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err) {
 DT__PRIVATE char *dt__columns_of_file(const char *path, dt_error *err) {
     dt_options none;
     dt__tensors t;
-    dt__json j;
     char *text = NULL;
-    size_t n = 0;
     memset(&t, 0, sizeof t);
     memset(&none, 0, sizeof none);
     dt__pool_open(&t.pool, &none, 0);
-    t.path = path;
-    if (!dt__file_read("dt_csv", path, &t.file, err)) {
-        t.memory = t.file.data;
-        t.size = t.file.size;
-        if (!dt__tensors_open(&t, err)) {
-            if (!t.columns) dt__fail(err, DT_ERR_FORMAT, "dt_csv: .fitted: \"%s\" keeps no columns: was the model trained on a CSV?", path);
-            else if (!(text = (char *)calloc(1, (size_t)(t.end - t.columns)))) dt__tensors_memory(&t, err);
-            j.p = t.columns; j.end = t.end; j.error = NULL;
-            if (text) dt__json_string(&j, text, (size_t)(t.end - t.columns), &n);
-        }
-        dt__file_free(&t.file);
+    if (!dt__tensors_file(&t, "dt_csv", path, err) && !dt__tensors_open(&t, err)) {
+        if (t.columns) text = dt__tensors_columns(&t, err);
+        else dt__fail(err, DT_ERR_FORMAT, "dt_csv: .fitted: \"%s\" keeps no columns: was the model trained on a CSV?", path);
     }
+    dt__file_free(&t.file);
     dt__pool_close(t.pool);
     return text;
 }
@@ -7996,7 +7972,6 @@ DT__PRIVATE char *dt__columns_of_file(const char *path, dt_error *err) {
 
 DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *err) {
     dt_load_options o;
-    if (!m || !path) return dt__fail(err, DT_ERR_ARGUMENT, "dt_load: the %s is NULL", m ? "path" : "model");
     memset(&o, 0, sizeof o);
     o.path = path;
     o.glob = glob;
