@@ -1160,14 +1160,13 @@ DT__PRIVATE ptrdiff_t dt__ceil(ptrdiff_t n, ptrdiff_t unit) { return (n + unit -
 
 // A pool gives zeroed memory from the user's block or from alloc, piece by piece, and frees it all at once. Both ways
 // count the same bytes, so that dt_model_bytes speaks for both.
-typedef struct dt__chunk { struct dt__chunk *next; } dt__chunk;
 typedef struct {
     unsigned char *base;   // the user's block, or NULL
     size_t size, used;
     void *(*alloc)(size_t bytes, void *user);
     void (*release)(void *p, void *user);
     void *user;
-    dt__chunk *chunks;
+    void *last;            // from alloc; its header holds the one before
     int measuring;         // dt__reserve only counts
 } dt__pool;
 
@@ -1188,26 +1187,25 @@ DT__PRIVATE size_t dt__count_piece(dt__pool *pool, size_t bytes, size_t *total) 
 // NULL: out of memory; pool->used has then counted the piece all the same.
 DT__PRIVATE void *dt__take(dt__pool *pool, size_t bytes) {
     size_t total, before = dt__count_piece(pool, bytes, &total);
-    dt__chunk *c;
-    if (pool->used == PTRDIFF_MAX) return NULL;
-    if (pool->base) {
-        if (pool->used > pool->size) return NULL;
-        c = (dt__chunk *)(void *)(pool->base + (DT__UNIT - (uintptr_t)pool->base % DT__UNIT) % DT__UNIT + (before ? before - (DT__UNIT - 1) : 0));
+    unsigned char *p = pool->base;
+    if (pool->used == PTRDIFF_MAX || (p && pool->used > pool->size)) return NULL;
+    if (p) {
+        if (before) p += before - (DT__UNIT - 1);
+        p += (0 - (uintptr_t)p) % DT__UNIT;
     } else {
-        c = pool->alloc ? (dt__chunk *)pool->alloc(total, pool->user) : NULL;
-        if (!c) return NULL;
-        c->next = pool->chunks;
-        pool->chunks = c;
+        p = pool->alloc ? (unsigned char *)pool->alloc(total, pool->user) : NULL;
+        if (!p) return NULL;
+        memcpy(p, &pool->last, sizeof pool->last);
+        pool->last = p;
     }
-    memset((unsigned char *)c + DT__UNIT, 0, total - DT__UNIT - (before ? 0 : DT__UNIT - 1));
-    return (unsigned char *)c + DT__UNIT;
+    return memset(p + DT__UNIT, 0, bytes);
 }
 
 DT__PRIVATE void dt__pool_open(dt__pool *pool, const dt_options *o, int measuring) {
     memset(pool, 0, sizeof *pool);
     pool->measuring = measuring;
     pool->base = (unsigned char *)o->memory;
-    pool->size = o->memory ? o->memory_size : 0;
+    pool->size = o->memory_size;
     pool->alloc = o->alloc;
     pool->release = o->release;
     pool->user = o->alloc_user;
@@ -1219,10 +1217,10 @@ DT__PRIVATE void dt__pool_open(dt__pool *pool, const dt_options *o, int measurin
 
 // The pool's owner may itself live in it: work on a copy.
 DT__PRIVATE void dt__pool_close(dt__pool pool) {
-    while (pool.chunks) {
-        dt__chunk *c = pool.chunks;
-        pool.chunks = c->next;
-        pool.release(c, pool.user);
+    while (pool.last) {
+        void *p = pool.last;
+        memcpy(&pool.last, p, sizeof p);
+        pool.release(p, pool.user);
     }
 }
 
@@ -1666,13 +1664,7 @@ DT__PRIVATE int dt__file_read(const char *what, const char *path, dt__file *out,
 #define DT__LOAD(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
 #define DT__STORE(p, v) __atomic_store_n(p, v, __ATOMIC_RELEASE)
 #define DT__ADD(p, v) __atomic_add_fetch(p, v, __ATOMIC_ACQ_REL)
-#else
-#define DT__LOAD(p) (*(p))
-#define DT__STORE(p, v) (*(p) = (v))
-#define DT__ADD(p, v) (*(p) += (v))
-#endif
 
-#ifndef DTRAIN_NO_THREADS
 #if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
 DT__PRIVATE int dt__read_numbers(const char *path, long *a, long *b) {
     FILE *f = fopen(path, "r");
@@ -1762,6 +1754,9 @@ DT__PRIVATE void dt__meeting_leave(dt__meeting *b, int rank) {
     pthread_mutex_unlock(&b->lock);
 }
 #else
+#define DT__LOAD(p) (*(p))
+#define DT__STORE(p, v) (*(p) = (v))
+#define DT__ADD(p, v) (*(p) += (v))
 DT__PRIVATE int dt__cores(void) { return 1; }
 #endif
 
@@ -7631,7 +7626,7 @@ DT__PRIVATE int dt__metadata(dt__tensors *t, dt__json *j) {
 DT__PRIVATE int dt__tensor_entry(dt__json *j, dt__entry *e) {
     uint64_t elements = 1, v;
     int first = 1, inner, has = 0, overflow = 0;
-    if (!dt__json_expect(j, '{', "an entry must be a map with dtype, shape and data_offsets")) return 0;
+    if (!dt__json_expect(j, '{', "an entry is no map")) return 0;
     while (dt__json_more(j, '}', &first)) {
         char text[16];
         size_t n;
@@ -7665,7 +7660,7 @@ DT__PRIVATE int dt__tensor_entry(dt__json *j, dt__entry *e) {
     if (overflow || elements > UINT64_MAX / 64) return dt__json_fail(j, "the shape overflows");
     elements *= (uint64_t)dt__dtype[e->dtype].bits;
     e->bytes = elements / 8;
-    return elements % 8 ? dt__json_fail(j, "the values do not end at a byte boundary") : 1;
+    return elements % 8 ? dt__json_fail(j, "the values end inside a byte") : 1;
 }
 
 DT__PRIVATE int dt__tensors_fail(const dt__tensors *t, const dt__entry *e, const char *what, dt_error *err) {
@@ -7705,12 +7700,12 @@ DT__PRIVATE int dt__tensors_tile(const dt__tensors *t, dt_error *err) {
     size_t i;
     for (i = 0; i < t->n; i++) {
         const dt__entry *e = t->place[i];
-        if (e->begin > e->end || e->end > n_data) return dt__tensors_fail(t, e, "its data_offsets lie outside the data: the file is cut, or lies", err);
+        if (e->begin > e->end || e->end > n_data) return dt__tensors_fail(t, e, "its data_offsets lie outside the file", err);
         if (e->begin != at) return dt__tensors_fail(t, e, e->begin > at ? "a hole lies before its data" : "its data overlap another tensor's", err);
-        if (e->end - e->begin != e->bytes) return dt__tensors_fail(t, e, "shape and dtype need another number of bytes than data_offsets give", err);
+        if (e->end - e->begin != e->bytes) return dt__tensors_fail(t, e, "its shape and data_offsets disagree", err);
         at = e->end;
     }
-    return at == n_data ? 0 : dt__tensors_fail(t, NULL, "bytes lie behind the last tensor, or the data are cut", err);
+    return at == n_data ? 0 : dt__tensors_fail(t, NULL, "the data end too early or too late", err);
 }
 
 DT__PRIVATE int dt__tensors_header(dt__tensors *t, dt__json *j) {
@@ -7720,7 +7715,7 @@ DT__PRIVATE int dt__tensors_header(dt__tensors *t, dt__json *j) {
     while (dt__json_more(j, '}', &first)) {
         dt__entry *e = &t->entry[t->n], **slot;
         size_t n;
-        if (t->n == t->cap) return dt__json_fail(j, "an entry must be a map with dtype, shape and data_offsets");
+        if (t->n == t->cap) return dt__json_fail(j, "an entry is no map");
         if (!dt__json_key(j, name, (size_t)(j->end - j->p), &n)) return 0;  // unescaped it is never longer
         if (dt__equals(name, n, "__metadata__")) {
             if (metadata++) return dt__json_fail(j, "__metadata__ stands twice");
@@ -7755,10 +7750,10 @@ DT__PRIVATE int dt__tensors_open(dt__tensors *t, dt_error *err) {
     uint64_t n, k;
     void *room = NULL;
     dt__json j;
-    if (t->size < 8) return dt__tensors_fail(t, NULL, "it is shorter than the 8 bytes of the header's length", err);
+    if (t->size < 8) return dt__tensors_fail(t, NULL, "it is shorter than 8 bytes", err);
     if (!(p = dt__tensors_bytes(t, 0, 8, length, err))) return DT_ERR_CALLBACK;
     n = dt__read_le(p, 8);
-    if (n > 100000000) return dt__tensors_fail(t, NULL, "its header is longer than 100,000,000 bytes: damaged, or another format", err);
+    if (n > 100000000) return dt__tensors_fail(t, NULL, "its header is longer than 100,000,000 bytes", err);
     if (n > t->size - 8) return dt__tensors_fail(t, NULL, "it ends inside its header", err);
     if (!t->memory && !(room = dt__take(&t->pool, (size_t)n))) return dt__tensors_memory(t, err);
     if (!(p = dt__tensors_bytes(t, 8, (size_t)n, room, err))) return DT_ERR_CALLBACK;
