@@ -1284,21 +1284,17 @@ DT__PRIVATE double dt__normal(uint64_t bits) {  // Box & Muller 1958
 // ---- names
 
 // Shell-like: * any run, ? any byte; several globs separated by commas.
-DT__PRIVATE int dt__glob_one(const char *g, const char *end, const char *s) {
-    const char *star = NULL, *back = NULL;
-    while (*s) {
-        if (g < end && *g == '*') { star = ++g; back = s; }
-        else if (g < end && (*g == '?' || *g == *s)) { g++; s++; }
-        else if (star) { g = star; s = ++back; }
-        else return 0;
-    }
-    while (g < end && *g == '*') g++;
-    return g == end;
-}
-DT__PRIVATE int dt__glob(const char *globs, const char *s) {
+DT__PRIVATE int dt__glob(const char *globs, const char *name) {
     while (globs && *(globs += strspn(globs, " ,"))) {
-        const char *end = globs + strcspn(globs, ",");
-        if (dt__glob_one(globs, end, s)) return 1;
+        const char *g = globs, *end = globs + strcspn(globs, ","), *s = name, *star = NULL, *back = NULL;
+        while (*s) {
+            if (g < end && *g == '*') { star = ++g; back = s; }
+            else if (g < end && (*g == '?' || *g == *s)) { g++; s++; }
+            else if (star) { g = star; s = ++back; }
+            else break;
+        }
+        while (g < end && *g == '*') g++;
+        if (!*s && g == end) return 1;
         globs = end;
     }
     return 0;
@@ -1326,7 +1322,7 @@ DT__PRIVATE dt__json dt__json_of(const char *text, size_t n) {
 DT__PRIVATE int dt__json_fail(dt__json *j, const char *what) { if (!j->error) j->error = what; return 0; }
 
 DT__PRIVATE void dt__json_blank(dt__json *j) {
-    while (j->p < j->end && (*j->p == ' ' || *j->p == '\t' || *j->p == '\n' || *j->p == '\r')) j->p++;
+    while (!j->error && j->p < j->end && (*j->p == ' ' || *j->p == '\t' || *j->p == '\n' || *j->p == '\r')) j->p++;
 }
 
 // The next byte that is not blank, or 0 at the end or after an error.
@@ -1470,7 +1466,7 @@ DT__PRIVATE int dt__json_skip(dt__json *j) {
         size_t n;
         char c;
         if (depth && !dt__json_more(j, closing[depth - 1], &first)) { depth--; first = 0; continue; }
-        if (depth && closing[depth - 1] == '}' && !dt__json_key(j, NULL, 0, &n)) return 0;
+        if (depth && closing[depth - 1] == '}') dt__json_key(j, NULL, 0, &n);
         c = dt__json_peek(j);
         word = c == 't' ? "true" : c == 'f' ? "false" : "null";
         n = strlen(word);
@@ -1531,7 +1527,7 @@ DT__PRIVATE int dt__new_file_open(dt__new_file *n, const char *what, const char 
     if (!path || !*path) return dt__fail(err, DT_ERR_ARGUMENT, "%s: the path is empty: name a file", what);
 #if DT__POSIX
     if (!stat(path, &s) && !S_ISREG(s.st_mode))
-        return dt__fail(err, DT_ERR_IO, "%s: \"%s\" is no regular file, which a new one could replace: name another", what, path);
+        return dt__fail(err, DT_ERR_IO, "%s: \"%s\" is no regular file: name another", what, path);
     process = (long)getpid();
 #endif
     if (dt__format(n->temporary, sizeof n->temporary, "%s.%ld.tmp", path, process) >= sizeof n->temporary)
@@ -1619,7 +1615,7 @@ DT__PRIVATE int dt__gunzip(const char *what, const char *path, FILE *packed, dt_
     if (!code && status <= 0) return 0;  // -1: the program ignores its children, so nobody knows
     dt__file_free(out);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-        return dt__fail(err, DT_ERR_IO, "%s: \"%s\" needs the program gzip, which is not here: unpack the file yourself", what, path);
+        return dt__fail(err, DT_ERR_IO, "%s: \"%s\" needs gzip, which is not here: unpack it yourself", what, path);
     return dt__fail(err, code ? code : DT_ERR_FORMAT, "%s: \"%s\" cannot be unpacked: gzip finds it damaged or cut", what, path);
 }
 #endif
@@ -7411,7 +7407,6 @@ DT_API int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error
     if (i < 0 || i >= m->graph.n_variables)
         return dt__fail(err, DT_ERR_ARGUMENT, "dt_parameter_at: there is no parameter %d: they are 0..%d", i, m->graph.n_variables - 1);
     v = m->graph.variable[i];
-    memset(out, 0, sizeof *out);
     out->name = v->name;
     out->rank = v->rank;
     memcpy(out->dim, v->dim, sizeof out->dim);
@@ -7595,18 +7590,18 @@ DT__PRIVATE int dt__tensors_memory(const dt__tensors *t, dt_error *err) {
     return dt__fail(err, DT_ERR_MEMORY, "no memory to read \"%s\"%s: %zu bytes of .scratch are not enough", t->path, t->pool.base ? "" : " (or none given)", t->pool.size);
 }
 
-// A map of strings without a key twice.
+// A map of strings without a key twice. As the JSON reader's first error stays, here and below most calls need no check.
 DT__PRIVATE int dt__metadata(dt__tensors *t, dt__json *j) {
     const char *seen[64];  // starts of keys, for duplicates
     size_t n, n_seen = 0, k;
     int first = 1;
     if (dt__json_peek(j) == 'n') return dt__json_skip(j);
-    if (!dt__json_expect(j, '{', "__metadata__ must be a map")) return 0;
+    dt__json_expect(j, '{', "__metadata__ must be a map");
     while (dt__json_more(j, '}', &first)) {
         char key[128], other[128];
         const char *start = j->p;
         size_t length;
-        if (!dt__json_key(j, key, sizeof key, &length)) return 0;
+        dt__json_key(j, key, sizeof key, &length);
         for (k = 0; k < n_seen; k++) {
             dt__json again = *j;
             again.p = seen[k];
@@ -7617,42 +7612,45 @@ DT__PRIVATE int dt__metadata(dt__tensors *t, dt__json *j) {
         dt__json_blank(j);
         if (dt__equals(key, length, "dtrain.columns")) t->columns = j->p;
         if (dt__equals(key, length, "dtrain.order")) t->hwc = 1;
-        if (!dt__json_string(j, NULL, 0, &n)) return 0;
+        dt__json_string(j, NULL, 0, &n);
     }
     return !j->error;
 }
 
 // {"dtype":…, "shape":[…], "data_offsets":[a, b]} in any order, other fields skipped
 DT__PRIVATE int dt__tensor_entry(dt__json *j, dt__entry *e) {
-    uint64_t elements = 1, v;
-    int first = 1, inner, has = 0, overflow = 0;
-    if (!dt__json_expect(j, '{', "an entry is no map")) return 0;
+    uint64_t elements = 1, v = 0;
+    int first = 1, inner = 1, has = 0, overflow = 0;
+    dt__json_expect(j, '{', "an entry is no map");
     while (dt__json_more(j, '}', &first)) {
         char text[16];
         size_t n;
         int field;
-        if (!dt__json_key(j, text, sizeof text, &n)) return 0;
+        dt__json_key(j, text, sizeof text, &n);
         field = dt__equals(text, n, "dtype") ? 1 : dt__equals(text, n, "shape") ? 2 : dt__equals(text, n, "data_offsets") ? 4 : 0;
         if (has & field) return dt__json_fail(j, "a field stands twice");
         has |= field;
         if (field == 1) {
-            if (!dt__json_string(j, text, sizeof text, &n)) return 0;
+            dt__json_string(j, text, sizeof text, &n);
             while (e->dtype < DT__COUNT(dt__dtype) && !dt__equals(text, n, dt__dtype[e->dtype].name)) e->dtype++;
             if (e->dtype == DT__COUNT(dt__dtype)) return dt__json_fail(j, "unknown dtype");
         } else if (field == 2) {
-            if (!dt__json_expect(j, '[', "shape must be a list")) return 0;
-            for (inner = 1; dt__json_more(j, ']', &inner); e->rank++) {
-                if (!dt__json_uint(j, &v)) return 0;
+            dt__json_expect(j, '[', "shape must be a list");
+            for (; dt__json_more(j, ']', &inner); e->rank++) {
+                dt__json_uint(j, &v);
                 if (e->rank < DT_MAX_RANK) e->dim[e->rank] = v;
                 if (v && elements > UINT64_MAX / v) overflow = 1;
                 elements *= v;
             }
         } else if (field == 4) {
             static const char two[] = "data_offsets must be a list of two numbers";
-            if (!dt__json_expect(j, '[', two) || !dt__json_uint(j, &e->begin) || !dt__json_expect(j, ',', two)) return 0;
-            if (!dt__json_uint(j, &e->end) || !dt__json_expect(j, ']', two)) return 0;
-        } else if (!dt__json_skip(j)) {
-            return 0;
+            dt__json_expect(j, '[', two);
+            dt__json_uint(j, &e->begin);
+            dt__json_expect(j, ',', two);
+            dt__json_uint(j, &e->end);
+            dt__json_expect(j, ']', two);
+        } else {
+            dt__json_skip(j);
         }
     }
     if (j->error) return 0;
@@ -7711,7 +7709,7 @@ DT__PRIVATE int dt__tensors_tile(const dt__tensors *t, dt_error *err) {
 DT__PRIVATE int dt__tensors_header(dt__tensors *t, dt__json *j) {
     int first = 1, metadata = 0;
     char *name = t->names;
-    if (!dt__json_expect(j, '{', "the header is no JSON object")) return 0;
+    dt__json_expect(j, '{', "the header is no JSON object");
     while (dt__json_more(j, '}', &first)) {
         dt__entry *e = &t->entry[t->n], **slot;
         size_t n;
@@ -7719,7 +7717,7 @@ DT__PRIVATE int dt__tensors_header(dt__tensors *t, dt__json *j) {
         if (!dt__json_key(j, name, (size_t)(j->end - j->p), &n)) return 0;  // unescaped it is never longer
         if (dt__equals(name, n, "__metadata__")) {
             if (metadata++) return dt__json_fail(j, "__metadata__ stands twice");
-            if (!dt__metadata(t, j)) return 0;
+            dt__metadata(t, j);
             continue;
         }
         e->name = name;
@@ -7729,7 +7727,7 @@ DT__PRIVATE int dt__tensors_header(dt__tensors *t, dt__json *j) {
         slot = dt__tensors_slot(t, e->name, n);
         if (*slot) return dt__json_fail(j, "the name stands twice");
         *slot = e;
-        if (!dt__tensor_entry(j, e)) return 0;
+        dt__tensor_entry(j, e);
     }
     dt__json_blank(j);
     return j->p == j->end ? !j->error : dt__json_fail(j, "something follows the header's object");
@@ -7743,8 +7741,8 @@ DT__PRIVATE const unsigned char *dt__tensors_bytes(const dt__tensors *t, uint64_
     return NULL;
 }
 
-// Read the header and check the whole. The pool holds the table.
-DT__PRIVATE int dt__tensors_open(dt__tensors *t, dt_error *err) {
+// Read the header and check the whole.
+DT__PRIVATE int dt__tensors_read(dt__tensors *t, dt_error *err) {
     unsigned char length[8];
     const unsigned char *p;
     uint64_t n, k;
@@ -7778,12 +7776,41 @@ DT__PRIVATE int dt__tensors_open(dt__tensors *t, dt_error *err) {
     return dt__tensors_tile(t, err);
 }
 
+// The model's hooks give the memory, or .scratch.
+DT__PRIVATE int dt__tensors_open(dt__tensors *t, const char *what, const dt_options *model, const dt_load_options *o, dt_error *err) {
+    memset(t, 0, sizeof *t);
+    dt__pool_open(&t->pool, model, 0);
+    t->pool.base = (unsigned char *)o->scratch;
+    t->pool.size = o->scratch_size;
+    t->o = o;
+    t->path = o->path ? o->path : o->data ? "the file in memory" : "the file behind .read";
+    t->memory = (const unsigned char *)o->data;
+    t->size = o->size;
+    if (o->path) {
+#ifndef DTRAIN_NO_STDIO
+        int code = dt__file_read(what, o->path, &t->file, err);
+        if (code) return code;
+        t->memory = t->file.data;
+        t->size = t->file.size;
+#else
+        (void)what;
+        return dt__disabled(err, "dt_load from a path", "DTRAIN_NO_STDIO");
+#endif
+    }
+    return dt__tensors_read(t, err);
+}
+
+DT__PRIVATE void dt__tensors_close(dt__tensors *t) {
+    dt__pool_close(t->pool);
+#ifndef DTRAIN_NO_STDIO
+    dt__file_free(&t->file);
+#endif
+}
+
 // One value of a file: F32, F16 (IEEE 754 binary16) or BF16.
 DT__PRIVATE float dt__file_value(const unsigned char *p, int dtype) {
-    uint32_t b;
-    if (dtype == 0) return dt__float_from((uint32_t)dt__read_le(p, 4));
-    b = (uint32_t)dt__read_le(p, 2);
-    return dtype == 2 ? dt__float_from(b << 16) : dt__half(b);
+    uint32_t bits = (uint32_t)dt__read_le(p, dtype ? 2 : 4);
+    return dtype == 1 ? dt__half(bits) : dt__float_from(dtype ? bits << 16 : bits);
 }
 
 // The name in the file of what variable v takes; NULL: it is not to be loaded.
@@ -7812,7 +7839,8 @@ DT__PRIVATE dt_load_result dt__entry_fits(const dt__tensors *t, const dt__entry 
 }
 
 DT__PRIVATE void dt__load_tell(dt_load_options *o, dt_load_result result, const char *name) {
-    *(result == DT_LOADED ? &o->loaded : result == DT_MISSING ? &o->missing : result == DT_UNEXPECTED ? &o->unexpected : &o->misshaped) += 1;
+    int *const count[] = {&o->loaded, &o->missing, &o->unexpected, &o->misshaped};
+    ++*count[result];
     if (o->on_tensor) o->on_tensor(o->user, result, name);
 }
 
@@ -7834,14 +7862,15 @@ DT__PRIVATE void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_lo
     if (!wanted) dt__fail(err, DT_ERR_ARGUMENT, "dt_load: no parameter's name matches \"%s\": dt_parameter_at lists them", o->glob ? o->glob : "*");
     if (o->glob || o->rename) return;
     if (t->hwc != m->graph.hwc_files)
-        dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has %s order of features: behind a flatten and then concat, slice, pad or reshape only files of the same net by dt_save fit; a glob loads the rest", t->path, t->hwc ? "this library's" : "PyTorch's");
+        dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has %s order of features, this net another (see dt_load): save the same net, or load a part by a glob",
+                 t->path, t->hwc ? "this library's" : "PyTorch's");
     for (j = 0; j < t->n; j++) {
         const dt__entry *e = t->place[j];
         char name[DT_MAX_NAME + 16];
         if (e->used || (e->name_length >= n && !memcmp(e->name + e->name_length - n, counter, n))) continue;
         dt__format(name, sizeof name, "%.*s", (int)DT__MIN(e->name_length, sizeof name), e->name);
         dt__load_tell(o, DT_UNEXPECTED, name);
-        dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" holds the tensor \"%.60s\", which the model has not: is it a file of this net? A glob loads a part", t->path, name);
+        dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has the tensor \"%.60s\", the model has not: is it a file of this net? A glob loads a part", t->path, name);
     }
 }
 
@@ -7890,10 +7919,9 @@ DT__PRIVATE int dt__load_columns(dt_model *m, const dt__tensors *t, dt_error *er
 }
 #endif
 
-DT__PRIVATE int dt__load_tensors(dt_model *m, dt__tensors *t, dt_load_options *o, dt_error *err) {
+DT__PRIVATE int dt__load_tensors(dt_model *m, const dt__tensors *t, dt_load_options *o, dt_error *err) {
     dt_error difference;
-    int k, code = dt__tensors_open(t, err);
-    if (code) return code;
+    int k, code = 0;
     memset(&difference, 0, sizeof difference);
     dt__load_compare(m, t, o, &difference);
     if (difference.code && (!o->partial || difference.code == DT_ERR_ARGUMENT)) return dt__pass_error(err, &difference);
@@ -7909,61 +7937,17 @@ DT__PRIVATE int dt__load_tensors(dt_model *m, dt__tensors *t, dt_load_options *o
     return code;
 }
 
-#ifndef DTRAIN_NO_STDIO
-DT__PRIVATE int dt__tensors_file(dt__tensors *t, const char *what, const char *path, dt_error *err) {
-    int code = dt__file_read(what, path, &t->file, err);
-    t->path = path;
-    t->memory = t->file.data;
-    t->size = t->file.size;
-    return code;
-}
-#endif
-
 DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err) {
     dt__tensors t;
-    int code = 0;
+    int code;
     if (!m || !o) return dt__fail(err, DT_ERR_ARGUMENT, "dt_load: the %s is NULL", m ? "options" : "model");
     if (!o->path + !o->data + !o->read != 2) return dt__fail(err, DT_ERR_ARGUMENT, "dt_load: one of .path, .data and .read is needed, and one only");
     o->loaded = o->missing = o->unexpected = o->misshaped = 0;
-    memset(&t, 0, sizeof t);
-    dt__pool_open(&t.pool, &m->o, 0);  // the model's hooks; a block of its own
-    t.pool.base = (unsigned char *)o->scratch;
-    t.pool.size = o->scratch_size;
-    t.o = o;
-    t.path = o->data ? "the file in memory" : "the file behind .read";
-    t.memory = (const unsigned char *)o->data;
-    t.size = o->size;
-#ifndef DTRAIN_NO_STDIO
-    if (o->path) code = dt__tensors_file(&t, "dt_load", o->path, err);
-#else
-    if (o->path) code = dt__disabled(err, "dt_load from a path", "DTRAIN_NO_STDIO");
-#endif
+    code = dt__tensors_open(&t, "dt_load", &m->o, o, err);
     if (!code) code = dt__load_tensors(m, &t, o, err);
-    dt__pool_close(t.pool);
-#ifndef DTRAIN_NO_STDIO
-    dt__file_free(&t.file);
-#endif
+    dt__tensors_close(&t);
     return code;
 }
-
-#ifndef DTRAIN_NO_STDIO
-// The dtrain.columns of a file, which the caller frees.
-DT__PRIVATE char *dt__columns_of_file(const char *path, dt_error *err) {
-    dt_options none;
-    dt__tensors t;
-    char *text = NULL;
-    memset(&t, 0, sizeof t);
-    memset(&none, 0, sizeof none);
-    dt__pool_open(&t.pool, &none, 0);
-    if (!dt__tensors_file(&t, "dt_csv", path, err) && !dt__tensors_open(&t, err)) {
-        if (t.columns) text = dt__tensors_columns(&t, err);
-        else dt__fail(err, DT_ERR_FORMAT, "dt_csv: .fitted: \"%s\" keeps no columns: was the model trained on a CSV?", path);
-    }
-    dt__file_free(&t.file);
-    dt__pool_close(t.pool);
-    return text;
-}
-#endif
 
 DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *err) {
     dt_load_options o;
@@ -7972,6 +7956,25 @@ DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *er
     o.glob = glob;
     return dt_load_opt(m, &o, err);
 }
+
+#ifndef DTRAIN_NO_STDIO
+// The dtrain.columns of a file, which the caller frees.
+DT__PRIVATE char *dt__columns_of_file(const char *path, dt_error *err) {
+    dt_options none;
+    dt_load_options o;
+    dt__tensors t;
+    char *text = NULL;
+    memset(&none, 0, sizeof none);
+    memset(&o, 0, sizeof o);
+    o.path = path;
+    if (!dt__tensors_open(&t, "dt_csv", &none, &o, err)) {
+        if (t.columns) text = dt__tensors_columns(&t, err);
+        else dt__fail(err, DT_ERR_FORMAT, "dt_csv: .fitted: \"%s\" keeps no columns: was the model trained on a CSV?", path);
+    }
+    dt__tensors_close(&t);
+    return text;
+}
+#endif
 
 // =============================================================================================
 // >>train - the loop, progress, flags, dt_main
