@@ -1313,12 +1313,6 @@ typedef struct {
 
 #define DT__JSON_DEPTH 64
 
-DT__PRIVATE dt__json dt__json_of(const char *text, size_t n) {
-    dt__json j;
-    j.p = text; j.end = text + n; j.error = NULL;
-    return j;
-}
-
 DT__PRIVATE int dt__json_fail(dt__json *j, const char *what) { if (!j->error) j->error = what; return 0; }
 
 DT__PRIVATE void dt__json_blank(dt__json *j) {
@@ -7568,7 +7562,7 @@ typedef struct {
     const char *path;             // to name it in messages
     const dt_load_options *o;
     const unsigned char *memory;  // the whole of it, or NULL: it is read
-    const char *columns, *end;    // the metadata's dtrain.columns, still escaped, and the header's end
+    dt__json columns;             // at the metadata's dtrain.columns
     int hwc;                      // the metadata has dtrain.order
     uint64_t size, data_at;
     char *names;                  // of all entries, behind each other
@@ -7591,11 +7585,11 @@ DT__PRIVATE int dt__tensors_memory(const dt__tensors *t, dt_error *err) {
 }
 
 // A map of strings without a key twice. As the JSON reader's first error stays, here and below most calls need no check.
-DT__PRIVATE int dt__metadata(dt__tensors *t, dt__json *j) {
+DT__PRIVATE void dt__metadata(dt__tensors *t, dt__json *j) {
     const char *seen[64];  // starts of keys, for duplicates
     size_t n, n_seen = 0, k;
     int first = 1;
-    if (dt__json_peek(j) == 'n') return dt__json_skip(j);
+    if (dt__json_peek(j) == 'n') { dt__json_skip(j); return; }
     dt__json_expect(j, '{', "__metadata__ must be a map");
     while (dt__json_more(j, '}', &first)) {
         char key[128], other[128];
@@ -7606,19 +7600,18 @@ DT__PRIVATE int dt__metadata(dt__tensors *t, dt__json *j) {
             dt__json again = *j;
             again.p = seen[k];
             if (dt__json_string(&again, other, sizeof other, &n) && n == length && !memcmp(key, other, DT__MIN(n, sizeof key)))
-                return dt__json_fail(j, "a key stands twice in __metadata__");
+                dt__json_fail(j, "a key stands twice in __metadata__");
         }
         if (n_seen < 64) seen[n_seen++] = start;
         dt__json_blank(j);
-        if (dt__equals(key, length, "dtrain.columns")) t->columns = j->p;
+        if (dt__equals(key, length, "dtrain.columns")) t->columns = *j;
         if (dt__equals(key, length, "dtrain.order")) t->hwc = 1;
         dt__json_string(j, NULL, 0, &n);
     }
-    return !j->error;
 }
 
 // {"dtype":…, "shape":[…], "data_offsets":[a, b]} in any order, other fields skipped
-DT__PRIVATE int dt__tensor_entry(dt__json *j, dt__entry *e) {
+DT__PRIVATE void dt__tensor_entry(dt__json *j, dt__entry *e) {
     uint64_t elements = 1, v = 0;
     int first = 1, inner = 1, has = 0, overflow = 0;
     dt__json_expect(j, '{', "an entry is no map");
@@ -7628,12 +7621,12 @@ DT__PRIVATE int dt__tensor_entry(dt__json *j, dt__entry *e) {
         int field;
         dt__json_key(j, text, sizeof text, &n);
         field = dt__equals(text, n, "dtype") ? 1 : dt__equals(text, n, "shape") ? 2 : dt__equals(text, n, "data_offsets") ? 4 : 0;
-        if (has & field) return dt__json_fail(j, "a field stands twice");
+        if (has & field) dt__json_fail(j, "a field stands twice");
         has |= field;
         if (field == 1) {
             dt__json_string(j, text, sizeof text, &n);
             while (e->dtype < DT__COUNT(dt__dtype) && !dt__equals(text, n, dt__dtype[e->dtype].name)) e->dtype++;
-            if (e->dtype == DT__COUNT(dt__dtype)) return dt__json_fail(j, "unknown dtype");
+            if (e->dtype == DT__COUNT(dt__dtype)) { e->dtype = 0; dt__json_fail(j, "unknown dtype"); }
         } else if (field == 2) {
             dt__json_expect(j, '[', "shape must be a list");
             for (; dt__json_more(j, ']', &inner); e->rank++) {
@@ -7653,12 +7646,11 @@ DT__PRIVATE int dt__tensor_entry(dt__json *j, dt__entry *e) {
             dt__json_skip(j);
         }
     }
-    if (j->error) return 0;
-    if (has != 7) return dt__json_fail(j, "dtype, shape or data_offsets is missing");
-    if (overflow || elements > UINT64_MAX / 64) return dt__json_fail(j, "the shape overflows");
+    if (has != 7) dt__json_fail(j, "dtype, shape or data_offsets is missing");
+    if (overflow || elements > UINT64_MAX / 64) dt__json_fail(j, "the shape overflows");
     elements *= (uint64_t)dt__dtype[e->dtype].bits;
+    if (elements % 8) dt__json_fail(j, "the values end inside a byte");
     e->bytes = elements / 8;
-    return elements % 8 ? dt__json_fail(j, "the values end inside a byte") : 1;
 }
 
 DT__PRIVATE int dt__tensors_fail(const dt__tensors *t, const dt__entry *e, const char *what, dt_error *err) {
@@ -7716,7 +7708,7 @@ DT__PRIVATE int dt__tensors_header(dt__tensors *t, dt__json *j) {
         if (t->n == t->cap) return dt__json_fail(j, "an entry is no map");
         if (!dt__json_key(j, name, (size_t)(j->end - j->p), &n)) return 0;  // unescaped it is never longer
         if (dt__equals(name, n, "__metadata__")) {
-            if (metadata++) return dt__json_fail(j, "__metadata__ stands twice");
+            if (metadata++) dt__json_fail(j, "__metadata__ stands twice");
             dt__metadata(t, j);
             continue;
         }
@@ -7765,8 +7757,9 @@ DT__PRIVATE int dt__tensors_read(dt__tensors *t, dt_error *err) {
     t->place = (dt__entry **)dt__take(&t->pool, t->cap * sizeof *t->place);
     t->table = (dt__entry **)dt__take(&t->pool, t->table_size * sizeof *t->table);
     if (!t->names || !t->entry || !t->place || !t->table) return dt__tensors_memory(t, err);
-    j = dt__json_of((const char *)p, (size_t)n);
-    t->end = j.end;
+    j.p = (const char *)p;
+    j.end = j.p + n;
+    j.error = NULL;
     if (!dt__tensors_header(t, &j)) {
         char text[128];
         dt__format(text, sizeof text, "%s, at byte %td of the header%s", j.error, j.p - (const char *)p, t->n ? ", in or behind it" : "");
@@ -7891,8 +7884,8 @@ DT__PRIVATE int dt__load_values(dt_model *m, const dt__tensors *t, const dt__var
 #ifndef DTRAIN_NO_MALLOC
 // The metadata's dtrain.columns, which the caller frees.
 DT__PRIVATE char *dt__tensors_columns(const dt__tensors *t, dt_error *err) {
-    size_t n, room = (size_t)(t->end - t->columns);
-    dt__json j = dt__json_of(t->columns, room);
+    dt__json j = t->columns;
+    size_t n, room = (size_t)(j.end - j.p);
     char *text = (char *)calloc(1, room);
     if (text) dt__json_string(&j, text, room, &n);
     else dt__tensors_memory(t, err);
@@ -7926,7 +7919,7 @@ DT__PRIVATE int dt__load_tensors(dt_model *m, const dt__tensors *t, dt_load_opti
     dt__load_compare(m, t, o, &difference);
     if (difference.code && (!o->partial || difference.code == DT_ERR_ARGUMENT)) return dt__pass_error(err, &difference);
 #ifndef DTRAIN_NO_MALLOC
-    if (t->columns && !o->glob) code = dt__load_columns(m, t, err);
+    if (t->columns.p && !o->glob) code = dt__load_columns(m, t, err);
 #endif
     for (k = 0; k < m->graph.n_variables && !code; k++) {
         const dt__variable *v = m->graph.variable[k];
@@ -7968,7 +7961,7 @@ DT__PRIVATE char *dt__columns_of_file(const char *path, dt_error *err) {
     memset(&o, 0, sizeof o);
     o.path = path;
     if (!dt__tensors_open(&t, "dt_csv", &none, &o, err)) {
-        if (t.columns) text = dt__tensors_columns(&t, err);
+        if (t.columns.p) text = dt__tensors_columns(&t, err);
         else dt__fail(err, DT_ERR_FORMAT, "dt_csv: .fitted: \"%s\" keeps no columns: was the model trained on a CSV?", path);
     }
     dt__tensors_close(&t);
