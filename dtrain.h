@@ -909,12 +909,10 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #define DT__PRIVATE static __attribute__((unused))
 #define DT__INLINE static inline __attribute__((always_inline, unused))
 #define DT__FORMAT(n) __attribute__((format(printf, n, n + 1)))
-#define DT__RESTRICT __restrict__
 #else
 #define DT__PRIVATE static
 #define DT__INLINE static inline
 #define DT__FORMAT(n)
-#define DT__RESTRICT
 #endif
 
 #define DT__MIN(a, b) ((a) < (b) ? (a) : (b))
@@ -936,6 +934,13 @@ typedef struct {
     size_t size, n;  // n: bytes wanted so far, which may be more than fit
 } dt__writer;
 
+DT__PRIVATE dt__writer dt__writer_on(char *text, size_t size) {
+    dt__writer w;
+    w.text = text; w.size = size; w.n = 0;
+    if (size) text[0] = 0;
+    return w;
+}
+
 DT__PRIVATE void dt__put(dt__writer *w, char c) {
     if (w->n + 1 < w->size) { w->text[w->n] = c; w->text[w->n + 1] = 0; }
     w->n++;
@@ -951,17 +956,6 @@ DT__PRIVATE void dt__put_uint(dt__writer *w, uint64_t v, unsigned base, int widt
     do { digits[n++] = "0123456789abcdef"[v % base]; v /= base; } while (v);
     while (width-- > n) dt__put(w, fill);
     while (n) dt__put(w, digits[--n]);
-}
-
-DT__PRIVATE void dt__put_int(dt__writer *w, int64_t v, int width, char fill) {
-    uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v, rest = u;
-    if (v < 0) width--;
-    if (fill == ' ') {  // blanks stand in front of the sign, zeros behind it
-        for (width--; rest >= 10; rest /= 10) width--;
-        for (; width > 0; width--) dt__put(w, ' ');
-    }
-    if (v < 0) dt__put(w, '-');
-    dt__put_uint(w, u, 10, width, '0');
 }
 
 // m * 2^e, the top bit of m set: wide enough to pass between decimal and binary with an error below 1 ulp of a double.
@@ -992,7 +986,7 @@ DT__PRIVATE dt__wide dt__wide_power10(int n) {
 // As printf's %.<digits>g, or %.<digits>f if fixed and not too large for it; with a decimal point always. digits 1 .. 17.
 DT__PRIVATE void dt__put_double(dt__writer *w, double v, int digits, int fixed) {
     char d[24];
-    int e = 0, n, last;
+    int e = 0, n, last, point, scientific;
     uint64_t m = 0, unit = 1, rest;
     if (v != v) { dt__put_text(w, "nan"); return; }
     if (v < 0 || (v == 0 && 1 / v < 0)) { dt__put(w, '-'); v = -v; }
@@ -1019,62 +1013,56 @@ DT__PRIVATE void dt__put_double(dt__writer *w, double v, int digits, int fixed) 
     }
     for (n = digits; n > 0; m /= 10) d[--n] = (char)('0' + (int)(m % 10));
     for (last = digits; last > 1 && d[last - 1] == '0'; last--) {}
-    if (e < -4 || e >= digits) {
-        dt__put(w, d[0]);
-        if (last > 1) dt__put(w, '.');
-        for (n = 1; n < last; n++) dt__put(w, d[n]);
-        dt__put_text(w, e < 0 ? "e-" : "e+");
-        dt__put_uint(w, (uint64_t)(e < 0 ? -e : e), 10, 2, '0');
-        return;
+    scientific = e < -4 || e >= digits;
+    point = scientific ? 0 : e;  // the digit before the decimal point
+    if (point < 0) dt__put_text(w, "0.");
+    for (n = point + 1; n < 0; n++) dt__put(w, '0');
+    for (n = 0; n < DT__MAX(last, point + 1); n++) {
+        if (n && n == point + 1) dt__put(w, '.');
+        dt__put(w, d[n]);
     }
-    if (e < 0) dt__put_text(w, "0.");
-    for (n = e + 1; n < 0; n++) dt__put(w, '0');
-    for (n = 0; n < DT__MAX(last, e + 1); n++) {
-        if (n == e + 1 && e >= 0) dt__put(w, '.');
-        dt__put(w, n < digits ? d[n] : '0');
-    }
+    if (!scientific) return;
+    dt__put_text(w, e < 0 ? "e-" : "e+");
+    dt__put_uint(w, (uint64_t)(e < 0 ? -e : e), 10, 2, '0');
 }
 
-// printf's %s %c %d %u %x %ld %lu %zu %td %g %f with flags 0 -, width and precision; nothing else.
+// printf's %s %c %d %u %x %ld %lu %zu %ju %td %g %f with flags 0 -, width and precision; nothing else.
 DT__PRIVATE void dt__vprint(dt__writer *w, const char *f, va_list a) {
     for (; *f; f++) {
-        int left = 0, width = 0, precision = -1, size = 0;
-        char fill = ' ';
-        size_t start;
+        int left = 0, width = 0, precision = -1, size = 0, n = 0;
+        char fill = ' ', number[48];
+        const char *s = number;
+        dt__writer t = dt__writer_on(number, sizeof number);
         if (*f != '%') { dt__put(w, *f); continue; }
         for (f++; *f == '-' || *f == '0'; f++) { if (*f == '-') left = 1; else fill = '0'; }
         if (*f == '*') { width = va_arg(a, int); f++; }
         for (; *f >= '0' && *f <= '9'; f++) width = width * 10 + (*f - '0');
         if (*f == '.' && f[1] == '*') { precision = va_arg(a, int); f += 2; }
         else if (*f == '.') for (f++, precision = 0; *f >= '0' && *f <= '9'; f++) precision = precision * 10 + (*f - '0');
-        for (; *f == 'l' || *f == 'z' || *f == 't'; f++) size = *f;
-        start = w->n;
+        for (; *f == 'l' || *f == 'z' || *f == 't' || *f == 'j'; f++) size = *f;
         if (*f == 's') {
-            const char *s = va_arg(a, const char *);
-            int n = 0;
+            s = va_arg(a, const char *);
             if (!s) s = "(none)";
-            while ((precision < 0 || n < precision) && s[n]) n++;
-            if (!left) for (width -= n; width > 0; width--) dt__put(w, ' ');
-            for (precision = 0; precision < n; precision++) dt__put(w, s[precision]);
-        } else if (*f == 'c') {
-            dt__put(w, (char)va_arg(a, int));
+            while (n != precision && s[n]) n++;
         } else if (*f == 'd') {
             int64_t v = size == 'l' ? va_arg(a, long) : size == 't' ? va_arg(a, ptrdiff_t) : va_arg(a, int);
-            dt__put_int(w, v, left ? 0 : width, fill);
+            if (v < 0) dt__put(&t, '-');
+            dt__put_uint(&t, v < 0 ? 0 - (uint64_t)v : (uint64_t)v, 10, 0, '0');
         } else if (*f == 'u' || *f == 'x') {
-            uint64_t v = size == 'l' ? va_arg(a, unsigned long) : size == 'z' ? va_arg(a, size_t) : va_arg(a, unsigned);
-            dt__put_uint(w, v, *f == 'x' ? 16 : 10, left ? 0 : width, fill);
+            uint64_t v = size == 'l' ? va_arg(a, unsigned long) : size == 'z' ? va_arg(a, size_t)
+                       : size == 'j' ? va_arg(a, uintmax_t) : va_arg(a, unsigned);
+            dt__put_uint(&t, v, *f == 'x' ? 16 : 10, 0, '0');
         } else if (*f == 'g' || *f == 'f') {
-            char number[48];
-            dt__writer t;
-            t.text = number; t.size = sizeof number; t.n = 0;
             dt__put_double(&t, va_arg(a, double), precision < 0 ? 6 : precision, *f == 'f');
-            if (!left) for (width -= (int)t.n; width > 0; width--) dt__put(w, ' ');
-            dt__put_text(w, number);
         } else {
-            dt__put(w, *f);
+            dt__put(&t, *f == 'c' ? (char)va_arg(a, int) : *f);
         }
-        if (left) while (w->n < start + (size_t)width) dt__put(w, ' ');
+        if (*f != 's') n = (int)t.n;
+        width -= n;
+        if (fill == '0' && !left && *s == '-') { dt__put(w, *s++); n--; }  // zeros stand behind the sign
+        for (; width > 0 && !left; width--) dt__put(w, fill);
+        while (n-- > 0) dt__put(w, *s++);
+        for (; width > 0; width--) dt__put(w, ' ');
     }
 }
 
@@ -1086,10 +1074,8 @@ DT__FORMAT(2) DT__PRIVATE void dt__print(dt__writer *w, const char *format, ...)
 }
 
 DT__FORMAT(3) DT__PRIVATE size_t dt__format(char *out, size_t size, const char *format, ...) {
-    dt__writer w;
+    dt__writer w = dt__writer_on(out, size);
     va_list a;
-    w.text = out; w.size = size; w.n = 0;
-    if (size) out[0] = 0;
     va_start(a, format);
     dt__vprint(&w, format, a);
     va_end(a);
@@ -1101,16 +1087,22 @@ DT__PRIVATE void dt__put_json_number(dt__writer *w, double v) {
     if (v - v == 0) dt__put_double(w, v, 9, 0); else dt__put_text(w, "null");
 }
 
+DT__PRIVATE int dt__digit_at(const char *p, const char *limit) { return p < limit && *p >= '0' && *p <= '9'; }
+
 // A number with a decimal point in every locale; *end receives where it stopped. Correct to 1 ulp.
 DT__PRIVATE double dt__parse_double(const char *s, const char *limit, const char **end) {
     const char *p = s;
     uint64_t m = 0;
     int negative = 0, digits = 0, scale = 0, e = 0, e_negative = 0, point = 0;
     double v;
+    dt__wide w;
     *end = s;
     if (p < limit && (*p == '+' || *p == '-')) negative = *p++ == '-';
-    if (limit - p >= 3 && (p[0] | 32) == 'n' && (p[1] | 32) == 'a' && (p[2] | 32) == 'n') { *end = p + 3; return (double)NAN; }
-    if (limit - p >= 3 && (p[0] | 32) == 'i' && (p[1] | 32) == 'n' && (p[2] | 32) == 'f') { *end = p + 3; return (double)(negative ? -INFINITY : INFINITY); }
+    if (limit - p >= 3 && *p > '9') {
+        char word[3] = {(char)(p[0] | 32), (char)(p[1] | 32), (char)(p[2] | 32)};
+        int nan = !memcmp(word, "nan", 3);
+        if (nan || !memcmp(word, "inf", 3)) { *end = p + 3; return (double)(nan ? NAN : negative ? -INFINITY : INFINITY); }
+    }
     for (; p < limit; p++) {
         if (*p == '.' && !point) { point = 1; continue; }
         if (*p < '0' || *p > '9') break;
@@ -1122,21 +1114,17 @@ DT__PRIVATE double dt__parse_double(const char *s, const char *limit, const char
     if (!digits) return 0;
     *end = p;
     if (p < limit && (*p | 32) == 'e') {
-        const char *q = p + 1;
-        if (q < limit && (*q == '+' || *q == '-')) e_negative = *q++ == '-';
-        if (q < limit && *q >= '0' && *q <= '9') {
-            for (; q < limit && *q >= '0' && *q <= '9'; q++) if (e < 100000) e = e * 10 + (*q - '0');
-            *end = q;
-            scale += e_negative ? -e : e;
-        }
+        p++;
+        if (p < limit && (*p == '+' || *p == '-')) e_negative = *p++ == '-';
+        for (; dt__digit_at(p, limit); *end = ++p) if (e < 100000) e = e * 10 + (*p - '0');
+        scale += e_negative ? -e : e;
     }
-    if (m == 0) return negative ? -0.0 : 0.0;
-    scale = DT__MAX(-400, DT__MIN(scale, 400));
+    scale = m ? DT__MAX(-400, DT__MIN(scale, 400)) : 0;
     if (m < UINT64_C(9007199254740992) && scale >= -22 && scale <= 22) {  // both exact, so that the result is the compiler's own
-        dt__wide w = dt__wide_power10(scale < 0 ? -scale : scale);
+        w = dt__wide_power10(scale < 0 ? -scale : scale);
         v = scale < 0 ? (double)m / ldexp((double)w.m, w.e) : (double)m * ldexp((double)w.m, w.e);
     } else {
-        dt__wide w = dt__wide_mul(dt__wide_of(m, 0), dt__wide_power10(scale));
+        w = dt__wide_mul(dt__wide_of(m, 0), dt__wide_power10(scale));
         v = ldexp((double)w.m, w.e);
     }
     return negative ? -v : v;
@@ -1151,19 +1139,14 @@ DT_API const char *dt_error_name(int code) {
     return "unknown error";
 }
 
-DT__PRIVATE int dt__vfail(dt_error *err, int code, const char *format, va_list a) {
+DT__FORMAT(3) DT__PRIVATE int dt__fail(dt_error *err, int code, const char *format, ...) {
     dt__writer w;
+    va_list a;
     if (!err || err->code) return code;  // the first error stays
     err->code = code;
-    w.text = err->text; w.size = sizeof err->text; w.n = 0;
-    dt__vprint(&w, format, a);
-    return code;
-}
-
-DT__FORMAT(3) DT__PRIVATE int dt__fail(dt_error *err, int code, const char *format, ...) {
-    va_list a;
+    w = dt__writer_on(err->text, sizeof err->text);
     va_start(a, format);
-    dt__vfail(err, code, format, a);
+    dt__vprint(&w, format, a);
     va_end(a);
     return code;
 }
@@ -1196,14 +1179,13 @@ DT__PRIVATE ptrdiff_t dt__ceil(ptrdiff_t n, ptrdiff_t unit) { return (n + unit -
 
 // A pool gives zeroed memory from the user's block or from alloc, piece by piece, and frees it all at once. Both ways
 // count the same bytes, so that dt_model_bytes speaks for both.
-typedef struct dt__chunk { struct dt__chunk *next; } dt__chunk;
 typedef struct {
     unsigned char *base;   // the user's block, or NULL
     size_t size, used;
     void *(*alloc)(size_t bytes, void *user);
     void (*release)(void *p, void *user);
     void *user;
-    dt__chunk *chunks;
+    void *last;            // from alloc; its header holds the one before
     int measuring;         // dt__reserve only counts
 } dt__pool;
 
@@ -1224,26 +1206,25 @@ DT__PRIVATE size_t dt__count_piece(dt__pool *pool, size_t bytes, size_t *total) 
 // NULL: out of memory; pool->used has then counted the piece all the same.
 DT__PRIVATE void *dt__take(dt__pool *pool, size_t bytes) {
     size_t total, before = dt__count_piece(pool, bytes, &total);
-    dt__chunk *c;
-    if (pool->used == PTRDIFF_MAX) return NULL;
-    if (pool->base) {
-        if (pool->used > pool->size) return NULL;
-        c = (dt__chunk *)(void *)(pool->base + (DT__UNIT - (uintptr_t)pool->base % DT__UNIT) % DT__UNIT + (before ? before - (DT__UNIT - 1) : 0));
+    unsigned char *p = pool->base;
+    if (pool->used == PTRDIFF_MAX || (p && pool->used > pool->size)) return NULL;
+    if (p) {
+        if (before) p += before - (DT__UNIT - 1);
+        p += (0 - (uintptr_t)p) % DT__UNIT;
     } else {
-        c = pool->alloc ? (dt__chunk *)pool->alloc(total, pool->user) : NULL;
-        if (!c) return NULL;
-        c->next = pool->chunks;
-        pool->chunks = c;
+        p = pool->alloc ? (unsigned char *)pool->alloc(total, pool->user) : NULL;
+        if (!p) return NULL;
+        memcpy(p, &pool->last, sizeof pool->last);
+        pool->last = p;
     }
-    memset((unsigned char *)c + DT__UNIT, 0, total - DT__UNIT - (before ? 0 : DT__UNIT - 1));
-    return (unsigned char *)c + DT__UNIT;
+    return memset(p + DT__UNIT, 0, bytes);
 }
 
 DT__PRIVATE void dt__pool_open(dt__pool *pool, const dt_options *o, int measuring) {
     memset(pool, 0, sizeof *pool);
     pool->measuring = measuring;
     pool->base = (unsigned char *)o->memory;
-    pool->size = o->memory ? o->memory_size : 0;
+    pool->size = o->memory_size;
     pool->alloc = o->alloc;
     pool->release = o->release;
     pool->user = o->alloc_user;
@@ -1255,10 +1236,10 @@ DT__PRIVATE void dt__pool_open(dt__pool *pool, const dt_options *o, int measurin
 
 // The pool's owner may itself live in it: work on a copy.
 DT__PRIVATE void dt__pool_close(dt__pool pool) {
-    while (pool.chunks) {
-        dt__chunk *c = pool.chunks;
-        pool.chunks = c->next;
-        pool.release(c, pool.user);
+    while (pool.last) {
+        void *p = pool.last;
+        memcpy(&pool.last, p, sizeof p);
+        pool.release(p, pool.user);
     }
 }
 
@@ -1322,28 +1303,24 @@ DT__PRIVATE double dt__normal(uint64_t bits) {  // Box & Muller 1958
 // ---- names
 
 // Shell-like: * any run, ? any byte; several globs separated by commas.
-DT__PRIVATE int dt__glob_one(const char *g, const char *end, const char *s) {
-    const char *star = NULL, *back = NULL;
-    while (*s) {
-        if (g < end && *g == '*') { star = ++g; back = s; }
-        else if (g < end && (*g == '?' || *g == *s)) { g++; s++; }
-        else if (star) { g = star; s = ++back; }
-        else return 0;
-    }
-    while (g < end && *g == '*') g++;
-    return g == end;
-}
-DT__PRIVATE int dt__glob(const char *globs, const char *s) {
-    while (globs && *globs) {
-        const char *end;
-        globs += strspn(globs, " ");
-        end = strchr(globs, ',');
-        if (!end) end = globs + strlen(globs);
-        if (dt__glob_one(globs, end, s)) return 1;
-        globs = *end ? end + 1 : end;
+DT__PRIVATE int dt__glob(const char *globs, const char *name) {
+    while (globs && *(globs += strspn(globs, " ,"))) {
+        const char *g = globs, *end = globs + strcspn(globs, ","), *s = name, *star = NULL, *back = NULL;
+        while (*s) {
+            if (g < end && *g == '*') { star = ++g; back = s; }
+            else if (g < end && (*g == '?' || *g == *s)) { g++; s++; }
+            else if (star) { g = star; s = ++back; }
+            else break;
+        }
+        while (g < end && *g == '*') g++;
+        if (!*s && g == end) return 1;
+        globs = end;
     }
     return 0;
 }
+
+// Is the word the n bytes of text?
+DT__PRIVATE int dt__equals(const char *text, size_t n, const char *word) { return n == strlen(word) && !memcmp(text, word, n); }
 
 // ---- JSON: a strict pull reader (RFC 8259) over bytes that need no terminator. The first offence stays in
 // .error and every later call fails. Nesting is counted, never recursed.
@@ -1358,7 +1335,7 @@ typedef struct {
 DT__PRIVATE int dt__json_fail(dt__json *j, const char *what) { if (!j->error) j->error = what; return 0; }
 
 DT__PRIVATE void dt__json_blank(dt__json *j) {
-    while (j->p < j->end && (*j->p == ' ' || *j->p == '\t' || *j->p == '\n' || *j->p == '\r')) j->p++;
+    while (!j->error && j->p < j->end && (*j->p == ' ' || *j->p == '\t' || *j->p == '\n' || *j->p == '\r')) j->p++;
 }
 
 // The next byte that is not blank, or 0 at the end or after an error.
@@ -1371,154 +1348,111 @@ DT__PRIVATE int dt__json_expect(dt__json *j, char c, const char *what) {
 }
 
 DT__PRIVATE int dt__json_hex(dt__json *j, unsigned *out) {
+    static const char digits[] = "0123456789abcdefABCDEF";
     int i;
-    *out = 0;
-    if (j->end - j->p < 4) return dt__json_fail(j, "unexpected end of hex escape");
-    for (i = 0; i < 4; i++, j->p++) {
-        char c = *j->p;
-        unsigned d = c >= '0' && c <= '9' ? (unsigned)(c - '0') : (c | 32) >= 'a' && (c | 32) <= 'f' ? (unsigned)((c | 32) - 'a' + 10) : 99;
-        if (d == 99) return dt__json_fail(j, "invalid escape");
-        *out = *out << 4 | d;
+    for (i = 0, *out = 0; i < 4; i++, j->p++) {
+        const char *d = j->p < j->end ? (const char *)memchr(digits, *j->p, 22) : NULL;
+        if (!d) return dt__json_fail(j, "invalid escape");
+        *out = *out << 4 | (unsigned)(d - digits - (d - digits < 16 ? 0 : 6));
     }
     return 1;
 }
 
 // The length of a valid UTF-8 sequence at p (RFC 3629: no overlong forms, no surrogates), or 0.
 DT__PRIVATE int dt__utf8(const unsigned char *p, ptrdiff_t left) {
-    int n = p[0] < 0x80 ? 1 : p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : p[0] >= 0xe0 && p[0] < 0xf0 ? 3 : p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : 0, i;
-    if (n == 0 || n > left) return 0;
+    int n = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0, i;
+    if (n > left) return 0;
     for (i = 1; i < n; i++) if ((p[i] & 0xc0) != 0x80) return 0;
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f)) return 0;
-    return n;
+    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f)) return 0;
+    return (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f) ? 0 : n;
 }
 
-// A JSON string's inside, escaped; bytes that are no UTF-8 become question marks.
+// The next character of a JSON string's inside, escaped; a byte that is no UTF-8 becomes a question mark.
+// Returns what follows.
+DT__PRIVATE const char *dt__put_json_character(dt__writer *w, const char *s) {
+    int n = dt__utf8((const unsigned char *)s, 4);  // the final zero continues nothing
+    if (n == 0) { dt__put(w, '?'); return s + 1; }
+    if (n == 1 && *s < ' ') { dt__print(w, "\\u%04x", (unsigned)*s); return s + 1; }
+    if (*s == '"' || *s == '\\') dt__put(w, '\\');
+    while (n-- > 0) dt__put(w, *s++);
+    return s;
+}
+
 DT__PRIVATE void dt__put_json(dt__writer *w, const char *s) {
-    while (*s) {
-        int n = dt__utf8((const unsigned char *)s, (ptrdiff_t)strlen(s));
-        if (n == 0) { dt__put(w, '?'); s++; continue; }
-        if (*s == '"' || *s == '\\') dt__put(w, '\\');
-        if ((unsigned char)*s < 0x20) { dt__print(w, "\\u%04x", (unsigned)(unsigned char)*s); n = 0; s++; }
-        for (; n > 0; n--) dt__put(w, *s++);
-    }
+    while (*s) s = dt__put_json_character(w, s);
 }
 
 // A string, unescaped. At most cap bytes are kept, *n counts all of them: *n > cap says it was cut.
 DT__PRIVATE int dt__json_string(dt__json *j, char *out, size_t cap, size_t *n) {
-    size_t length = 0;
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    *n = 0;
     if (!dt__json_expect(j, '"', "a string is expected")) return 0;
-    for (;;) {
+    while (j->p < j->end && *j->p != '"') {
         unsigned char bytes[4];
+        unsigned u, low;
         int count = 1, i;
-        if (j->p >= j->end) return dt__json_fail(j, "a string does not end");
-        bytes[0] = (unsigned char)*j->p;
-        if (bytes[0] == '"') break;
-        if (bytes[0] < 0x20) return dt__json_fail(j, "control character in a string");
-        if (bytes[0] == '\\') {
-            static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-            const char *k;
-            if (j->end - j->p < 2) return dt__json_fail(j, "a string does not end");
-            k = j->p[1] ? strchr(from, j->p[1]) : NULL;
-            j->p += 2;
-            if (k) {
-                bytes[0] = (unsigned char)to[k - from];
-            } else if (j->p[-1] == 'u') {
-                unsigned u, low;
-                if (!dt__json_hex(j, &u)) return 0;
-                if (u >= 0xdc00 && u < 0xe000) return dt__json_fail(j, "lone surrogate in a string");
-                if (u >= 0xd800 && u < 0xdc00) {
-                    if (j->end - j->p < 2 || j->p[0] != '\\' || j->p[1] != 'u') return dt__json_fail(j, "lone surrogate in a string");
-                    j->p += 2;
-                    if (!dt__json_hex(j, &low)) return 0;
-                    if (low < 0xdc00 || low >= 0xe000) return dt__json_fail(j, "lone surrogate in a string");
-                    u = 0x10000 + ((u - 0xd800) << 10) + (low - 0xdc00);
-                }
-                count = u < 0x80 ? 1 : u < 0x800 ? 2 : u < 0x10000 ? 3 : 4;
-                for (i = count - 1; i > 0; i--, u >>= 6) bytes[i] = (unsigned char)(0x80 | (u & 0x3f));
-                bytes[0] = (unsigned char)(count == 1 ? u : u | (0xf00u >> count & 0xf0u));
-            } else {
-                return dt__json_fail(j, "invalid escape");
-            }
-        } else {
+        if ((unsigned char)*j->p < 0x20) return dt__json_fail(j, "control character in a string");
+        if (*j->p != '\\') {
             count = dt__utf8((const unsigned char *)j->p, j->end - j->p);
             if (!count) return dt__json_fail(j, "invalid UTF-8");
             memcpy(bytes, j->p, (size_t)count);
             j->p += count;
+        } else if (j->end - j->p >= 2 && j->p[1] == 'u') {
+            j->p += 2;
+            if (!dt__json_hex(j, &u)) return 0;
+            if (u >= 0xd800 && u < 0xdc00 && j->end - j->p >= 2 && j->p[0] == '\\' && j->p[1] == 'u') {
+                j->p += 2;
+                if (!dt__json_hex(j, &low)) return 0;
+                if (low >= 0xdc00 && low < 0xe000) u = 0x10000 + ((u - 0xd800) << 10) + (low - 0xdc00);
+            }
+            if (u >= 0xd800 && u < 0xe000) return dt__json_fail(j, "lone surrogate in a string");
+            count = u < 0x80 ? 1 : u < 0x800 ? 2 : u < 0x10000 ? 3 : 4;
+            for (i = count - 1; i > 0; i--, u >>= 6) bytes[i] = (unsigned char)(0x80 | (u & 0x3f));
+            bytes[0] = (unsigned char)(count == 1 ? u : u | (0xf00u >> count & 0xf0u));
+        } else {
+            const char *k = j->end - j->p >= 2 ? (const char *)memchr(from, j->p[1], sizeof from - 1) : NULL;
+            if (!k) return dt__json_fail(j, "invalid escape");
+            bytes[0] = (unsigned char)to[k - from];
+            j->p += 2;
         }
-        for (i = 0; i < count; i++, length++) if (length < cap) out[length] = (char)bytes[i];
+        for (i = 0; i < count; i++, ++*n) if (*n < cap) out[*n] = (char)bytes[i];
     }
-    j->p++;
-    *n = length;
+    return dt__json_expect(j, '"', "a string does not end");
+}
+
+// A member's name, as dt__json_string, and the colon.
+DT__PRIVATE int dt__json_key(dt__json *j, char *out, size_t cap, size_t *n) {
+    return dt__json_string(j, out, cap, n) && dt__json_expect(j, ':', "':' is expected");
+}
+
+DT__PRIVATE int dt__json_number(dt__json *j, double *out) {
+    const char *p, *end;
+    int good;
+    dt__json_blank(j);
+    p = j->p + (j->p < j->end && *j->p == '-');
+    good = !j->error && dt__digit_at(p, j->end) && !(*p == '0' && dt__digit_at(p + 1, j->end));
+    while (dt__digit_at(p, j->end)) p++;
+    if (p < j->end && *p == '.' && !dt__digit_at(p + 1, j->end)) good = 0;
+    *out = dt__parse_double(j->p, j->end, &end);
+    if (!good || (end < j->end && (*end | 32) == 'e')) return dt__json_fail(j, "invalid number");
+    j->p = end;
     return 1;
 }
 
 // A whole number from 0 to 2^64 - 1, in plain digits.
 DT__PRIVATE int dt__json_uint(dt__json *j, uint64_t *out) {
-    uint64_t v = 0;
-    const char *start;
+    const char *p;
+    double any;
     dt__json_blank(j);
-    start = j->p;
-    for (; j->p < j->end && *j->p >= '0' && *j->p <= '9'; j->p++) {
-        unsigned d = (unsigned)(*j->p - '0');
-        if (v > (UINT64_MAX - d) / 10) return dt__json_fail(j, "number too large");
-        v = v * 10 + d;
+    p = j->p;
+    if (!dt__json_number(j, &any)) return 0;
+    for (*out = 0; p < j->p; p++) {
+        unsigned d = (unsigned)(*p - '0');
+        if (d > 9) return dt__json_fail(j, "a whole number is expected");
+        if (*out > (UINT64_MAX - d) / 10) return dt__json_fail(j, "number too large");
+        *out = *out * 10 + d;
     }
-    if (j->error || j->p == start) return dt__json_fail(j, "a whole number is expected");
-    if (*start == '0' && j->p > start + 1) return dt__json_fail(j, "number with a leading zero");
-    if (j->p < j->end && (*j->p == '.' || (*j->p | 32) == 'e')) return dt__json_fail(j, "a whole number is expected");
-    *out = v;
     return 1;
-}
-
-DT__PRIVATE int dt__json_number(dt__json *j, double *out) {
-    const char *p = j->p, *end;
-    if (j->error) return 0;
-    if (p < j->end && *p == '-') p++;
-    if (p >= j->end || *p < '0' || *p > '9' || (*p == '0' && p + 1 < j->end && p[1] >= '0' && p[1] <= '9')) return dt__json_fail(j, "invalid number");
-    while (p < j->end && *p >= '0' && *p <= '9') p++;
-    if (p < j->end && *p == '.' && (++p >= j->end || *p < '0' || *p > '9')) return dt__json_fail(j, "invalid number");
-    *out = dt__parse_double(j->p, j->end, &end);
-    if (end < j->end && (*end | 32) == 'e') return dt__json_fail(j, "invalid number");
-    j->p = end;
-    return 1;
-}
-
-// Step over any one value.
-DT__PRIVATE int dt__json_skip(dt__json *j) {
-    char closing[DT__JSON_DEPTH];
-    int depth = 0, after_comma = 0;
-    double number;
-    size_t n;
-    for (;;) {
-        char c = dt__json_peek(j);
-        if (depth && c == closing[depth - 1]) {
-            if (after_comma) return dt__json_fail(j, "comma before the end");
-            j->p++;
-            depth--;
-        } else {
-            if (depth && closing[depth - 1] == '}') {
-                if (!dt__json_string(j, NULL, 0, &n) || !dt__json_expect(j, ':', "':' is expected")) return 0;
-                c = dt__json_peek(j);
-            }
-            after_comma = 0;
-            if (c == '{' || c == '[') {
-                if (depth == DT__JSON_DEPTH) return dt__json_fail(j, "nested too deep");
-                closing[depth++] = c == '{' ? '}' : ']';
-                j->p++;
-                continue;
-            }
-            if (c == '"') { if (!dt__json_string(j, NULL, 0, &n)) return 0; }
-            else if (c == '-' || (c >= '0' && c <= '9')) { if (!dt__json_number(j, &number)) return 0; }
-            else if (c == 't' && j->end - j->p >= 4 && !memcmp(j->p, "true", 4)) j->p += 4;
-            else if (c == 'f' && j->end - j->p >= 5 && !memcmp(j->p, "false", 5)) j->p += 5;
-            else if (c == 'n' && j->end - j->p >= 4 && !memcmp(j->p, "null", 4)) j->p += 4;
-            else return dt__json_fail(j, "a value is expected");
-        }
-        if (!depth) return 1;
-        c = dt__json_peek(j);
-        if (c == ',') { j->p++; after_comma = 1; }
-        else if (c != closing[depth - 1]) return dt__json_fail(j, "',' or the end is expected");
-    }
 }
 
 // In an object or a list: 1 if another member follows, 0 at its end (stepped over) or on an error. *first is
@@ -1528,12 +1462,43 @@ DT__PRIVATE int dt__json_more(dt__json *j, char closing, int *first) {
     if (j->error) return 0;
     if (c == closing) { j->p++; return 0; }
     if (!*first) {
-        if (c != ',') return dt__json_fail(j, "',' or the end is expected");
-        j->p++;
+        if (!dt__json_expect(j, ',', "',' or the end is expected")) return 0;
         if (dt__json_peek(j) == closing) return dt__json_fail(j, "comma before the end");
     }
     *first = 0;
     return 1;
+}
+
+// Step over any one value.
+DT__PRIVATE int dt__json_skip(dt__json *j) {
+    char closing[DT__JSON_DEPTH];
+    int depth = 0, first = 0;
+    do {
+        const char *word;
+        double number;
+        size_t n;
+        char c;
+        if (depth && !dt__json_more(j, closing[depth - 1], &first)) { depth--; first = 0; continue; }
+        if (depth && closing[depth - 1] == '}') dt__json_key(j, NULL, 0, &n);
+        c = dt__json_peek(j);
+        word = c == 't' ? "true" : c == 'f' ? "false" : "null";
+        n = strlen(word);
+        first = c == '{' || c == '[';
+        if (first) {
+            if (depth == DT__JSON_DEPTH) return dt__json_fail(j, "nested too deep");
+            closing[depth++] = c == '{' ? '}' : ']';
+            j->p++;
+        } else if (c == '"') {
+            dt__json_string(j, NULL, 0, &n);
+        } else if (c == '-' || (c >= '0' && c <= '9')) {
+            dt__json_number(j, &number);
+        } else if ((size_t)(j->end - j->p) >= n && !memcmp(j->p, word, n)) {
+            j->p += n;
+        } else {
+            dt__json_fail(j, "a value is expected");
+        }
+    } while (depth && !j->error);
+    return !j->error;
 }
 
 // ---- clock
@@ -1565,22 +1530,21 @@ DT__PRIVATE int dt__new_file_fail(dt__new_file *n, dt_error *err, const char *do
 }
 
 DT__PRIVATE int dt__new_file_open(dt__new_file *n, const char *what, const char *path, dt_error *err) {
+    long process = 0;
+#if DT__POSIX
+    struct stat s;
+#endif
     memset(n, 0, sizeof *n);
     n->path = path;
     n->what = what;
     if (!path || !*path) return dt__fail(err, DT_ERR_ARGUMENT, "%s: the path is empty: name a file", what);
 #if DT__POSIX
-    if (dt__format(n->temporary, sizeof n->temporary, "%s.%ld.tmp", path, (long)getpid()) >= sizeof n->temporary)
-#else
-    if (dt__format(n->temporary, sizeof n->temporary, "%s.tmp", path) >= sizeof n->temporary)
+    if (!stat(path, &s) && !S_ISREG(s.st_mode))
+        return dt__fail(err, DT_ERR_IO, "%s: \"%s\" is no regular file: name another", what, path);
+    process = (long)getpid();
 #endif
+    if (dt__format(n->temporary, sizeof n->temporary, "%s.%ld.tmp", path, process) >= sizeof n->temporary)
         return dt__fail(err, DT_ERR_IO, "%s: the path \"%.40s...\" has %zu bytes: at most 1000 are taken", what, path, strlen(path));
-#if DT__POSIX
-    {
-        struct stat s;
-        if (!stat(path, &s) && !S_ISREG(s.st_mode)) return dt__fail(err, DT_ERR_IO, "%s: \"%s\" is no regular file, which a new one could replace: name another", what, path);
-    }
-#endif
     n->f = fopen(n->temporary, "wb");
     return n->f ? 0 : dt__new_file_fail(n, err, "cannot create a file beside");
 }
@@ -1589,31 +1553,33 @@ DT__PRIVATE int dt__new_file_open(dt__new_file *n, const char *what, const char 
 DT__PRIVATE int dt__new_file_try(const char *what, const char *path, dt_error *err) {
     dt__new_file n;
     int code = dt__new_file_open(&n, what, path, err);
-    if (!code) { fclose(n.f); remove(n.temporary); }
+    if (!code) dt__new_file_fail(&n, NULL, "");
     return code;
 }
 
 DT__PRIVATE int dt__new_file_close(dt__new_file *n, dt_error *err) {
-    int ok;
-    if (fflush(n->f) || ferror(n->f)) return dt__new_file_fail(n, err, "cannot write");
+    int bad = fflush(n->f) || ferror(n->f);
 #if DT__POSIX
-    if (fsync(fileno(n->f)) && errno != EINVAL && errno != ENOTSUP) return dt__new_file_fail(n, err, "cannot write");
+    bad = bad || (fsync(fileno(n->f)) && errno != EINVAL && errno != ENOTSUP);
 #endif
-    ok = fclose(n->f) == 0;
+    if (bad) return dt__new_file_fail(n, err, "cannot write");
+    bad = fclose(n->f);
     n->f = NULL;
-    if (ok && rename(n->temporary, n->path) == 0) {
-#if DT__POSIX  // the new name itself must reach the disk too
+    if (bad || rename(n->temporary, n->path)) {
+        dt__new_file_fail(n, err, "cannot write");
+        remove(n->temporary);
+        return DT_ERR_IO;
+    }
+#if DT__POSIX
+    {  // the new name itself must reach the disk too
         char *slash = strrchr(n->temporary, '/');
         int fd;
         if (slash) slash[1] = 0;
         fd = open(slash ? n->temporary : ".", O_RDONLY);
         if (fd >= 0) { fsync(fd); close(fd); }
-#endif
-        return 0;
     }
-    dt__new_file_fail(n, err, "cannot write");
-    remove(n->temporary);
-    return DT_ERR_IO;
+#endif
+    return 0;
 }
 
 // A whole file in memory. Free with dt__file_free.
@@ -1621,10 +1587,11 @@ typedef struct { unsigned char *data; size_t size; int mapped; } dt__file;
 
 DT__PRIVATE void dt__file_free(dt__file *f) {
 #if DT__POSIX
-    if (f->mapped) { munmap(f->data, f->size); f->data = NULL; }
+    if (f->mapped) munmap(f->data, f->size);
+    else
 #endif
     free(f->data);
-    f->data = NULL;
+    memset(f, 0, sizeof *f);
 }
 
 // Read to the end of a stream of unknown length.
@@ -1648,69 +1615,55 @@ DT__PRIVATE int dt__stream_read(FILE *in, dt__file *out) {
 }
 
 #if DT__POSIX
-// gzip -dc path, started without a shell.
-DT__PRIVATE int dt__gunzip(const char *what, const char *path, dt__file *out, dt_error *err) {
-    int fd[2], status = 0, code;
-    pid_t pid;
+// The file is gzip's input: a shell sees the number of a descriptor, never a name.
+DT__PRIVATE int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file *out, dt_error *err) {
+    char command[48];
+    int code, status;
     FILE *in;
-    if (pipe(fd)) return dt__fail(err, DT_ERR_IO, "%s: pipe: %s", what, strerror(errno));
-    pid = fork();
-    if (pid == 0) {
-        int null = open("/dev/null", O_RDWR);
-        dup2(fd[1], 1);
-        if (null >= 0) { dup2(null, 0); dup2(null, 2); }
-        close(fd[0]);
-        close(fd[1]);
-        execlp("gzip", "gzip", "-dc", "--", path, (char *)NULL);
-        _exit(127);
-    }
-    close(fd[1]);
-    in = pid > 0 ? fdopen(fd[0], "rb") : NULL;
-    if (!in) {
-        close(fd[0]);
-        return dt__fail(err, DT_ERR_IO, "%s: cannot start gzip for \"%s\": %s", what, path, strerror(errno));
-    }
+    dt__format(command, sizeof command, "exec gzip -dc <&%d 2>/dev/null", fileno(packed));
+    in = popen(command, "r");
+    if (!in) return dt__fail(err, DT_ERR_IO, "%s: cannot start gzip for \"%s\": %s", what, path, strerror(errno));
     code = dt__stream_read(in, out);
-    fclose(in);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
-    if (!code && WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
+    status = pclose(in);
+    if (!code && status <= 0) return 0;  // -1: the program ignores its children, so nobody knows
     dt__file_free(out);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-        return dt__fail(err, DT_ERR_IO, "%s: \"%s\" needs the program gzip, which is not here: unpack the file yourself", what, path);
+        return dt__fail(err, DT_ERR_IO, "%s: \"%s\" needs gzip, which is not here: unpack it yourself", what, path);
     return dt__fail(err, code ? code : DT_ERR_FORMAT, "%s: \"%s\" cannot be unpacked: gzip finds it damaged or cut", what, path);
 }
 #endif
 
 // Map a file, or read it where it cannot be mapped; unpack it if its name ends in .gz.
 DT__PRIVATE int dt__file_read(const char *what, const char *path, dt__file *out, dt_error *err) {
-    FILE *f;
-    int code;
-    memset(out, 0, sizeof *out);
+    FILE *f = fopen(path, "rb");
+    int code = 0;
 #if DT__POSIX
-    if (strlen(path) > 3 && !strcmp(path + strlen(path) - 3, ".gz")) {
-        if (access(path, R_OK)) return dt__fail(err, DT_ERR_IO, "%s: cannot open \"%s\": %s", what, path, strerror(errno));
-        return dt__gunzip(what, path, out, err);
-    }
-    {
-        int fd = open(path, O_RDONLY);
-        struct stat s;
-        if (fd >= 0 && fstat(fd, &s) == 0 && S_ISREG(s.st_mode) && s.st_size > 0 && (uint64_t)s.st_size < SIZE_MAX / 2) {
-            void *p = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    size_t n = strlen(path);
+    struct stat s;
+#endif
+    memset(out, 0, sizeof *out);
+    if (!f) return dt__fail(err, DT_ERR_IO, "%s: cannot open \"%s\": %s", what, path, strerror(errno));
+#if DT__POSIX
+    if (n > 3 && !strcmp(path + n - 3, ".gz")) {
+        code = dt__gunzip(what, path, f, out, err);
+    } else if (!fstat(fileno(f), &s)) {
+        if (S_ISCHR(s.st_mode) || S_ISBLK(s.st_mode)) code = dt__fail(err, DT_ERR_IO, "%s: \"%s\" is a device, no file", what, path);
+        if (S_ISREG(s.st_mode) && s.st_size > 0 && (uint64_t)s.st_size < SIZE_MAX / 2) {
+            void *p = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fileno(f), 0);
             if (p != MAP_FAILED) { out->data = (unsigned char *)p; out->size = (size_t)s.st_size; out->mapped = 1; }
         }
-        if (fd >= 0 && fstat(fd, &s) == 0 && (S_ISCHR(s.st_mode) || S_ISBLK(s.st_mode))) { close(fd); return dt__fail(err, DT_ERR_IO, "%s: \"%s\" is a device, no file", what, path); }
-        if (fd >= 0) close(fd);
-        if (out->mapped) return 0;
     }
 #endif
-    f = fopen(path, "rb");
-    if (!f) return dt__fail(err, DT_ERR_IO, "%s: cannot open \"%s\": %s", what, path, strerror(errno));
-    errno = 0;
-    code = dt__stream_read(f, out);
+    if (!code && !out->data) {
+        errno = 0;
+        code = dt__stream_read(f, out);
+        if (code) {
+            dt__fail(err, code, "%s: cannot read \"%s\": %s", what, path, code == DT_ERR_MEMORY ? "out of memory" : strerror(errno));
+            dt__file_free(out);
+        }
+    }
     fclose(f);
-    if (!code) return 0;
-    dt__file_free(out);
-    return dt__fail(err, code, "%s: cannot read \"%s\": %s", what, path, code == DT_ERR_MEMORY ? "out of memory" : strerror(errno));
+    return code;
 }
 #endif  // DTRAIN_NO_STDIO
 
@@ -1720,39 +1673,22 @@ DT__PRIVATE int dt__file_read(const char *what, const char *path, dt__file *out,
 #define DT__LOAD(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
 #define DT__STORE(p, v) __atomic_store_n(p, v, __ATOMIC_RELEASE)
 #define DT__ADD(p, v) __atomic_add_fetch(p, v, __ATOMIC_ACQ_REL)
-#else
-#define DT__LOAD(p) (*(p))
-#define DT__STORE(p, v) (*(p) = (v))
-#define DT__ADD(p, v) (*(p) += (v))
-#endif
 
-#ifndef DTRAIN_NO_THREADS
 #if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
-// The CPU quota of the cgroup, version 2 or 1, in cores rounded up; 0: none.
-DT__PRIVATE int dt__cores_quota(void) {
-    static const char *const file[2][2] = {{"/sys/fs/cgroup/cpu.max", NULL},
-                                           {"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us"}};
-    int i;
-    for (i = 0; i < 2; i++) {
-        char text[64] = "";
-        long quota = 0, period = 0;
-        FILE *f = fopen(file[i][0], "r");
-        if (!f) continue;
-        if (fgets(text, sizeof text, f)) sscanf(text, "%ld %ld", &quota, &period);
-        fclose(f);
-        if (file[i][1] && (f = fopen(file[i][1], "r")) != NULL) {
-            if (fgets(text, sizeof text, f)) sscanf(text, "%ld", &period);
-            fclose(f);
-        }
-        if (quota > 0 && period > 0) return (int)((quota + period - 1) / period);
-    }
-    return 0;
+DT__PRIVATE int dt__read_numbers(const char *path, long *a, long *b) {
+    FILE *f = fopen(path, "r");
+    int n = f ? fscanf(f, "%ld %ld", a, b) : 0;
+    if (f) fclose(f);
+    return n;
 }
 #endif
 
-// Cores that this process may use: its affinity mask and its cgroup's quota.
+// Cores that this process may use: its affinity mask, and its cgroup's quota (version 2 or 1) rounded up.
 DT__PRIVATE int dt__cores(void) {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
+#if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
+    long quota = 0, period = 0, none;
+#endif
 #if defined(__linux__) && defined(SYS_sched_getaffinity) && defined(_DEFAULT_SOURCE)
     unsigned char mask[1024];
     long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask), i;
@@ -1761,10 +1697,11 @@ DT__PRIVATE int dt__cores(void) {
     if (set > 0) n = set;
 #endif
 #if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
-    {
-        int quota = dt__cores_quota();
-        if (quota > 0 && quota < n) n = quota;
+    if (dt__read_numbers("/sys/fs/cgroup/cpu.max", &quota, &period) < 2) {
+        dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", &quota, &none);
+        dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_period_us", &period, &none);
     }
+    if (quota > 0 && period > 0 && (quota - 1) / period + 1 < n) n = (quota - 1) / period + 1;
 #endif
     return n < 1 ? 1 : n > 1024 ? 1024 : (int)n;
 }
@@ -1826,6 +1763,9 @@ DT__PRIVATE void dt__meeting_leave(dt__meeting *b, int rank) {
     pthread_mutex_unlock(&b->lock);
 }
 #else
+#define DT__LOAD(p) (*(p))
+#define DT__STORE(p, v) (*(p) = (v))
+#define DT__ADD(p, v) (*(p) += (v))
 DT__PRIVATE int dt__cores(void) { return 1; }
 #endif
 
@@ -7477,9 +7417,9 @@ DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->o
 DT_API int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error *err) {
     const dt__variable *v;
     if (!m || !out) return dt__fail(err, DT_ERR_ARGUMENT, "dt_parameter_at: the %s is NULL", m ? "result" : "model");
-    if (i < 0 || i >= m->graph.n_variables) return dt__fail(err, DT_ERR_ARGUMENT, "dt_parameter_at: there is no parameter %d: they are 0..%d", i, m->graph.n_variables - 1);
+    if (i < 0 || i >= m->graph.n_variables)
+        return dt__fail(err, DT_ERR_ARGUMENT, "dt_parameter_at: there is no parameter %d: they are 0..%d", i, m->graph.n_variables - 1);
     v = m->graph.variable[i];
-    memset(out, 0, sizeof *out);
     out->name = v->name;
     out->rank = v->rank;
     memcpy(out->dim, v->dim, sizeof out->dim);
@@ -7488,131 +7428,119 @@ DT_API int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error
     return 0;
 }
 
-DT__PRIVATE const dt__variable *dt__find_variable(const dt_model *m, const char *what, const char *name, const void *array, size_t n, dt_error *err) {
-    int i;
-    if (!m || !name || !array) { dt__fail(err, DT_ERR_ARGUMENT, "%s: the %s is NULL", what, !m ? "model" : !name ? "name" : "array"); return NULL; }
-    for (i = 0; i < m->graph.n_variables; i++) {
-        const dt__variable *v = m->graph.variable[i];
+// Value i of v in file order.
+DT__PRIVATE float *dt__element(const dt_model *m, const dt__variable *v, ptrdiff_t i) {
+    return m->replica[0].variables + v->offset + dt__walk(v, i);
+}
+
+// To out, or from in.
+DT__PRIVATE int dt__copy_parameter(dt_model *m, const char *what, const char *name, float *out, const float *in, size_t n, dt_error *err) {
+    ptrdiff_t i;
+    int k;
+    if (!m || !name || (!out && !in)) return dt__fail(err, DT_ERR_ARGUMENT, "%s: the %s is NULL", what, !m ? "model" : !name ? "name" : "array");
+    for (k = 0; k < m->graph.n_variables; k++) {
+        const dt__variable *v = m->graph.variable[k];
         if (strcmp(v->name, name)) continue;
-        if ((size_t)v->size == n) return v;
-        dt__fail(err, DT_ERR_SHAPE, "%s: \"%s\" has %td values, n is %zu", what, name, v->size, n);
-        return NULL;
+        if ((size_t)v->size != n) return dt__fail(err, DT_ERR_SHAPE, "%s: \"%s\" has %td values, n is %zu", what, name, v->size, n);
+        for (i = 0; i < v->size; i++) {
+            if (out) out[i] = *dt__element(m, v, i);
+            else *dt__element(m, v, i) = in[i];
+        }
+        if (in) dt__spread_variable(m, v);
+        return 0;
     }
-    dt__fail(err, DT_ERR_ARGUMENT, "%s: there is no parameter \"%.70s\": dt_parameter_at lists them", what, name);
-    return NULL;
+    return dt__fail(err, DT_ERR_ARGUMENT, "%s: there is no parameter \"%.70s\": dt_parameter_at lists them", what, name);
 }
 
 DT_API int dt_parameter_read(dt_model *m, const char *name, float *out, size_t n, dt_error *err) {
-    const dt__variable *v = dt__find_variable(m, "dt_parameter_read", name, out, n, err);
-    ptrdiff_t i;
-    if (!v) return dt__code(err, DT_ERR_ARGUMENT);
-    for (i = 0; i < v->size; i++) out[i] = m->replica[0].variables[v->offset + dt__walk(v, i)];
-    return 0;
+    return dt__copy_parameter(m, "dt_parameter_read", name, out, NULL, n, err);
 }
 
 DT_API int dt_parameter_write(dt_model *m, const char *name, const float *in, size_t n, dt_error *err) {
-    const dt__variable *v = dt__find_variable(m, "dt_parameter_write", name, in, n, err);
-    ptrdiff_t i;
-    if (!v) return dt__code(err, DT_ERR_ARGUMENT);
-    for (i = 0; i < v->size; i++) m->replica[0].variables[v->offset + dt__walk(v, i)] = in[i];
-    dt__spread_variable(m, v);
-    return 0;
+    return dt__copy_parameter(m, "dt_parameter_write", name, NULL, in, n, err);
 }
+
+// ---- writing: each part goes to a callback, which says with 0 that it goes on
 
 #define DT__PIECE 256  // floats converted at a time
 
-// count values from element `from` on, in file order, as little-endian bytes
-DT__PRIVATE void dt__file_bytes(const dt_model *m, const dt__variable *v, ptrdiff_t from, ptrdiff_t count, unsigned char *out) {
+typedef int (*dt__write)(void *user, const void *data, size_t n);
+
+// All values in file order, as little-endian bytes.
+DT__PRIVATE int dt__write_values(const dt_model *m, dt__write write, void *user) {
+    unsigned char bytes[4 * DT__PIECE];
     ptrdiff_t i;
-    for (i = 0; i < count; i++) dt__write_le(out + 4 * i, dt__float_bits(m->replica[0].variables[v->offset + dt__walk(v, from + i)]), 4);
+    int k, code = 0;
+    for (k = 0; k < m->graph.n_variables; k++) {
+        const dt__variable *v = m->graph.variable[k];
+        size_t n = 0;
+        for (i = 0; i < v->size && !code; i++) {
+            dt__write_le(bytes + n, dt__float_bits(*dt__element(m, v, i)), 4);
+            n += 4;
+            if (n == sizeof bytes || i == v->size - 1) { code = write(user, bytes, n); n = 0; }
+        }
+    }
+    return code;
+}
+
+DT__PRIVATE int dt__write_crc32c(void *crc, const void *data, size_t n) {
+    *(uint32_t *)crc = dt__crc32c(*(uint32_t *)crc, data, n);
+    return 0;
 }
 
 DT_API uint32_t dt_parameters_crc32c(dt_model *m) {
-    unsigned char bytes[4 * DT__PIECE];
     uint32_t crc = 0;
-    ptrdiff_t at, count;
-    int k;
-    for (k = 0; m && k < m->graph.n_variables; k++)
-        for (at = 0; at < m->graph.variable[k]->size; at += count) {
-            count = DT__MIN(m->graph.variable[k]->size - at, (ptrdiff_t)DT__PIECE);
-            dt__file_bytes(m, m->graph.variable[k], at, count, bytes);
-            crc = dt__crc32c(crc, bytes, 4 * (size_t)count);
-        }
+    if (m) dt__write_values(m, dt__write_crc32c, &crc);
     return crc;
 }
 
-// ---- writing
-
-#define DT__COLUMNS_PIECE 100  // bytes of m->columns in a piece of the header
-
-// Where piece i of the text begins: never inside a UTF-8 sequence.
-DT__PRIVATE size_t dt__columns_at(const char *text, int i) {
-    size_t n = strlen(text), at = (size_t)i * DT__COLUMNS_PIECE;
-    if (at >= n) return n;
-    while (at && ((unsigned char)text[at] & 0xc0) == 0x80) at--;
-    return at;
-}
-
-DT__PRIVATE int dt__first_piece(const dt_model *m) { return -2 - (m->columns ? (int)((strlen(m->columns) + DT__COLUMNS_PIECE - 1) / DT__COLUMNS_PIECE) : 0); }
-
-// Piece k of the header: from dt__first_piece to -1 the metadata, then the variables' entries, and the end (n_variables).
-// *at: where the next values begin; length: of all before. Returns the bytes.
-DT__PRIVATE size_t dt__safetensors_piece(const dt_model *m, int k, uint64_t *at, uint64_t length, char *out, size_t size) {
-    const dt__variable *v = k >= 0 && k < m->graph.n_variables ? m->graph.variable[k] : NULL;
-    dt__writer w;
-    int d;
-    w.text = out; w.size = size; w.n = 0;
-    if (k >= m->graph.n_variables) {
-        for (dt__put(&w, '}'); (length + w.n) % 8;) dt__put(&w, ' ');
-    } else if (v) {
+// The header without the blanks at its end.
+DT__PRIVATE int dt__write_header(const dt_model *m, dt__write write, void *user) {
+    char text[1024];
+    const char *columns = m->columns;
+    dt__writer w = dt__writer_on(text, sizeof text);
+    uint64_t at = 0;
+    int k, d, code = 0;
+    dt__print(&w, "{\"__metadata__\":{\"format\":\"pt\",\"dtrain.version\":\"%s\"%s", dt_version(),
+              m->graph.hwc_files ? ",\"dtrain.order\":\"hwc\"" : "");
+    if (columns) dt__put_text(&w, ",\"dtrain.columns\":\"");
+    while (columns && *columns && !code) {  // they may be longer than text
+        columns = dt__put_json_character(&w, columns);
+        if (w.n < sizeof text / 2) continue;
+        code = write(user, text, w.n);
+        w = dt__writer_on(text, sizeof text);
+    }
+    dt__put_text(&w, columns ? "\"}" : "}");
+    for (k = 0; k < m->graph.n_variables && !code; k++) {
+        const dt__variable *v = m->graph.variable[k];
+        code = write(user, text, w.n);
+        w = dt__writer_on(text, sizeof text);
         dt__put_text(&w, ",\"");
         dt__put_json(&w, v->name);
         dt__put_text(&w, "\":{\"dtype\":\"F32\",\"shape\":[");
         for (d = 0; d < v->rank; d++) dt__print(&w, "%s%d", d ? "," : "", v->dim[d]);
-        dt__put_text(&w, "],\"data_offsets\":[");
-        dt__put_uint(&w, *at, 10, 0, '0');
-        dt__put(&w, ',');
-        *at += 4 * (uint64_t)v->size;
-        dt__put_uint(&w, *at, 10, 0, '0');
-        dt__put_text(&w, "]}");
-    } else if (k == -1) {
-        dt__put_text(&w, m->columns ? "\"}" : "}");
-    } else if (length == 0) {
-        dt__print(&w, "{\"__metadata__\":{\"format\":\"pt\",\"dtrain.version\":\"%s\"%s%s", dt_version(), m->graph.hwc_files ? ",\"dtrain.order\":\"hwc\"" : "", m->columns ? ",\"dtrain.columns\":\"" : "");
-    } else {
-        char text[DT__COLUMNS_PIECE + 8];
-        int i = k - dt__first_piece(m) - 1;
-        size_t begin = dt__columns_at(m->columns, i), end = dt__columns_at(m->columns, i + 1);
-        memcpy(text, m->columns + begin, end - begin);
-        text[end - begin] = 0;
-        dt__put_json(&w, text);
+        dt__print(&w, "],\"data_offsets\":[%ju,%ju]}", (uintmax_t)at, (uintmax_t)(at + 4 * (uint64_t)v->size));
+        at += 4 * (uint64_t)v->size;
     }
-    return w.n;
+    dt__put(&w, '}');
+    return code ? code : write(user, text, w.n);
 }
 
+DT__PRIVATE int dt__count_bytes(void *sum, const void *data, size_t n) { (void)data; *(uint64_t *)sum += n; return 0; }
+
 // What write returned, if it was not 0.
-DT__PRIVATE int dt__write_safetensors(const dt_model *m, int (*write)(void *user, const void *data, size_t n), void *user) {
-    char text[1024];
-    unsigned char bytes[4 * DT__PIECE];
-    uint64_t length = 0, at = 0, done = 0;
-    ptrdiff_t i, count;
-    size_t n;
-    int k, code;
-    for (k = dt__first_piece(m); k <= m->graph.n_variables; k++) length += dt__safetensors_piece(m, k, &at, length, text, sizeof text);
-    dt__write_le(bytes, length, 8);
+DT__PRIVATE int dt__write_safetensors(const dt_model *m, dt__write write, void *user) {
+    unsigned char bytes[8];
+    uint64_t length = 0;
+    size_t blanks;
+    int code;
+    dt__write_header(m, dt__count_bytes, &length);
+    blanks = (size_t)(7 - (length + 7) % 8);
+    dt__write_le(bytes, length + blanks, 8);
     code = write(user, bytes, 8);
-    for (at = 0, k = dt__first_piece(m); !code && k <= m->graph.n_variables; k++) {
-        n = dt__safetensors_piece(m, k, &at, done, text, sizeof text);
-        done += n;
-        code = write(user, text, n);
-    }
-    for (k = 0; !code && k < m->graph.n_variables; k++)
-        for (i = 0; !code && i < m->graph.variable[k]->size; i += count) {
-            count = DT__MIN(m->graph.variable[k]->size - i, (ptrdiff_t)DT__PIECE);
-            dt__file_bytes(m, m->graph.variable[k], i, count, bytes);
-            code = write(user, bytes, 4 * (size_t)count);
-        }
-    return code;
+    if (!code) code = dt__write_header(m, write, user);
+    if (!code && blanks) code = write(user, "       ", blanks);
+    return code ? code : dt__write_values(m, write, user);
 }
 
 DT_API int dt_save_to(dt_model *m, int (*write)(void *user, const void *data, size_t n), void *user, dt_error *err) {
@@ -7627,9 +7555,12 @@ DT__PRIVATE int dt__write_file(void *user, const void *data, size_t n) { return 
 
 DT_API int dt_save(dt_model *m, const char *path, dt_error *err) {
     dt__new_file file;
-    if (!m || !path) return dt__fail(err, DT_ERR_ARGUMENT, "dt_save: the %s is NULL", m ? "path" : "model");
-    if (dt__new_file_open(&file, "dt_save", path, err)) return dt__code(err, DT_ERR_IO);
-    return dt__write_safetensors(m, dt__write_file, file.f) ? dt__new_file_fail(&file, err, "cannot write") : dt__new_file_close(&file, err);
+    int code;
+    if (!m) return dt__fail(err, DT_ERR_ARGUMENT, "dt_save: the model is NULL");
+    code = dt__new_file_open(&file, "dt_save", path, err);
+    if (code) return code;
+    if (dt__write_safetensors(m, dt__write_file, file.f)) return dt__new_file_fail(&file, err, "cannot write");
+    return dt__new_file_close(&file, err);
 }
 #else
 DT_API int dt_save(dt_model *m, const char *path, dt_error *err) { (void)m; (void)path; return dt__disabled(err, "dt_save", "DTRAIN_NO_STDIO"); }
@@ -7638,7 +7569,8 @@ DT_API int dt_save(dt_model *m, const char *path, dt_error *err) { (void)m; (voi
 // ---- reading
 
 typedef struct {
-    size_t name, name_length;     // in the table's names, unescaped
+    const char *name;             // unescaped, not terminated
+    size_t name_length;
     int dtype, rank;
     uint64_t dim[DT_MAX_RANK];    // the first ones
     uint64_t begin, end, bytes;   // offsets, and what the shape needs
@@ -7649,14 +7581,14 @@ typedef struct {
     const char *path;             // to name it in messages
     const dt_load_options *o;
     const unsigned char *memory;  // the whole of it, or NULL: it is read
-    const char *columns, *end;    // the metadata's dtrain.columns, still escaped, and the header's end
+    dt__json columns;             // at the metadata's dtrain.columns
     int hwc;                      // the metadata has dtrain.order
     uint64_t size, data_at;
     char *names;                  // of all entries, behind each other
-    size_t n_names;
-    dt__entry *entry;             // by place in the data
+    dt__entry *entry, **place;    // in the header's order, and by place in the data
     size_t n, cap;
-    size_t *table, table_size;    // open hash table of names: 1 + the entry's index
+    dt__entry **table;            // open hash table of names
+    size_t table_size;
     dt__pool pool;
 #ifndef DTRAIN_NO_STDIO
     dt__file file;
@@ -7671,215 +7603,226 @@ DT__PRIVATE int dt__tensors_memory(const dt__tensors *t, dt_error *err) {
     return dt__fail(err, DT_ERR_MEMORY, "no memory to read \"%s\"%s: %zu bytes of .scratch are not enough", t->path, t->pool.base ? "" : " (or none given)", t->pool.size);
 }
 
-// A map of strings without a key twice. *columns: where the value of dtrain.columns begins; *hwc: 1 if dtrain.order is there.
-DT__PRIVATE int dt__metadata(dt__json *j, const char **columns, int *hwc) {
+// A map of strings without a key twice. As the JSON reader's first error stays, here and below most calls need no check.
+DT__PRIVATE void dt__metadata(dt__tensors *t, dt__json *j) {
     const char *seen[64];  // starts of keys, for duplicates
     size_t n, n_seen = 0, k;
     int first = 1;
-    if (dt__json_peek(j) == 'n') return dt__json_skip(j);
-    if (!dt__json_expect(j, '{', "__metadata__ must be a map")) return 0;
+    if (dt__json_peek(j) == 'n') { dt__json_skip(j); return; }
+    dt__json_expect(j, '{', "__metadata__ must be a map");
     while (dt__json_more(j, '}', &first)) {
         char key[128], other[128];
         const char *start = j->p;
         size_t length;
-        if (!dt__json_string(j, key, sizeof key, &length)) return 0;
+        dt__json_key(j, key, sizeof key, &length);
         for (k = 0; k < n_seen; k++) {
             dt__json again = *j;
             again.p = seen[k];
-            if (dt__json_string(&again, other, sizeof other, &n) && n == length && !memcmp(key, other, DT__MIN(n, sizeof key))) return dt__json_fail(j, "a key stands twice in __metadata__");
+            if (dt__json_string(&again, other, sizeof other, &n) && n == length && !memcmp(key, other, DT__MIN(n, sizeof key)))
+                dt__json_fail(j, "a key stands twice in __metadata__");
         }
         if (n_seen < 64) seen[n_seen++] = start;
-        if (!dt__json_expect(j, ':', "':' is expected")) return 0;
-        if (dt__json_peek(j) != '"') return dt__json_fail(j, "a value of __metadata__ is no string");
-        if (length == 14 && !memcmp(key, "dtrain.columns", 14)) *columns = j->p;
-        if (length == 12 && !memcmp(key, "dtrain.order", 12)) *hwc = 1;
-        if (!dt__json_string(j, NULL, 0, &n)) return 0;
+        dt__json_blank(j);
+        if (dt__equals(key, length, "dtrain.columns")) t->columns = *j;
+        if (dt__equals(key, length, "dtrain.order")) t->hwc = 1;
+        dt__json_string(j, NULL, 0, &n);
     }
-    return !j->error;
 }
 
 // {"dtype":…, "shape":[…], "data_offsets":[a, b]} in any order, other fields skipped
-DT__PRIVATE int dt__tensor_entry(dt__json *j, dt__entry *e) {
-    uint64_t elements = 1, v;
-    int first = 1, inner, has = 0, k, overflow = 0;
-    if (!dt__json_expect(j, '{', "an entry must be a map with dtype, shape and data_offsets")) return 0;
+DT__PRIVATE void dt__tensor_entry(dt__json *j, dt__entry *e) {
+    uint64_t elements = 1, v = 0;
+    int first = 1, inner = 1, has = 0, overflow = 0;
+    dt__json_expect(j, '{', "an entry is no map");
     while (dt__json_more(j, '}', &first)) {
-        char key[16], text[16];
+        char text[16];
         size_t n;
         int field;
-        if (!dt__json_string(j, key, sizeof key, &n) || !dt__json_expect(j, ':', "':' is expected")) return 0;
-        field = n == 5 && !memcmp(key, "dtype", 5) ? 1 : n == 5 && !memcmp(key, "shape", 5) ? 2 : n == 12 && !memcmp(key, "data_offsets", 12) ? 4 : 0;
-        if (has & field) return dt__json_fail(j, "a field stands twice");
+        dt__json_key(j, text, sizeof text, &n);
+        field = dt__equals(text, n, "dtype") ? 1 : dt__equals(text, n, "shape") ? 2 : dt__equals(text, n, "data_offsets") ? 4 : 0;
+        if (has & field) dt__json_fail(j, "a field stands twice");
         has |= field;
         if (field == 1) {
-            if (dt__json_peek(j) != '"') return dt__json_fail(j, "dtype must be a string");
-            if (!dt__json_string(j, text, sizeof text, &n)) return 0;
-            for (k = 0; k < DT__COUNT(dt__dtype) && !(n == strlen(dt__dtype[k].name) && n < sizeof text && !memcmp(text, dt__dtype[k].name, n)); k++) {}
-            if (k == DT__COUNT(dt__dtype)) return dt__json_fail(j, "unknown dtype");
-            e->dtype = k;
+            dt__json_string(j, text, sizeof text, &n);
+            while (e->dtype < DT__COUNT(dt__dtype) && !dt__equals(text, n, dt__dtype[e->dtype].name)) e->dtype++;
+            if (e->dtype == DT__COUNT(dt__dtype)) { e->dtype = 0; dt__json_fail(j, "unknown dtype"); }
         } else if (field == 2) {
-            if (!dt__json_expect(j, '[', "shape must be a list")) return 0;
-            for (inner = 1; dt__json_more(j, ']', &inner); e->rank++) {
-                if (!dt__json_uint(j, &v)) return 0;
+            dt__json_expect(j, '[', "shape must be a list");
+            for (; dt__json_more(j, ']', &inner); e->rank++) {
+                dt__json_uint(j, &v);
                 if (e->rank < DT_MAX_RANK) e->dim[e->rank] = v;
                 if (v && elements > UINT64_MAX / v) overflow = 1;
                 elements *= v;
             }
         } else if (field == 4) {
-            if (!dt__json_expect(j, '[', "data_offsets must be a list") || !dt__json_uint(j, &e->begin) || !dt__json_expect(j, ',', "data_offsets needs two numbers") || !dt__json_uint(j, &e->end) ||
-                !dt__json_expect(j, ']', "data_offsets needs two numbers"))
-                return 0;
-        } else if (!dt__json_skip(j)) {
-            return 0;
+            static const char two[] = "data_offsets must be a list of two numbers";
+            dt__json_expect(j, '[', two);
+            dt__json_uint(j, &e->begin);
+            dt__json_expect(j, ',', two);
+            dt__json_uint(j, &e->end);
+            dt__json_expect(j, ']', two);
+        } else {
+            dt__json_skip(j);
         }
     }
-    if (j->error) return 0;
-    if (has != 7) return dt__json_fail(j, has & 1 ? has & 2 ? "data_offsets is missing" : "shape is missing" : "dtype is missing");
-    if (overflow || elements > UINT64_MAX / 64) return dt__json_fail(j, "the shape overflows");
-    if (elements * (uint64_t)dt__dtype[e->dtype].bits % 8) return dt__json_fail(j, "the values do not end at a byte boundary");
-    e->bytes = elements * (uint64_t)dt__dtype[e->dtype].bits / 8;
-    return 1;
+    if (has != 7) dt__json_fail(j, "dtype, shape or data_offsets is missing");
+    if (overflow || elements > UINT64_MAX / 64) dt__json_fail(j, "the shape overflows");
+    elements *= (uint64_t)dt__dtype[e->dtype].bits;
+    if (elements % 8) dt__json_fail(j, "the values end inside a byte");
+    e->bytes = elements / 8;
 }
 
 DT__PRIVATE int dt__tensors_fail(const dt__tensors *t, const dt__entry *e, const char *what, dt_error *err) {
     if (!e) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no valid safetensors file: %s", t->path, what);
-    return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no valid safetensors file: tensor \"%.*s\": %s", t->path, (int)DT__MIN(e->name_length, (size_t)60), t->names + e->name, what);
+    return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no valid safetensors file: tensor \"%.*s\": %s", t->path,
+                    (int)DT__MIN(e->name_length, (size_t)60), e->name, what);
 }
 
 // By place in the data; empty tensors before the one that begins where they do.
 DT__PRIVATE int dt__entry_before(const dt__entry *x, const dt__entry *y) { return x->begin != y->begin ? x->begin < y->begin : x->end < y->end; }
 
 // Heapsort: no libc, no memory, and no order that makes it slow.
-DT__PRIVATE void dt__sort_entries(dt__entry *e, size_t n) {
+DT__PRIVATE void dt__sort_entries(dt__entry **e, size_t n) {
     size_t start = n / 2, end = n, root, child;
     while (end > 1) {
-        dt__entry moved;
+        dt__entry *moved;
         if (start) start--; else { moved = e[--end]; e[end] = e[0]; e[0] = moved; }
         for (root = start; (child = 2 * root + 1) < end; root = child) {
-            if (child + 1 < end && dt__entry_before(&e[child], &e[child + 1])) child++;
-            if (!dt__entry_before(&e[root], &e[child])) break;
+            if (child + 1 < end && dt__entry_before(e[child], e[child + 1])) child++;
+            if (!dt__entry_before(e[root], e[child])) break;
             moved = e[root]; e[root] = e[child]; e[child] = moved;
         }
     }
 }
 
 // The place of a name in the table: its entry, or where it would stand.
-DT__PRIVATE size_t *dt__tensors_slot(const dt__tensors *t, const char *name, size_t n) {
+DT__PRIVATE dt__entry **dt__tensors_slot(const dt__tensors *t, const char *name, size_t n) {
     size_t at = dt__crc32c(0, name, n) & (t->table_size - 1);
-    for (; t->table[at]; at = (at + 1) & (t->table_size - 1)) {
-        const dt__entry *e = &t->entry[t->table[at] - 1];
-        if (e->name_length == n && !memcmp(t->names + e->name, name, n)) break;
-    }
+    for (; t->table[at]; at = (at + 1) & (t->table_size - 1))
+        if (t->table[at]->name_length == n && !memcmp(t->table[at]->name, name, n)) break;
     return &t->table[at];
 }
 
-// No two names may be equal.
-DT__PRIVATE int dt__tensors_unique(dt__tensors *t, dt_error *err) {
-    size_t i, *slot;
-    for (t->table_size = 16; t->table_size < 2 * t->n;) t->table_size *= 2;
-    t->table = (size_t *)dt__take(&t->pool, t->table_size * sizeof *t->table);
-    if (!t->table) return dt__tensors_memory(t, err);
-    for (i = 0; i < t->n; i++) {
-        slot = dt__tensors_slot(t, t->names + t->entry[i].name, t->entry[i].name_length);
-        if (*slot) return dt__tensors_fail(t, &t->entry[i], "the name stands twice", err);
-        *slot = i + 1;
-    }
-    return 0;
-}
-
 // The tensors must tile the data: no hole, no overlap, nothing behind.
-DT__PRIVATE int dt__tensors_tile(dt__tensors *t, uint64_t n_data, dt_error *err) {
-    uint64_t at = 0;
+DT__PRIVATE int dt__tensors_tile(const dt__tensors *t, dt_error *err) {
+    uint64_t at = 0, n_data = t->size - t->data_at;
     size_t i;
     for (i = 0; i < t->n; i++) {
-        const dt__entry *e = &t->entry[i];
-        if (e->begin > e->end || e->end > n_data) return dt__tensors_fail(t, e, "its data_offsets lie outside the data: the file is cut, or lies", err);
+        const dt__entry *e = t->place[i];
+        if (e->begin > e->end || e->end > n_data) return dt__tensors_fail(t, e, "its data_offsets lie outside the file", err);
         if (e->begin != at) return dt__tensors_fail(t, e, e->begin > at ? "a hole lies before its data" : "its data overlap another tensor's", err);
-        if (e->end - e->begin != e->bytes) return dt__tensors_fail(t, e, "shape and dtype need another number of bytes than data_offsets give", err);
+        if (e->end - e->begin != e->bytes) return dt__tensors_fail(t, e, "its shape and data_offsets disagree", err);
         at = e->end;
     }
-    return at == n_data ? 0 : dt__tensors_fail(t, NULL, "bytes lie behind the last tensor, or the data are cut", err);
+    return at == n_data ? 0 : dt__tensors_fail(t, NULL, "the data end too early or too late", err);
 }
 
 DT__PRIVATE int dt__tensors_header(dt__tensors *t, dt__json *j) {
     int first = 1, metadata = 0;
-    if (!dt__json_expect(j, '{', "the header is no JSON object")) return 0;
+    char *name = t->names;
+    dt__json_expect(j, '{', "the header is no JSON object");
     while (dt__json_more(j, '}', &first)) {
-        dt__entry *e;
-        size_t room = (size_t)(j->end - j->p), n;
-        if (t->n == t->cap) return dt__json_fail(j, "an entry must be a map with dtype, shape and data_offsets");
-        e = &t->entry[t->n];
-        e->name = t->n_names;
-        if (!dt__json_string(j, t->names + t->n_names, room, &n) || !dt__json_expect(j, ':', "':' is expected")) return 0;  // unescaped it is never longer
-        e->name_length = n;
-        if (n == 12 && !memcmp(t->names + e->name, "__metadata__", 12)) {
-            if (metadata++) return dt__json_fail(j, "__metadata__ stands twice");
-            if (!dt__metadata(j, &t->columns, &t->hwc)) return 0;
+        dt__entry *e = &t->entry[t->n], **slot;
+        size_t n;
+        if (t->n == t->cap) return dt__json_fail(j, "an entry is no map");
+        if (!dt__json_key(j, name, (size_t)(j->end - j->p), &n)) return 0;  // unescaped it is never longer
+        if (dt__equals(name, n, "__metadata__")) {
+            if (metadata++) dt__json_fail(j, "__metadata__ stands twice");
+            dt__metadata(t, j);
             continue;
         }
-        t->n_names += n;
-        t->n++;
-        if (!dt__tensor_entry(j, e)) return 0;
+        e->name = name;
+        e->name_length = n;
+        name += n;
+        t->place[t->n++] = e;
+        slot = dt__tensors_slot(t, e->name, n);
+        if (*slot) return dt__json_fail(j, "the name stands twice");
+        *slot = e;
+        dt__tensor_entry(j, e);
     }
-    if (j->error) return 0;
     dt__json_blank(j);
-    return j->p == j->end ? 1 : dt__json_fail(j, "something follows the header's object");
+    return j->p == j->end ? !j->error : dt__json_fail(j, "something follows the header's object");
 }
 
 // n bytes from at on: where they lie, or read into out. NULL if that failed.
-DT__PRIVATE const unsigned char *dt__tensors_bytes(const dt__tensors *t, uint64_t at, size_t n, void *out) {
+DT__PRIVATE const unsigned char *dt__tensors_bytes(const dt__tensors *t, uint64_t at, size_t n, void *out, dt_error *err) {
     if (t->memory) return t->memory + at;
-    return t->o->read(t->o->user, at, out, n) ? NULL : (const unsigned char *)out;
+    if (!t->o->read(t->o->user, at, out, n)) return (const unsigned char *)out;
+    dt__fail(err, DT_ERR_CALLBACK, "dt_load: read failed on \"%s\"", t->path);
+    return NULL;
 }
 
-DT__PRIVATE int dt__tensors_read_failed(const dt__tensors *t, dt_error *err) { return dt__fail(err, DT_ERR_CALLBACK, "dt_load: read failed on \"%s\"", t->path); }
-
-// Read the header and check the whole. The pool holds the table.
-DT__PRIVATE int dt__tensors_open(dt__tensors *t, dt_error *err) {
+// Read the header and check the whole.
+DT__PRIVATE int dt__tensors_read(dt__tensors *t, dt_error *err) {
     unsigned char length[8];
-    const unsigned char *p, *header;
+    const unsigned char *p;
     uint64_t n, k;
     void *room = NULL;
     dt__json j;
-    int code;
-    if (t->size < 8) return dt__tensors_fail(t, NULL, "it is shorter than the 8 bytes of the header's length", err);
-    if (!(p = dt__tensors_bytes(t, 0, 8, length))) return dt__tensors_read_failed(t, err);
+    if (t->size < 8) return dt__tensors_fail(t, NULL, "it is shorter than 8 bytes", err);
+    if (!(p = dt__tensors_bytes(t, 0, 8, length, err))) return DT_ERR_CALLBACK;
     n = dt__read_le(p, 8);
-    if (n > 100000000) return dt__tensors_fail(t, NULL, "its header is longer than 100,000,000 bytes: damaged, or another format", err);
+    if (n > 100000000) return dt__tensors_fail(t, NULL, "its header is longer than 100,000,000 bytes", err);
     if (n > t->size - 8) return dt__tensors_fail(t, NULL, "it ends inside its header", err);
     if (!t->memory && !(room = dt__take(&t->pool, (size_t)n))) return dt__tensors_memory(t, err);
-    if (!(header = dt__tensors_bytes(t, 8, (size_t)n, room))) return dt__tensors_read_failed(t, err);
+    if (!(p = dt__tensors_bytes(t, 8, (size_t)n, room, err))) return DT_ERR_CALLBACK;
+    if (n == 0 || *p != '{') return dt__tensors_fail(t, NULL, "its header does not begin with '{'", err);
     t->data_at = 8 + n;
-    for (k = 0, t->cap = 1; k < n; k++) t->cap += header[k] == '{';  // more entries than that there are not,
-    t->cap = DT__MIN(t->cap, (size_t)n / 40 + 1);                    // nor shorter ones than 40 bytes
-    t->names = (char *)dt__take(&t->pool, (size_t)n + 1);
+    for (k = 0; k < n; k++) t->cap += p[k] == '{';  // more entries than that there are not, nor shorter ones than 40 bytes
+    t->cap = DT__MIN(t->cap, (size_t)n / 40 + 1);
+    for (t->table_size = 16; t->table_size < 2 * t->cap;) t->table_size *= 2;
+    t->names = (char *)dt__take(&t->pool, (size_t)n);
     t->entry = (dt__entry *)dt__take(&t->pool, t->cap * sizeof *t->entry);
-    if (!t->names || !t->entry) return dt__tensors_memory(t, err);
-    j.p = (const char *)header;
-    t->end = j.end = j.p + n;
+    t->place = (dt__entry **)dt__take(&t->pool, t->cap * sizeof *t->place);
+    t->table = (dt__entry **)dt__take(&t->pool, t->table_size * sizeof *t->table);
+    if (!t->names || !t->entry || !t->place || !t->table) return dt__tensors_memory(t, err);
+    j.p = (const char *)p;
+    j.end = j.p + n;
     j.error = NULL;
-    if (n == 0 || *j.p != '{') return dt__tensors_fail(t, NULL, "its header does not begin with '{'", err);
-    if (!dt__tensors_header(t, &j))
-        return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no valid safetensors file: %s, at byte %td of the header%s%.*s%s", t->path, j.error, j.p - (const char *)header, t->n ? ", in or behind tensor \"" : "",
-                        t->n ? (int)DT__MIN(t->entry[t->n - 1].name_length, (size_t)40) : 0, t->n ? t->names + t->entry[t->n - 1].name : "", t->n ? "\"" : "");
-    dt__sort_entries(t->entry, t->n);
-    code = dt__tensors_unique(t, err);
-    return code ? code : dt__tensors_tile(t, t->size - 8 - n, err);
+    if (!dt__tensors_header(t, &j)) {
+        char text[128];
+        dt__format(text, sizeof text, "%s, at byte %td of the header%s", j.error, j.p - (const char *)p, t->n ? ", in or behind it" : "");
+        return dt__tensors_fail(t, t->n ? &t->entry[t->n - 1] : NULL, text, err);
+    }
+    dt__sort_entries(t->place, t->n);
+    return dt__tensors_tile(t, err);
+}
+
+// The model's hooks give the memory, or .scratch.
+DT__PRIVATE int dt__tensors_open(dt__tensors *t, const char *what, const dt_options *model, const dt_load_options *o, dt_error *err) {
+    memset(t, 0, sizeof *t);
+    dt__pool_open(&t->pool, model, 0);
+    t->pool.base = (unsigned char *)o->scratch;
+    t->pool.size = o->scratch_size;
+    t->o = o;
+    t->path = o->path ? o->path : o->data ? "the file in memory" : "the file behind .read";
+    t->memory = (const unsigned char *)o->data;
+    t->size = o->size;
+    if (o->path) {
+#ifndef DTRAIN_NO_STDIO
+        int code = dt__file_read(what, o->path, &t->file, err);
+        if (code) return code;
+        t->memory = t->file.data;
+        t->size = t->file.size;
+#else
+        (void)what;
+        return dt__disabled(err, "dt_load from a path", "DTRAIN_NO_STDIO");
+#endif
+    }
+    return dt__tensors_read(t, err);
+}
+
+DT__PRIVATE void dt__tensors_close(dt__tensors *t) {
+    dt__pool_close(t->pool);
+#ifndef DTRAIN_NO_STDIO
+    dt__file_free(&t->file);
+#endif
 }
 
 // One value of a file: F32, F16 (IEEE 754 binary16) or BF16.
 DT__PRIVATE float dt__file_value(const unsigned char *p, int dtype) {
-    uint32_t b;
-    if (dtype == 0) return dt__float_from((uint32_t)dt__read_le(p, 4));
-    b = (uint32_t)dt__read_le(p, 2);
-    return dtype == 2 ? dt__float_from(b << 16) : dt__half(b);
-}
-
-DT__PRIVATE void dt__put_shape(dt__writer *w, int rank, const uint64_t *dim) {
-    int d;
-    dt__put(w, '[');
-    for (d = 0; d < DT__MIN(rank, DT_MAX_RANK); d++) { if (d) dt__put(w, ','); dt__put_uint(w, dim[d], 10, 0, '0'); }
-    dt__put_text(w, rank > DT_MAX_RANK ? ",...]" : "]");
+    uint32_t bits = (uint32_t)dt__read_le(p, dtype ? 2 : 4);
+    return dtype == 1 ? dt__half(bits) : dt__float_from(dtype ? bits << 16 : bits);
 }
 
 // The name in the file of what variable v takes; NULL: it is not to be loaded.
@@ -7890,51 +7833,56 @@ DT__PRIVATE const char *dt__load_name(const dt_load_options *o, const dt__variab
 
 // Does the entry (NULL: there is none) fit the variable? An error tells why not.
 DT__PRIVATE dt_load_result dt__entry_fits(const dt__tensors *t, const dt__entry *e, const dt__variable *v, const char *name, dt_error *err) {
-    uint64_t dim[DT_MAX_RANK];
     char text[160];
-    dt__writer w;
+    dt__writer w = dt__writer_on(text, sizeof text);
     int d, ok;
-    if (!e) { dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has no tensor \"%s\": is it a file of this net? A glob loads a part", t->path, name); return DT_MISSING; }
-    for (d = 0, ok = e->rank == v->rank; d < v->rank; d++) { dim[d] = (uint64_t)v->dim[d]; ok &= e->dim[d] == dim[d]; }
+    if (!e) {
+        dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has no tensor \"%s\": is it a file of this net? A glob loads a part", t->path, name);
+        return DT_MISSING;
+    }
+    for (d = 0, ok = e->rank == v->rank; d < v->rank; d++) ok &= e->dim[d] == (uint64_t)v->dim[d];
     if (ok && e->dtype <= 2) return DT_LOADED;
-    w.text = text; w.size = sizeof text; w.n = 0;
-    dt__put_shape(&w, e->rank, e->dim);
-    dt__put_text(&w, ", the model needs ");
-    dt__put_shape(&w, v->rank, dim);
+    for (d = 0; d < DT__MIN(e->rank, DT_MAX_RANK); d++) dt__print(&w, "%s%ju", d ? "," : "", (uintmax_t)e->dim[d]);
+    dt__put_text(&w, e->rank > DT_MAX_RANK ? ",...], the model needs [" : "], the model needs [");
+    for (d = 0; d < v->rank; d++) dt__print(&w, "%s%d", d ? "," : "", v->dim[d]);
     if (ok) dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\": tensor \"%s\" is %s: F32, F16 and BF16 can be loaded", t->path, name, dt__dtype[e->dtype].name);
-    else dt__fail(err, DT_ERR_SHAPE, "dt_load: \"%s\": tensor \"%s\" has shape %s", t->path, name, text);
+    else dt__fail(err, DT_ERR_SHAPE, "dt_load: \"%s\": tensor \"%s\" has shape [%s]", t->path, name, text);
     return DT_MISSHAPED;
 }
 
 DT__PRIVATE void dt__load_tell(dt_load_options *o, dt_load_result result, const char *name) {
-    *(result == DT_LOADED ? &o->loaded : result == DT_MISSING ? &o->missing : result == DT_UNEXPECTED ? &o->unexpected : &o->misshaped) += 1;
+    int *const count[] = {&o->loaded, &o->missing, &o->unexpected, &o->misshaped};
+    ++*count[result];
     if (o->on_tensor) o->on_tensor(o->user, result, name);
 }
 
 // Compare what the file has with what the model wants, and tell it. err receives the first difference.
-DT__PRIVATE void dt__load_compare(const dt_model *m, dt__tensors *t, dt_load_options *o, dt_error *err) {
+DT__PRIVATE void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_load_options *o, dt_error *err) {
     static const char counter[] = "num_batches_tracked";  // PyTorch's batch norm writes it; nothing here needs it
-    size_t n = sizeof counter - 1, at, j;
+    size_t n = sizeof counter - 1, j;
     int k, wanted = 0;
     for (k = 0; k < m->graph.n_variables; k++) {
         const dt__variable *v = m->graph.variable[k];
         const char *name = dt__load_name(o, v);
+        dt__entry *e;
         if (!name) continue;
         wanted++;
-        at = *dt__tensors_slot(t, name, strlen(name));
-        if (at) t->entry[at - 1].used = 1;
-        dt__load_tell(o, dt__entry_fits(t, at ? &t->entry[at - 1] : NULL, v, name, err), v->name);
+        e = *dt__tensors_slot(t, name, strlen(name));
+        if (e) e->used = 1;
+        dt__load_tell(o, dt__entry_fits(t, e, v, name, err), v->name);
     }
-    if (!o->glob && !o->rename && t->hwc != m->graph.hwc_files)
-        dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has %s order of features: behind a flatten and then concat, slice, pad or reshape only files of the same net by dt_save fit; a glob loads the rest", t->path, t->hwc ? "this library's" : "PyTorch's");
     if (!wanted) dt__fail(err, DT_ERR_ARGUMENT, "dt_load: no parameter's name matches \"%s\": dt_parameter_at lists them", o->glob ? o->glob : "*");
-    for (j = 0; j < t->n && !o->glob && !o->rename; j++) {
-        const dt__entry *e = &t->entry[j];
+    if (o->glob || o->rename) return;
+    if (t->hwc != m->graph.hwc_files)
+        dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has %s order of features, this net another (see dt_load): save the same net, or load a part by a glob",
+                 t->path, t->hwc ? "this library's" : "PyTorch's");
+    for (j = 0; j < t->n; j++) {
+        const dt__entry *e = t->place[j];
         char name[DT_MAX_NAME + 16];
-        if (e->used || (e->name_length >= n && !memcmp(t->names + e->name + e->name_length - n, counter, n))) continue;
-        dt__format(name, sizeof name, "%.*s", (int)DT__MIN(e->name_length, sizeof name), t->names + e->name);
+        if (e->used || (e->name_length >= n && !memcmp(e->name + e->name_length - n, counter, n))) continue;
+        dt__format(name, sizeof name, "%.*s", (int)DT__MIN(e->name_length, sizeof name), e->name);
         dt__load_tell(o, DT_UNEXPECTED, name);
-        dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" holds the tensor \"%.60s\", which the model has not: is it a file of this net? A glob loads a part", t->path, name);
+        dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has the tensor \"%.60s\", the model has not: is it a file of this net? A glob loads a part", t->path, name);
     }
 }
 
@@ -7944,29 +7892,34 @@ DT__PRIVATE int dt__load_values(dt_model *m, const dt__tensors *t, const dt__var
     for (i = 0; i < v->size; i += count) {
         const unsigned char *p;
         count = DT__MIN(v->size - i, (ptrdiff_t)DT__PIECE);
-        p = dt__tensors_bytes(t, t->data_at + e->begin + (uint64_t)(i * width), (size_t)(count * width), bytes);
-        if (!p) return dt__tensors_read_failed(t, err);
-        for (k = 0; k < count; k++) m->replica[0].variables[v->offset + dt__walk(v, i + k)] = dt__file_value(p + k * width, e->dtype);
+        p = dt__tensors_bytes(t, t->data_at + e->begin + (uint64_t)(i * width), (size_t)(count * width), bytes, err);
+        if (!p) return DT_ERR_CALLBACK;
+        for (k = 0; k < count; k++) *dt__element(m, v, i + k) = dt__file_value(p + k * width, e->dtype);
     }
     dt__spread_variable(m, v);
     return 0;
 }
 
+#ifndef DTRAIN_NO_MALLOC
+// The metadata's dtrain.columns, which the caller frees.
+DT__PRIVATE char *dt__tensors_columns(const dt__tensors *t, dt_error *err) {
+    dt__json j = t->columns;
+    size_t n, room = (size_t)(j.end - j.p);
+    char *text = (char *)calloc(1, room);
+    if (text) dt__json_string(&j, text, room, &n);
+    else dt__tensors_memory(t, err);
+    return text;
+}
+
 // The columns of the file's training data become the model's; data that was opened with others is opened again.
 DT__PRIVATE int dt__load_columns(dt_model *m, const dt__tensors *t, dt_error *err) {
-#ifndef DTRAIN_NO_MALLOC
-    dt__json j;
-    char *text;
-    size_t n = 0;
-    int i, code;
-    j.p = t->columns; j.end = t->end; j.error = NULL;
-    text = (char *)malloc((size_t)(t->end - t->columns));
-    if (!text) return dt__tensors_memory(t, err);
-    dt__json_string(&j, text, (size_t)(t->end - t->columns), &n);
-    if (m->columns && strlen(m->columns) == n && !memcmp(m->columns, text, n)) { free(text); return 0; }
-    code = dt__keep_columns(m, text, n) ? dt__tensors_memory(t, err) : 0;
+    char *text = dt__tensors_columns(t, err);
+    int i, code, same;
+    if (!text) return DT_ERR_MEMORY;
+    same = m->columns && !strcmp(m->columns, text);
+    code = !same && dt__keep_columns(m, text, strlen(text)) ? dt__tensors_memory(t, err) : 0;
     free(text);
-    for (i = 0; i < 2 && !code; i++) {
+    for (i = 0; i < 2 && !code && !same; i++) {
         dt_dataset *d;
         if (!m->data[i] || !m->data[i]->columns) continue;
         d = dt__open_data(m, i ? &m->o.test : &m->o.train, err);
@@ -7975,97 +7928,65 @@ DT__PRIVATE int dt__load_columns(dt_model *m, const dt__tensors *t, dt_error *er
         m->data[i] = d;
     }
     return code;
-#else
-    (void)m; (void)t; (void)err;
-    return 0;
-#endif
 }
+#endif
 
-DT__PRIVATE int dt__load_tensors(dt_model *m, dt__tensors *t, dt_load_options *o, dt_error *err) {
-    dt_error difference, none;
-    int k, code = dt__tensors_open(t, err);
-    if (code) return code;
+DT__PRIVATE int dt__load_tensors(dt_model *m, const dt__tensors *t, dt_load_options *o, dt_error *err) {
+    dt_error difference;
+    int k, code = 0;
     memset(&difference, 0, sizeof difference);
-    memset(&none, 0, sizeof none);
     dt__load_compare(m, t, o, &difference);
     if (difference.code && (!o->partial || difference.code == DT_ERR_ARGUMENT)) return dt__pass_error(err, &difference);
-    if (t->columns && !o->glob && (code = dt__load_columns(m, t, err)) != 0) return code;
+#ifndef DTRAIN_NO_MALLOC
+    if (t->columns.p && !o->glob) code = dt__load_columns(m, t, err);
+#endif
     for (k = 0; k < m->graph.n_variables && !code; k++) {
         const dt__variable *v = m->graph.variable[k];
         const char *name = dt__load_name(o, v);
-        size_t at = name ? *dt__tensors_slot(t, name, strlen(name)) : 0;
-        if (at && dt__entry_fits(t, &t->entry[at - 1], v, name, &none) == DT_LOADED) code = dt__load_values(m, t, v, &t->entry[at - 1], err);
+        const dt__entry *e = name ? *dt__tensors_slot(t, name, strlen(name)) : NULL;
+        if (e && dt__entry_fits(t, e, v, name, NULL) == DT_LOADED) code = dt__load_values(m, t, v, e, err);
     }
     return code;
 }
 
 DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err) {
     dt__tensors t;
-    int code = 0;
-    if (!m || !o) return dt__fail(err, DT_ERR_ARGUMENT, "dt_load_opt: the %s is NULL", m ? "options" : "model");
-    if (!o->path + !o->data + !o->read != 2) return dt__fail(err, DT_ERR_ARGUMENT, "dt_load_opt: one of .path, .data and .read is needed, and one only");
+    int code;
+    if (!m || !o) return dt__fail(err, DT_ERR_ARGUMENT, "dt_load: the %s is NULL", m ? "options" : "model");
+    if (!o->path + !o->data + !o->read != 2) return dt__fail(err, DT_ERR_ARGUMENT, "dt_load: one of .path, .data and .read is needed, and one only");
     o->loaded = o->missing = o->unexpected = o->misshaped = 0;
-    memset(&t, 0, sizeof t);
-    dt__pool_open(&t.pool, &m->o, 0);  // the model's hooks; a block of its own
-    t.pool.base = (unsigned char *)o->scratch;
-    t.pool.size = o->scratch_size;
-    t.o = o;
-    t.path = o->path ? o->path : o->data ? "the file in memory" : "the file behind .read";
-    t.memory = (const unsigned char *)o->data;
-    t.size = o->size;
-    if (o->path) {
-#ifndef DTRAIN_NO_STDIO
-        code = dt__file_read("dt_load", o->path, &t.file, err);
-        t.memory = t.file.data;
-        t.size = t.file.size;
-#else
-        code = dt__disabled(err, "dt_load from a path", "DTRAIN_NO_STDIO");
-#endif
-    }
+    code = dt__tensors_open(&t, "dt_load", &m->o, o, err);
     if (!code) code = dt__load_tensors(m, &t, o, err);
-    dt__pool_close(t.pool);
-#ifndef DTRAIN_NO_STDIO
-    if (o->path) dt__file_free(&t.file);
-#endif
+    dt__tensors_close(&t);
     return code;
+}
+
+DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *err) {
+    dt_load_options o;
+    memset(&o, 0, sizeof o);
+    o.path = path;
+    o.glob = glob;
+    return dt_load_opt(m, &o, err);
 }
 
 #ifndef DTRAIN_NO_STDIO
 // The dtrain.columns of a file, which the caller frees.
 DT__PRIVATE char *dt__columns_of_file(const char *path, dt_error *err) {
     dt_options none;
+    dt_load_options o;
     dt__tensors t;
-    dt__json j;
     char *text = NULL;
-    size_t n = 0;
-    memset(&t, 0, sizeof t);
     memset(&none, 0, sizeof none);
-    dt__pool_open(&t.pool, &none, 0);
-    t.path = path;
-    if (!dt__file_read("dt_csv", path, &t.file, err)) {
-        t.memory = t.file.data;
-        t.size = t.file.size;
-        if (!dt__tensors_open(&t, err)) {
-            if (!t.columns) dt__fail(err, DT_ERR_FORMAT, "dt_csv: .fitted: \"%s\" keeps no columns: was the model trained on a CSV?", path);
-            else if (!(text = (char *)calloc(1, (size_t)(t.end - t.columns)))) dt__tensors_memory(&t, err);
-            j.p = t.columns; j.end = t.end; j.error = NULL;
-            if (text) dt__json_string(&j, text, (size_t)(t.end - t.columns), &n);
-        }
-        dt__file_free(&t.file);
+    memset(&o, 0, sizeof o);
+    o.path = path;
+    if (!dt__tensors_open(&t, "dt_csv", &none, &o, err)) {
+        if (t.columns.p) text = dt__tensors_columns(&t, err);
+        else dt__fail(err, DT_ERR_FORMAT, "dt_csv: .fitted: \"%s\" keeps no columns: was the model trained on a CSV?", path);
     }
-    dt__pool_close(t.pool);
+    dt__tensors_close(&t);
     return text;
 }
 #endif
-
-DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *err) {
-    dt_load_options o;
-    if (!m || !path) return dt__fail(err, DT_ERR_ARGUMENT, "dt_load: the %s is NULL", m ? "path" : "model");
-    memset(&o, 0, sizeof o);
-    o.path = path;
-    o.glob = glob;
-    return dt_load_opt(m, &o, err);
-}
 
 // =============================================================================================
 // >>export - a net as one C file that depends on nothing
