@@ -1615,17 +1615,33 @@ DT__PRIVATE int dt__stream_read(FILE *in, dt__file *out) {
 }
 
 #if DT__POSIX
-// The file is gzip's input: a shell sees the number of a descriptor, never a name.
+// gzip reads the open file and writes to a pipe. No shell: a name is never more than a name.
 DT__PRIVATE int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file *out, dt_error *err) {
-    char command[48];
-    int code, status;
+    int fd[2], status = 0, code;
+    pid_t pid;
     FILE *in;
-    dt__format(command, sizeof command, "exec gzip -dc <&%d 2>/dev/null", fileno(packed));
-    in = popen(command, "r");
-    if (!in) return dt__fail(err, DT_ERR_IO, "%s: cannot start gzip for \"%s\": %s", what, path, strerror(errno));
+    if (pipe(fd)) return dt__fail(err, DT_ERR_IO, "%s: pipe: %s", what, strerror(errno));
+    pid = fork();
+    if (pid == 0) {
+        int null = open("/dev/null", O_WRONLY);
+        dup2(fileno(packed), 0);
+        dup2(fd[1], 1);
+        if (null >= 0) dup2(null, 2);
+        close(fd[0]);
+        close(fd[1]);
+        execlp("gzip", "gzip", "-dc", (char *)NULL);
+        _exit(127);
+    }
+    close(fd[1]);
+    in = pid > 0 ? fdopen(fd[0], "rb") : NULL;
+    if (!in) {
+        close(fd[0]);
+        return dt__fail(err, DT_ERR_IO, "%s: cannot start gzip for \"%s\": %s", what, path, strerror(errno));
+    }
     code = dt__stream_read(in, out);
-    status = pclose(in);
-    if (!code && status <= 0) return 0;  // -1: the program ignores its children, so nobody knows
+    fclose(in);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+    if (!code && status == 0) return 0;
     dt__file_free(out);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
         return dt__fail(err, DT_ERR_IO, "%s: \"%s\" needs gzip, which is not here: unpack it yourself", what, path);
