@@ -4477,34 +4477,26 @@ DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
 // Promise: definitions equal PyTorch's. Labels are checked when they are fed, not when they do harm.
 // =============================================================================================
 
-// The node that holds the loss's logits: a cross-entropy on a softmax (a binary one on a sigmoid) looks through it, which
-// is the same function without its overflow.
-DT__PRIVATE dt_tensor *dt__logits(dt_tensor *t, dt_loss_kind kind) {
-    if (t && t->n_in && ((kind == DT_CROSS_ENTROPY && t->op == &dt__softmax) || (kind == DT_BINARY_CROSS_ENTROPY && t->op == &dt__sigmoid))) return t->in[0];
-    return t;
-}
-
 DT__PRIVATE int dt__loss_shape(dt_tensor *t) {
     dt_loss_options *o = (dt_loss_options *)t->options;
     const dt_tensor *p = t->in[0], *target = t->n_in > 1 ? t->in[1] : NULL;
     dt__shape_text one, two;
-    ptrdiff_t classes = p->rank > 1 ? p->dim[p->rank - 1] : 1;
+    ptrdiff_t classes = p->dim[p->rank - 1];
     int cross = o->kind == DT_CROSS_ENTROPY;
     if (p->type != DT_FLOAT32) return dt__bad(t, "the prediction holds integers");
     if ((unsigned)o->kind - 1 >= DT_VALUE) return dt__bad(t, "kind %d is no loss", (int)o->kind);
     o->weight = DT__ELSE(o->weight, 1);
     o->delta = DT__ELSE(o->delta, 1);
-    if (!o->label_type) o->label_type = cross ? DT_INT32 : DT_FLOAT32;
     if (!(o->weight - o->weight == 0) || !(o->delta > 0) || !(o->label_smoothing >= 0 && o->label_smoothing <= 1) || (unsigned)o->reduction > DT_SUM)
-        return dt__bad(t, ".weight %g, .delta %g, .label_smoothing %g, .reduction %d: a finite weight, a positive delta, a smoothing of 0 to 1, DT_MEAN or DT_SUM are needed",
+        return dt__bad(t, ".weight %g, .delta %g, .label_smoothing %g, .reduction %d: weight is finite, delta above 0, smoothing 0 to 1, reduction DT_MEAN or DT_SUM",
                        o->weight, o->delta, o->label_smoothing, (int)o->reduction);
-    if (cross && (p->rank < 2 || classes < 2)) return dt__bad(t, "cross-entropy on %s needs at least 2 outputs: for one output use DT_BINARY_CROSS_ENTROPY", dt__shape_of(p, &one));
-    t->type = cross && o->label_type != DT_ONE_HOT ? DT_INT32 : DT_FLOAT32;
-    if (target && cross) t->type = target->type;
+    if (cross && classes < 2) return dt__bad(t, "cross-entropy on %s needs at least 2 outputs: for one use DT_BINARY_CROSS_ENTROPY", dt__shape_of(p, &one));
+    if (!o->label_type) o->label_type = cross ? DT_INT32 : DT_FLOAT32;
+    t->type = !cross ? DT_FLOAT32 : target ? target->type : o->label_type == DT_ONE_HOT ? DT_FLOAT32 : DT_INT32;
     t->rank = 1;
     t->size = o->kind == DT_VALUE ? 0 : t->type == DT_INT32 ? p->size / classes : p->size;
     if (target && target->size != t->size) return dt__bad(t, "the target is %s, the prediction %s", dt__shape_of(target, &one), dt__shape_of(p, &two));
-    if (target && !cross && target->type != DT_FLOAT32) return dt__bad(t, "the target holds integers");
+    if (target && target->type != t->type) return dt__bad(t, "the target holds integers");
     t->saved_row = p->size;
     return 0;
 }
@@ -4515,8 +4507,10 @@ DT__PRIVATE ptrdiff_t dt__loss_scratch(const dt_tensor *t, ptrdiff_t rows, int b
 }
 
 // What the loss compares with: labels or the target's values; NULL for DT_VALUE.
-DT__PRIVATE const float *dt__loss_labels(const dt__replica *r, const dt_tensor *t) { return t->n_in > 1 ? dt__value(r, t->in[1]) : dt__value(r, t); }
-DT__PRIVATE int dt__ignored(const dt_loss_options *o, int label) { return o->ignore_label && label == (o->ignore_label == DT_IGNORE_CLASS_0 ? 0 : o->ignore_label); }
+DT__PRIVATE const float *dt__loss_labels(const dt__replica *r, const dt_tensor *t) { return dt__value(r, t->n_in > 1 ? t->in[1] : t); }
+DT__PRIVATE int dt__ignored(const dt_loss_options *o, int label) {
+    return o->ignore_label && label == (o->ignore_label == DT_IGNORE_CLASS_0 ? 0 : o->ignore_label);
+}
 
 // Count one row of logits for accuracy and top-k.
 DT__PRIVATE void dt__count_row(dt__replica *r, const float *x, ptrdiff_t classes, ptrdiff_t label) {
@@ -4528,7 +4522,7 @@ DT__PRIVATE void dt__count_row(dt__replica *r, const float *x, ptrdiff_t classes
     totals[DT__RIGHT_TOP] += before < r->top_k;
 }
 
-// One row: returns its loss, adds its weight, leaves the gradient in d.
+// One row: returns its loss, leaves its weight and the gradient d. soft: the label as floats, or NULL.
 //   q: the target distribution times class weights, Q its sum:  loss = Q log(sum exp x) - q x,  d = Q softmax(x) - q
 DT__PRIVATE double dt__cross_entropy_row(dt__replica *r, const dt_tensor *t, const float *x, ptrdiff_t classes, int label, const float *soft, double *weight, float *d) {
     DT__OPTIONS(dt_loss_options, t);
@@ -4536,37 +4530,39 @@ DT__PRIVATE double dt__cross_entropy_row(dt__replica *r, const dt_tensor *t, con
     double smooth = o->label_smoothing, lse, total = 0, dot = 0;
     float top;
     ptrdiff_t k, best = label;
-    if (!soft && dt__ignored(o, label)) { memset(d, 0, (size_t)classes * sizeof(float)); *weight = 0; return 0; }
+    int pass;
+    *weight = cw && !soft ? (double)cw[label] : 1;  // as PyTorch: one-hot and soft rows count 1
     lse = (double)dt__cpu()->softmax(classes, x, d, &top);  // all logits count from the largest: no digits are lost
     if (soft) for (best = 0, k = 1; k < classes; k++) if (soft[k] > soft[best]) best = k;
     if (t->loss_number == 0) dt__count_row(r, x, classes, best);
-    *weight = cw && !soft ? (double)cw[label] : 1;  // as PyTorch: one-hot and soft rows count 1
     if (!soft && !cw && smooth == 0) { d[label] -= 1; return lse + (double)(top - x[label]); }
-    for (k = 0; k < classes; k++) {
-        double q = (cw ? (double)cw[k] : 1) * ((1 - smooth) * (soft ? (double)soft[k] : k == label) + smooth / (double)classes);
-        total += q;
-        dot += q * (double)(x[k] - top);
-    }
-    for (k = 0; k < classes; k++) {
-        double q = (cw ? (double)cw[k] : 1) * ((1 - smooth) * (soft ? (double)soft[k] : k == label) + smooth / (double)classes);
-        d[k] = (float)(total * (double)d[k] - q);
-    }
+    for (pass = 0; pass < 2; pass++)
+        for (k = 0; k < classes; k++) {
+            double q = (cw ? (double)cw[k] : 1) * ((1 - smooth) * (soft ? (double)soft[k] : k == label) + smooth / (double)classes);
+            if (pass) { d[k] = (float)(total * (double)d[k] - q); continue; }
+            total += q;
+            dot += q * (double)(x[k] - top);
+        }
     return total * lse - dot;
 }
 
 DT__PRIVATE void dt__cross_entropy_forward(dt__replica *r, dt_tensor *t, double *sum, double *weights) {
+    DT__OPTIONS(dt_loss_options, t);
     const dt_tensor *p = t->in[0];
     ptrdiff_t classes = p->dim[p->rank - 1], per_sample = p->size / classes, n = r->rows * per_sample, i, k;
     const float *labels = dt__loss_labels(r, t), *x = dt__value(r, p);
-    float *saved = dt__saved(r, t), *row = dt__at(r, t->scratch[0]);
+    float *saved = r->training ? dt__saved(r, t) : NULL, *row = dt__at(r, t->scratch[0]);
     for (i = 0; i < n; i++) {
-        float *d = saved && r->training ? saved + i * classes : row, sw = r->sample_weight ? r->sample_weight[i / per_sample] : 1;
+        float *d = saved ? saved + i * classes : row, sw = r->sample_weight ? r->sample_weight[i / per_sample] : 1;
         double weight, loss;
         int32_t label = 0;
-        if (t->type == DT_INT32) memcpy(&label, labels + i, sizeof label);
-        if (t->n_in > 1 && t->type == DT_INT32 && (label < 0 || label >= classes) && !dt__ignored((const dt_loss_options *)t->options, label)) {  // fed labels were checked
-            dt__fail(&r->error, DT_ERR_ARGUMENT, "the target of loss \"%s\" holds class %d, which lies outside 0..%td", t->name, (int)label, classes - 1);
-            label = 0;
+        if (t->type == DT_INT32) {
+            memcpy(&label, labels + i, sizeof label);
+            if (dt__ignored(o, label)) { dt__zero(classes, d); continue; }
+            if (label < 0 || label >= classes) {  // a target's: fed labels were checked
+                dt__fail(&r->error, DT_ERR_ARGUMENT, "the target of loss \"%s\" holds class %d, which lies outside 0..%td", t->name, (int)label, classes - 1);
+                label = 0;
+            }
         }
         loss = dt__cross_entropy_row(r, t, x + i * classes, classes, label, t->type == DT_INT32 ? NULL : labels + i * classes, &weight, d);
         *sum += loss * (double)sw;
@@ -4623,9 +4619,7 @@ DT__PRIVATE void dt__loss_forward(dt__replica *r, dt_tensor *t) {
 
 DT__PRIVATE void dt__loss_backward(dt__replica *r, dt_tensor *t) {
     DT__OPTIONS(dt_loss_options, t);
-    int add;
-    float scale = (float)o->weight * (r->graph->mixed_losses ? r->weight_scale[t->loss_number] : 1), *dx = dt__input_gradient(r, t, 0, &add);
-    if (dx) dt__cpu()->axpby(r->rows * t->in[0]->size, scale, dt__saved(r, t), add ? 1.0f : 0.0f, dx);
+    dt__pass_back(r, t, 0, (float)o->weight * (r->graph->mixed_losses ? r->weight_scale[t->loss_number] : 1), dt__saved(r, t));
 }
 
 static const dt__op dt__loss = {"loss", DT__LOSS, dt__loss_shape, dt__loss_forward, NULL, dt__loss_backward, NULL, dt__loss_scratch, NULL};
@@ -4634,18 +4628,16 @@ static const dt__op dt__loss = {"loss", DT__LOSS, dt__loss_shape, dt__loss_forwa
 DT__PRIVATE dt_tensor *dt__add_loss(const dt_loss_options *o, int main_loss) {
     dt_tensor *in[2], *t = o->t;
     dt__graph *g;
-    dt_loss_options copy = *o;
-    int i, n;
+    int i;
     if (!t) return NULL;
     g = t->graph;
     if (!g->error.code && g->n_losses == DT_MAX_INPUTS) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_loss: more than %d losses", DT_MAX_INPUTS);
-    copy.name = o->name ? o->name : "loss";
-    in[0] = dt__logits(t, o->kind);
+    // A cross-entropy on a softmax (a binary one on a sigmoid) looks through it: the same function without its overflow.
+    in[0] = (o->kind == DT_CROSS_ENTROPY && t->op == &dt__softmax) || (o->kind == DT_BINARY_CROSS_ENTROPY && t->op == &dt__sigmoid) ? t->in[0] : t;
     in[1] = o->target;
-    t = dt__layer(&dt__loss, in, o->target ? 2 : 1, &copy, sizeof copy, copy.name);
+    t = dt__layer(&dt__loss, in, o->target ? 2 : 1, o, sizeof *o, o->name ? o->name : "loss");
     if (!t || t == &g->failed) return t;
-    n = g->n_losses++;
-    for (i = n; i > 0 && (main_loss || (g->loss[i - 1] != g->main_loss && strcmp(g->loss[i - 1]->name, t->name) > 0)); i--) g->loss[i] = g->loss[i - 1];
+    for (i = g->n_losses++; i > 0 && (main_loss || (g->loss[i - 1] != g->main_loss && strcmp(g->loss[i - 1]->name, t->name) > 0)); i--) g->loss[i] = g->loss[i - 1];
     g->loss[i] = t;
     if (main_loss) g->main_loss = t;
     return o->t;
@@ -4731,10 +4723,11 @@ DT__PRIVATE int dt__set_labels(const dt_tensor *t, float *dst, const void *src, 
         else { memcpy(&f, bytes + 4 * i, 4); v = f > -2e9f && f < 2e9f ? (int32_t)f : -1; }
         if (f - f != 0) return dt__fail(err, DT_ERR_ARGUMENT, "label %g of sample %td is not a finite number", (double)f, index);
         if (t->type != DT_INT32) { dst[i] = f; continue; }
-        if ((float)v != f && type != DT_INT32) return dt__fail(err, DT_ERR_ARGUMENT, "label %g of sample %td is no whole number: for one-hot or soft labels set .label_type = DT_ONE_HOT", (double)f, index);
+        if ((float)v != f && type != DT_INT32)
+            return dt__fail(err, DT_ERR_ARGUMENT, "label %g of sample %td is no whole number: for one-hot or soft labels set .label_type = DT_ONE_HOT", (double)f, index);
         if ((v < 0 || v >= classes) && !dt__ignored(o, v))
-            return dt__fail(err, DT_ERR_ARGUMENT, "label %d of sample %td lies outside 0..%td, the outputs of the net: add outputs, set .ignore_label, or check .label_type, which is %s",
-                            (int)v, index, classes - 1, type == DT_UINT8 ? "DT_UINT8" : type == DT_INT32 ? "DT_INT32" : "DT_FLOAT32");
+            return dt__fail(err, DT_ERR_ARGUMENT, "label %d of sample %td lies outside 0..%td, the net's outputs: add outputs, set .ignore_label, or check .label_type",
+                            (int)v, index, classes - 1);
         memcpy(dst + i, &v, sizeof v);
     }
     return 0;
@@ -4763,40 +4756,38 @@ typedef struct {
 DT__PRIVATE double dt__default(double value, double standard) { return value == 0 ? standard : value == DT_OFF ? 0 : value; }
 
 DT__PRIVATE int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *err) {
-    int adam = o->optimizer == DT_ADAM || o->optimizer == DT_ADAMW;
+    int adam = o->optimizer == DT_ADAM || o->optimizer == DT_ADAMW, heavy = o->optimizer == DT_MOMENTUM || o->optimizer == DT_NESTEROV, i;
+    double standard_momentum = heavy ? 0.9 : 0;
+    const struct { const char *flag; double *to, value, below; } number[] = {
+        {"learning_rate", &p->rate, DT__ELSE(o->learning_rate, adam ? 1e-3 : 1e-2), 1e6},
+        {"momentum", &p->momentum, dt__default(o->momentum, standard_momentum), 1},
+        {"beta1", &p->beta1, dt__default(o->beta1, 0.9), 1},
+        {"beta2", &p->beta2, dt__default(o->beta2, 0.999), 1},
+        {"alpha", &p->alpha, dt__default(o->alpha, 0.99), 1},
+        {"epsilon", &p->epsilon, dt__default(o->epsilon, 1e-8), 1},
+        {"weight_decay", &p->decay, dt__default(o->weight_decay, o->optimizer == DT_ADAMW ? 0.01 : 0), 1e6},
+        {"clip_norm", &p->clip, dt__default(o->clip_norm, 0), (double)INFINITY},
+        {"final_rate", &p->final_rate, o->final_rate, 1e6},
+        {"decay_factor", &p->factor, DT__ELSE(o->decay_factor, o->schedule == DT_STEP_DECAY ? 0.1 : 0.96), 1e6},
+        {"warmup_steps", NULL, (double)o->warmup_steps, (double)INFINITY},
+        {"total_steps", NULL, (double)o->total_steps, (double)INFINITY},
+        {"decay_steps", NULL, (double)o->decay_steps, (double)INFINITY},
+        {"optimizer", NULL, (double)o->optimizer, DT_RMSPROP + 1},
+        {"schedule", NULL, (double)o->schedule, DT_LINEAR_DECAY + 1}
+    };
+    for (i = 0; i < (int)(sizeof number / sizeof *number); i++) {
+        if (!(number[i].value >= 0 && number[i].value < number[i].below))
+            return dt__fail(err, DT_ERR_ARGUMENT, ".%s is %g: it must be at least 0 and below %g", number[i].flag, number[i].value, number[i].below);
+        if (number[i].to) *number[i].to = number[i].value;
+    }
     p->kind = o->optimizer;
-    p->rate = DT__ELSE(o->learning_rate, adam ? 1e-3 : 1e-2);
-    p->momentum = dt__default(o->momentum, o->optimizer == DT_MOMENTUM || o->optimizer == DT_NESTEROV ? 0.9 : 0);
-    p->beta1 = dt__default(o->beta1, 0.9);
-    p->beta2 = dt__default(o->beta2, 0.999);
-    p->alpha = dt__default(o->alpha, 0.99);
-    p->epsilon = dt__default(o->epsilon, 1e-8);
-    p->decay = dt__default(o->weight_decay, o->optimizer == DT_ADAMW ? 0.01 : 0);
-    p->clip = dt__default(o->clip_norm, 0);
     p->schedule = o->schedule;
     p->warmup = o->warmup_steps;
     p->total = o->total_steps;
     p->decay_steps = o->decay_steps;
-    p->final_rate = o->final_rate;
-    p->factor = DT__ELSE(o->decay_factor, o->schedule == DT_STEP_DECAY ? 0.1 : 0.96);
     p->rate_at = o->rate_at;
     p->user = o->user;
-#define DT__NEED(ok, flag, value, range) if (!(ok)) return dt__fail(err, DT_ERR_ARGUMENT, "." flag " is %g: it must be " range, (double)(value))
-    DT__NEED((unsigned)o->optimizer <= DT_RMSPROP, "optimizer", o->optimizer, "one of dt_optimizer");
-    DT__NEED((unsigned)o->schedule <= DT_LINEAR_DECAY, "schedule", o->schedule, "one of dt_schedule");
-    DT__NEED(p->rate >= 0 && p->rate < 1e6, "learning_rate", p->rate, "0 or more, and below 1e6");
-    DT__NEED(p->momentum >= 0 && p->momentum < 1, "momentum", p->momentum, "at least 0 and below 1");
-    DT__NEED(p->beta1 >= 0 && p->beta1 < 1, "beta1", p->beta1, "at least 0 and below 1");
-    DT__NEED(p->beta2 >= 0 && p->beta2 < 1, "beta2", p->beta2, "at least 0 and below 1");
-    DT__NEED(p->alpha >= 0 && p->alpha < 1, "alpha", p->alpha, "at least 0 and below 1");
-    DT__NEED(p->epsilon >= 0 && p->epsilon < 1, "epsilon", p->epsilon, "between 0 and 1");
-    DT__NEED(p->decay >= 0 && p->decay < 1e6, "weight_decay", p->decay, "0 or more, and finite");
-    DT__NEED(p->clip >= 0 && p->clip - p->clip == 0, "clip_norm", p->clip, "0 (off) or a positive number");
-    DT__NEED(p->final_rate >= 0 && p->final_rate < 1e6, "final_rate", p->final_rate, "0 or more, and finite");
-    DT__NEED(p->factor > 0 && p->factor < 1e6, "decay_factor", p->factor, "positive and finite");
-    DT__NEED(p->warmup >= 0 && p->total >= 0 && p->decay_steps >= 0, "warmup_steps, .total_steps or .decay_steps", DT__MIN(p->warmup, DT__MIN(p->total, p->decay_steps)), "0 or more");
-#undef DT__NEED
-    p->n_slots = adam ? 2 : (o->optimizer == DT_RMSPROP) + (p->momentum > 0 || o->optimizer == DT_MOMENTUM || o->optimizer == DT_NESTEROV);
+    p->n_slots = adam ? 2 : (o->optimizer == DT_RMSPROP) + (p->momentum > 0 || heavy);
     return 0;
 }
 
