@@ -3475,9 +3475,12 @@ DT__PRIVATE void dt__gradients_clear(dt__replica *r) {
 
 #define DT__OPTIONS(type, t) const type *o = (const type *)(t)->options
 #define DT__ELSE(value, standard) ((value) != 0 ? (value) : (standard))
-// The record of an operation that needs neither a second phase nor scratch.
-#define DT__OP(name, flags, shape, forward, backward) \
-    static const dt__op dt__##name = {#name, flags, shape, forward, NULL, backward, NULL, NULL, NULL}
+// The record of an operation that needs neither a second phase nor scratch; run_forward and run_backward do its work.
+#define DT__OP(name, flags, shape, run) \
+    static const dt__op dt__##name = {#name, flags, shape, run##_forward, NULL, run##_backward, NULL, NULL, NULL}
+// Its layer function, where that has options.
+#define DT__LAYER(layer, type) \
+    DT_API dt_tensor *dt_##layer##_opt(type o) { return dt__layer1(&dt__##layer, o.x, &o, sizeof o, o.name); }
 
 // Forward and backward of an operation that does both in one function, dt__<name>_run.
 #define DT__BOTH_WAYS(name)                                                                                \
@@ -3560,13 +3563,12 @@ DT__PRIVATE int dt__parameters(dt_tensor *t, dt_tensor *share, int rank, const i
 DT__PRIVATE int dt__dense_shape(dt_tensor *t) {
     DT__OPTIONS(dt_dense_options, t);
     const dt_tensor *x = t->in[0];
+    const int file[2] = {o->units, x->dim[x->rank - 1]};
     dt__variable *w;
-    int file[2];
     if (dt__needs_floats(t)) return 1;
     if (o->units < 1) return dt__bad(t, ".units is %d: at least 1 is needed", o->units);
     memcpy(t->dim, x->dim, sizeof t->dim);
-    t->dim[x->rank - 1] = file[0] = o->units;
-    file[1] = x->dim[x->rank - 1];
+    t->dim[x->rank - 1] = o->units;
     if (dt__set_shape(t, x->rank, t->dim) || dt__parameters(t, o->share, 2, file, o->init, o->init_value, o->no_bias, o->frozen)) return 1;
     if (o->share) return 0;
     w = t->variable[0];
@@ -3601,7 +3603,7 @@ DT__PRIVATE void dt__dense_backward(dt__replica *r, dt_tensor *t) {
 }
 
 static const dt__op dt__dense = {"dense", DT__READS_X, dt__dense_shape, dt__dense_forward, NULL, dt__dense_backward, NULL, dt__dense_scratch, NULL};
-DT_API dt_tensor *dt_dense_opt(dt_dense_options o) { return dt__layer1(&dt__dense, o.x, &o, sizeof o, o.name); }
+DT__LAYER(dense, dt_dense_options)
 
 // ---- conv2d: direct, channels last. Memory holds weights as [group][kh][kw][c / groups][filters / groups], depthwise
 // ones as [kh][kw][c]. The three passes are one micro-kernel walked with other strides:
@@ -3651,11 +3653,10 @@ DT__PRIVATE ptrdiff_t dt__conv_packed(const dt__conv *v, ptrdiff_t rows, ptrdiff
 
 DT__PRIVATE int dt__conv_shape(dt_tensor *t) {
     dt_conv2d_options *o = (dt_conv2d_options *)t->options;
-    int file[4];
+    int file[4] = {o->filters, 0, o->kernel, DT__ELSE(o->kernel_w, o->kernel)};
     dt__conv v;
-    ptrdiff_t d[5], st[5];
     if (dt__needs_image(t)) return 1;
-    o->kernel_w = DT__ELSE(o->kernel_w, o->kernel);
+    o->kernel_w = file[3];
     o->stride = DT__ELSE(o->stride, 1);
     o->dilation = DT__ELSE(o->dilation, 1);
     o->groups = DT__ELSE(o->groups, 1);
@@ -3668,14 +3669,14 @@ DT__PRIVATE int dt__conv_shape(dt_tensor *t) {
     if (dt__window_shape(t, o->kernel, o->kernel_w, o->stride, o->dilation, o->padding, o->filters)) return 1;
     v = dt__conv_of(t);
     t->slack = DT__MAX(8 * v.s * v.c, 8 * v.f) + 64;
-    file[0] = o->filters; file[1] = (int)v.cg; file[2] = o->kernel; file[3] = o->kernel_w;
+    file[1] = (int)v.cg;
     if (dt__parameters(t, o->share, 4, file, o->init, o->init_value, o->no_bias, o->frozen)) return 1;
-    if (o->share) return 0;
-    t->variable[0]->fan_out = v.fg * v.kh * v.kw;
-    d[0] = v.groups; d[1] = v.fg; d[2] = v.cg; d[3] = v.kh; d[4] = v.kw;
-    st[0] = v.kh * v.kw * v.cg * v.fg; st[1] = 1; st[2] = v.fg; st[3] = v.kw * v.cg * v.fg; st[4] = v.cg * v.fg;
-    if (v.depthwise) { st[0] = 1; st[3] = v.kw * v.c; st[4] = v.c; }
-    dt__set_walk(t->variable[0], 5, d, st);
+    if (!o->share) {
+        const ptrdiff_t tap = v.depthwise ? v.c : v.cg * v.fg, dim[5] = {v.groups, v.fg, v.cg, v.kh, v.kw};
+        const ptrdiff_t stride[5] = {v.depthwise ? 1 : v.kh * v.kw * tap, 1, v.fg, v.kw * tap, tap};
+        t->variable[0]->fan_out = v.fg * v.kh * v.kw;
+        dt__set_walk(t->variable[0], 5, dim, stride);
+    }
     return 0;
 }
 
@@ -3708,12 +3709,6 @@ DT__PRIVATE const float *dt__conv_image(const dt__replica *r, const dt_tensor *t
     if (!v->padded) return image;
     dt__move_image(image, v->h, v->w, v->c, v->top, v->left, v->hp, v->wp, scratch, 0);
     return scratch;
-}
-
-DT__PRIVATE dt__operand dt__operand_of(const float *p, ptrdiff_t step, ptrdiff_t k, ptrdiff_t k2, int packed) {
-    dt__operand a;
-    a.p = p; a.step = step; a.k = k; a.k2 = k2; a.packed = packed; a.edge = NULL;
-    return a;
 }
 
 // Weights [n_k][n] as panels that the micro-kernel can read in full.
@@ -3764,8 +3759,8 @@ DT__PRIVATE void dt__conv_forward(dt__replica *r, dt_tensor *t) {
             for (oy = 0; oy < v.oh; oy++)
                 for (g = 0; g < v.groups; g++)
                     for (ky = 0; ky < parts; ky++) {
-                        dt__operand a = dt__operand_of(image + (oy * v.s + ky * v.dil) * v.pitch + g * v.cg, v.s * v.c, 1, step2, 0);
-                        dt__operand b = dt__operand_of(weight + (g * parts + ky) * part_floats, 1, v.fg, v.span * v.fg, packs);
+                        dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + g * v.cg, v.s * v.c, 1, step2, 0, NULL};
+                        dt__operand b = {weight + (g * parts + ky) * part_floats, 1, v.fg, v.span * v.fg, packs, NULL};
                         dt__tiles(kernels, v.ow, v.fg, k2, v.span, &a, &b, y + i * t->size + oy * v.ow * v.f + g * v.fg, v.f, ky > 0);
                     }
         }
@@ -3782,8 +3777,8 @@ DT__PRIVATE void dt__conv_backward_weights(dt__replica *r, dt_tensor *t, float *
         for (g = 0; g < v.groups; g++)
             for (ky = 0; ky < v.kh; ky++)
                 for (kx = 0; kx < v.spans; kx++) {
-                    dt__operand a = dt__operand_of(image + (ky * v.pitch + kx * v.c) * v.dil + g * v.cg, 1, v.s * v.c, v.s * v.pitch, 0);
-                    dt__operand b = dt__operand_of(dy + g * v.fg, 1, v.f, v.ow * v.f, 0);
+                    dt__operand a = {image + (ky * v.pitch + kx * v.c) * v.dil + g * v.cg, 1, v.s * v.c, v.s * v.pitch, 0, NULL};
+                    dt__operand b = {dy + g * v.fg, 1, v.f, v.ow * v.f, 0, NULL};
                     float *out = dw + ((g * v.kh + ky) * v.spans + kx) * v.span * v.fg;
                     dt__tiles(dt__cpu(), v.span, v.fg, v.oh, v.ow, &a, &b, out, v.fg, add);
                 }
@@ -3803,7 +3798,8 @@ DT__PRIVATE void dt__conv_backward_flipped(dt__replica *r, dt_tensor *t, float *
     for (i = 0; i < r->rows; i++) {
         dt__move_image(dt__gradient(r, t) + i * t->size, v.oh, v.ow, v.f, v.kh - 1 - v.top, v.kw - 1 - v.left, v.h + v.kh - 1, wide, image, 0);
         for (y = 0; y < v.h; y++) {
-            dt__operand a = dt__operand_of(image + y * wide * v.f, v.f, 1, wide * v.f, 0), b = dt__operand_of(packed, 1, 0, 0, 1);
+            dt__operand a = {image + y * wide * v.f, v.f, 1, wide * v.f, 0, NULL};
+            dt__operand b = {packed, 1, 0, 0, 1, NULL};
             dt__tiles(kernels, v.w, v.c, v.kh, v.kw * v.f, &a, &b, dx + (i * v.h + y) * v.w * v.c, v.c, add);
         }
     }
@@ -3824,8 +3820,8 @@ DT__PRIVATE void dt__conv_backward_taps(dt__replica *r, dt_tensor *t, float *dx,
             for (g = 0; g < v.groups; g++)
                 for (ky = 0; ky < v.kh; ky++)
                     for (kx = 0; kx < v.kw; kx++) {
-                        dt__operand a = dt__operand_of(dy + oy * v.ow * v.f + g * v.fg, v.f, 1, 0, 0);
-                        dt__operand b = dt__operand_of(packed + ((g * v.kh + ky) * v.kw + kx) * tap_floats, 1, 0, 0, 1);
+                        dt__operand a = {dy + oy * v.ow * v.f + g * v.fg, v.f, 1, 0, 0, NULL};
+                        dt__operand b = {packed + ((g * v.kh + ky) * v.kw + kx) * tap_floats, 1, 0, 0, 1, NULL};
                         float *out = image + ((oy * v.s + ky * v.dil) * v.wp + kx * v.dil) * v.c + g * v.cg;
                         dt__tiles(kernels, v.ow, v.cg, 1, v.fg, &a, &b, out, v.s * v.c, 1);
                     }
@@ -3850,7 +3846,7 @@ DT__PRIVATE void dt__conv_backward(dt__replica *r, dt_tensor *t) {
 }
 
 static const dt__op dt__conv2d = {"conv2d", DT__READS_X, dt__conv_shape, dt__conv_forward, NULL, dt__conv_backward, NULL, dt__conv_scratch, NULL};
-DT_API dt_tensor *dt_conv2d_opt(dt_conv2d_options o) { return dt__layer1(&dt__conv2d, o.x, &o, sizeof o, o.name); }
+DT__LAYER(conv2d, dt_conv2d_options)
 
 // ---- pooling
 
@@ -3898,10 +3894,10 @@ DT__PRIVATE void dt__pool_run(dt__replica *r, dt_tensor *t, int backward) {
         }
 }
 DT__BOTH_WAYS(pool)
-DT__OP(maxpool2d, DT__READS_X | DT__READS_Y, dt__pool_shape, dt__pool_forward, dt__pool_backward);
-DT_API dt_tensor *dt_maxpool2d_opt(dt_pool2d_options o) { return dt__layer1(&dt__maxpool2d, o.x, &o, sizeof o, o.name); }
-DT__OP(avgpool2d, 0, dt__pool_shape, dt__pool_forward, dt__pool_backward);
-DT_API dt_tensor *dt_avgpool2d_opt(dt_pool2d_options o) { return dt__layer1(&dt__avgpool2d, o.x, &o, sizeof o, o.name); }
+DT__OP(maxpool2d, DT__READS_X | DT__READS_Y, dt__pool_shape, dt__pool);
+DT__LAYER(maxpool2d, dt_pool2d_options)
+DT__OP(avgpool2d, 0, dt__pool_shape, dt__pool);
+DT__LAYER(avgpool2d, dt_pool2d_options)
 
 DT__PRIVATE int dt__global_avgpool_shape(dt_tensor *t) {
     if (dt__needs_image(t)) return 1;
@@ -3921,7 +3917,7 @@ DT__PRIVATE void dt__global_avgpool_backward(dt__replica *r, dt_tensor *t) {
     float *dx = dt__input_gradient(r, t, 0, &add);
     for (i = 0; dx && i < r->rows * n; i++) dt__copy(c, 1 / (float)n, dt__gradient(r, t) + i / n * c, dx + i * c, add);
 }
-DT__OP(global_avgpool, 0, dt__global_avgpool_shape, dt__global_avgpool_forward, dt__global_avgpool_backward);
+DT__OP(global_avgpool, 0, dt__global_avgpool_shape, dt__global_avgpool);
 DT_API dt_tensor *dt_global_avgpool(dt_tensor *x) { return dt__layer1(&dt__global_avgpool, x, NULL, 0, NULL); }
 
 // ---- views: flatten and reshape
@@ -3936,7 +3932,7 @@ DT__PRIVATE int dt__flatten_shape(dt_tensor *t) {
     return dt__set_shape(t, 2, t->dim);
 }
 DT__PRIVATE void dt__view_backward(dt__replica *r, dt_tensor *t) { dt__pass_back(r, t, 0, 1, dt__gradient(r, t)); }
-DT__OP(flatten, DT__VIEW, dt__flatten_shape, NULL, dt__view_backward);
+static const dt__op dt__flatten = {"flatten", DT__VIEW, dt__flatten_shape, NULL, NULL, dt__view_backward, NULL, NULL, NULL};
 DT_API dt_tensor *dt_flatten(dt_tensor *x) { return dt__layer1(&dt__flatten, x, NULL, 0, NULL); }
 
 // Set the shape t->dim. An axis behind a flatten loses its image: files then hold it as memory does, and say so.
@@ -3966,8 +3962,8 @@ DT__PRIVATE int dt__reshape_shape(dt_tensor *t) {
     if (x->rank == 4 && i == 2) t->graph->hwc_files = 1;
     return dt__set_other_shape(t, i);
 }
-DT__OP(reshape, DT__VIEW, dt__reshape_shape, NULL, dt__view_backward);
-DT_API dt_tensor *dt_reshape_opt(dt_reshape_options o) { return dt__layer1(&dt__reshape, o.x, &o, sizeof o, o.name); }
+static const dt__op dt__reshape = {"reshape", DT__VIEW, dt__reshape_shape, NULL, NULL, dt__view_backward, NULL, NULL, NULL};
+DT__LAYER(reshape, dt_reshape_options)
 
 // ---- batch norm. saved: [count, sums 1 [c], sums 2 [c]] which .sync exchanges, then mean [c], 1 / deviation [c].
 // The batch's sums, shifted by the running mean, ride at the end of the gradient array, so that running statistics
@@ -4105,7 +4101,7 @@ DT__PRIVATE ptrdiff_t dt__batchnorm_scratch(const dt_tensor *t, ptrdiff_t rows, 
 
 static const dt__op dt__batchnorm = {"batchnorm", DT__READS_X | DT__PER_FEATURE, dt__batchnorm_shape, dt__batchnorm_forward, dt__batchnorm_forward_after,
                                      dt__batchnorm_backward, dt__batchnorm_backward_after, dt__batchnorm_scratch, dt__batchnorm_update};
-DT_API dt_tensor *dt_batchnorm_opt(dt_batchnorm_options o) { return dt__layer1(&dt__batchnorm, o.x, &o, sizeof o, o.name); }
+DT__LAYER(batchnorm, dt_batchnorm_options)
 
 // ---- layer norm. saved: mean and 1 / deviation of every row
 
@@ -4133,8 +4129,8 @@ DT__PRIVATE void dt__layernorm_backward(dt__replica *r, dt_tensor *t) {
     for (i = 0; i < n; i++)
         dt__cpu()->layernorm_back(c, x + i * c, dt__weights(r, t, 0), saved + 2 * i, dy + i * c, dx ? dx + i * c : NULL, add, dw, db);
 }
-DT__OP(layernorm, DT__READS_X | DT__PER_FEATURE, dt__layernorm_shape, dt__layernorm_forward, dt__layernorm_backward);
-DT_API dt_tensor *dt_layernorm_opt(dt_layernorm_options o) { return dt__layer1(&dt__layernorm, o.x, &o, sizeof o, o.name); }
+DT__OP(layernorm, DT__READS_X | DT__PER_FEATURE, dt__layernorm_shape, dt__layernorm);
+DT__LAYER(layernorm, dt_layernorm_options)
 
 // ---- dropout. options: the rate
 
@@ -4158,7 +4154,7 @@ DT__PRIVATE void dt__dropout_run(dt__replica *r, dt_tensor *t, int backward) {
                            (float)(1 / (1 - rate)), x + i * n, y + i * n, add);
 }
 DT__BOTH_WAYS(dropout)
-DT__OP(dropout, DT__IN_PLACE | DT__PER_FEATURE, dt__dropout_shape, dt__dropout_forward, dt__dropout_backward);
+DT__OP(dropout, DT__IN_PLACE | DT__PER_FEATURE, dt__dropout_shape, dt__dropout);
 DT_API dt_tensor *dt_dropout(dt_tensor *x, double rate) { return dt__layer1(&dt__dropout, x, &rate, sizeof rate, NULL); }
 
 // ---- activations
@@ -4175,13 +4171,11 @@ DT__PRIVATE void dt__activation_backward(dt__replica *r, dt_tensor *t) {
     if (dx) dt__cpu()->activate_back(o->kind, r->rows * t->size, dt__value(r, t->in[0]), dt__value(r, t), dt__gradient(r, t), dx, add, o->slope);
 }
 DT__PRIVATE dt_tensor *dt__activation(const dt__op *op, dt_tensor *x, int kind, double slope) {
-    dt__activation_options o;
-    o.kind = kind;
-    o.slope = (float)slope;
+    dt__activation_options o = {kind, (float)slope};
     return dt__layer1(op, x, &o, sizeof o, NULL);
 }
 #define DT__ACTIVATION_OP(name, reads) \
-    DT__OP(name, reads | DT__IN_PLACE | DT__PER_FEATURE, dt__same_shape, dt__activation_forward, dt__activation_backward)
+    DT__OP(name, reads | DT__IN_PLACE | DT__PER_FEATURE, dt__same_shape, dt__activation)
 #define DT__ACTIVATION(name, kind, reads)   \
     DT__ACTIVATION_OP(name, reads);         \
     DT_API dt_tensor *dt_##name(dt_tensor *x) { return dt__activation(&dt__##name, x, kind, 0); }
@@ -4217,7 +4211,7 @@ DT__PRIVATE void dt__softmax_backward(dt__replica *r, dt_tensor *t) {
         dt__cpu()->axpby(c, -dt__cpu()->dot(c, y, dy), y, 1, dx + i * c);
     }
 }
-DT__OP(softmax, DT__READS_Y | DT__PER_FEATURE, dt__same_shape, dt__softmax_forward, dt__softmax_backward);
+DT__OP(softmax, DT__READS_Y | DT__PER_FEATURE, dt__same_shape, dt__softmax);
 DT_API dt_tensor *dt_softmax(dt_tensor *x) { return dt__layer1(&dt__softmax, x, NULL, 0, NULL); }
 
 // ---- arithmetic: y = factor[0] * a + factor[1] * b + offset, and y = a * b
@@ -4231,8 +4225,7 @@ DT__PRIVATE int dt__pair_shape(dt_tensor *t) {
     return dt__same_shape(t);
 }
 DT__PRIVATE dt_tensor *dt__layer2(const dt__op *op, dt_tensor *a, dt_tensor *b, const void *options, size_t options_size) {
-    dt_tensor *in[2];
-    in[0] = a; in[1] = b;
+    dt_tensor *const in[2] = {a, b};
     return dt__layer(op, in, 2, options, options_size, NULL);
 }
 
@@ -4250,21 +4243,19 @@ DT__PRIVATE void dt__linear_backward(dt__replica *r, dt_tensor *t) {
     int i;  // b first: a's gradient may lie on dy
     for (i = t->n_in - 1; i >= 0; i--) dt__pass_back(r, t, i, o->factor[i], dt__gradient(r, t));
 }
-DT__OP(add, DT__PASSES | DT__PER_FEATURE, dt__pair_shape, dt__linear_forward, dt__linear_backward);
+DT__OP(add, DT__PASSES | DT__PER_FEATURE, dt__pair_shape, dt__linear);
 DT_API dt_tensor *dt_add(dt_tensor *a, dt_tensor *b) {
     static const dt__linear o = {{1, 1}, 0};
     return dt__layer2(&dt__add, a, b, &o, sizeof o);
 }
-DT__OP(sub, DT__PASSES | DT__PER_FEATURE, dt__pair_shape, dt__linear_forward, dt__linear_backward);
+DT__OP(sub, DT__PASSES | DT__PER_FEATURE, dt__pair_shape, dt__linear);
 DT_API dt_tensor *dt_sub(dt_tensor *a, dt_tensor *b) {
     static const dt__linear o = {{1, -1}, 0};
     return dt__layer2(&dt__sub, a, b, &o, sizeof o);
 }
-DT__OP(scale, DT__IN_PLACE | DT__PER_FEATURE, dt__same_shape, dt__linear_forward, dt__linear_backward);
+DT__OP(scale, DT__IN_PLACE | DT__PER_FEATURE, dt__same_shape, dt__linear);
 DT_API dt_tensor *dt_scale(dt_tensor *x, double factor, double offset) {
-    dt__linear o = DT_DEFAULTS;
-    o.factor[0] = (float)factor;
-    o.offset = (float)offset;
+    const dt__linear o = {{(float)factor, 0}, (float)offset};
     if (x && !(factor - factor == 0 && offset - offset == 0))
         dt__fail(&x->graph->error, DT_ERR_ARGUMENT, "dt_scale: factor %g, offset %g: both must be finite", factor, offset);
     return dt__layer1(&dt__scale, x, &o, sizeof o, NULL);
@@ -4336,11 +4327,9 @@ DT__PRIVATE int dt__concat_shape(dt_tensor *t) {
     t->dim[o->axis] += b->dim[o->axis];
     return dt__set_other_shape(t, a->rank);
 }
-DT__OP(concat, 0, dt__concat_shape, dt__move_forward, dt__move_backward);
+DT__OP(concat, 0, dt__concat_shape, dt__move);
 DT_API dt_tensor *dt_concat(dt_tensor *a, dt_tensor *b, int axis) {
-    dt_slice_options o = DT_DEFAULTS;
-    o.axis = axis;
-    o.step = 1;
+    const dt_slice_options o = {a, axis, 0, 0, 1, NULL};
     return dt__layer2(&dt__concat, a, b, &o, sizeof o);
 }
 
@@ -4357,8 +4346,8 @@ DT__PRIVATE int dt__slice_shape(dt_tensor *t) {
     t->dim[o->axis] = (o->end - o->begin - 1) / o->step + 1;
     return dt__set_other_shape(t, t->rank);
 }
-DT__OP(slice, 0, dt__slice_shape, dt__move_forward, dt__move_backward);
-DT_API dt_tensor *dt_slice_opt(dt_slice_options o) { return dt__layer1(&dt__slice, o.x, &o, sizeof o, o.name); }
+DT__OP(slice, 0, dt__slice_shape, dt__move);
+DT__LAYER(slice, dt_slice_options)
 
 DT__PRIVATE int dt__pad_shape(dt_tensor *t) {
     dt_slice_options *o = (dt_slice_options *)t->options;
@@ -4371,13 +4360,9 @@ DT__PRIVATE int dt__pad_shape(dt_tensor *t) {
     o->begin = -o->begin;
     return dt__set_other_shape(t, t->rank);
 }
-DT__OP(pad, 0, dt__pad_shape, dt__move_forward, dt__move_backward);
+DT__OP(pad, 0, dt__pad_shape, dt__move);
 DT_API dt_tensor *dt_pad(dt_tensor *x, int axis, int before, int after) {
-    dt_slice_options o = DT_DEFAULTS;
-    o.axis = axis;
-    o.begin = before;
-    o.end = after;
-    o.step = 1;
+    const dt_slice_options o = {x, axis, before, after, 1, NULL};
     return dt__layer1(&dt__pad, x, &o, sizeof o, NULL);
 }
 
@@ -4386,14 +4371,13 @@ DT_API dt_tensor *dt_pad(dt_tensor *x, int axis, int before, int after) {
 DT__PRIVATE int dt__embedding_shape(dt_tensor *t) {
     dt_embedding_options *o = (dt_embedding_options *)t->options;
     const dt_tensor *x = t->in[0];
-    int file[2];
+    const int file[2] = {o->tokens, o->features};
     if (x->type != DT_INT32) return dt__bad(t, "the input holds floats: give the input .input_type (or .type) DT_INT32");
     if (o->tokens < 1 || o->features < 1) return dt__bad(t, "%d tokens, %d features: at least 1 of each is needed", o->tokens, o->features);
     if (x->rank >= DT_MAX_RANK) return dt__bad(t, "the input has %d dimensions: at most %d", x->rank, DT_MAX_RANK - 1);
     memcpy(t->dim, x->dim, sizeof t->dim);
     t->dim[x->rank] = o->features;
     if (!o->init) { o->init = DT_NORMAL; o->init_value = DT__ELSE(o->init_value, 1); }
-    file[0] = o->tokens; file[1] = o->features;
     return dt__set_shape(t, x->rank + 1, t->dim) || dt__parameters(t, o->share, 2, file, o->init, o->init_value, 1, o->frozen);
 }
 DT__PRIVATE void dt__embedding_run(dt__replica *r, dt_tensor *t, int backward) {
@@ -4414,8 +4398,8 @@ DT__PRIVATE void dt__embedding_run(dt__replica *r, dt_tensor *t, int backward) {
     }
 }
 DT__BOTH_WAYS(embedding)
-DT__OP(embedding, DT__READS_X, dt__embedding_shape, dt__embedding_forward, dt__embedding_backward);
-DT_API dt_tensor *dt_embedding_opt(dt_embedding_options o) { return dt__layer1(&dt__embedding, o.x, &o, sizeof o, o.name); }
+DT__OP(embedding, DT__READS_X, dt__embedding_shape, dt__embedding);
+DT__LAYER(embedding, dt_embedding_options)
 
 // ---- custom
 
@@ -4454,7 +4438,7 @@ DT__PRIVATE void dt__custom_run(dt__replica *r, dt_tensor *t, int backward) {
     if (code) dt__fail(&r->error, DT_ERR_CALLBACK, "dt_custom \"%s\": .%s returned %d", t->name, backward ? "backward" : "forward", code);
 }
 DT__BOTH_WAYS(custom)
-DT__OP(custom, DT__READS_X | DT__READS_Y, dt__custom_shape, dt__custom_forward, dt__custom_backward);
+DT__OP(custom, DT__READS_X | DT__READS_Y, dt__custom_shape, dt__custom);
 static const dt__op dt__custom_constant = {"custom", 0, dt__custom_shape, dt__custom_forward, NULL, NULL, NULL, NULL, NULL};
 DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
     dt_tensor *in[DT_MAX_INPUTS];
@@ -4464,6 +4448,7 @@ DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
     return dt__layer(o.backward ? &dt__custom : &dt__custom_constant, in, n, &o, sizeof o, o.name);
 }
 #undef DT__OP
+#undef DT__LAYER
 #undef DT__BOTH_WAYS
 
 // =============================================================================================
@@ -4689,8 +4674,7 @@ DT__PRIVATE double dt__totals_divisor(const dt__graph *g, const double *totals) 
 
 DT__PRIVATE double dt__totals_accuracy(const dt__graph *g, const double *totals, int which) {
     double counted = totals[2 * DT_MAX_INPUTS + DT__COUNTED];
-    int kind = g->n_losses ? (int)((const dt_loss_options *)g->loss[0]->options)->kind : 0;
-    if (counted == 0 || (which == DT__RIGHT_TOP && kind != DT_CROSS_ENTROPY)) return (double)NAN;
+    if (counted == 0 || (which == DT__RIGHT_TOP && ((const dt_loss_options *)g->loss[0]->options)->kind != DT_CROSS_ENTROPY)) return (double)NAN;
     return totals[2 * DT_MAX_INPUTS + which] / counted;
 }
 
