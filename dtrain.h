@@ -3717,12 +3717,13 @@ DT__PRIVATE void dt__pack_panels(const float *p, ptrdiff_t step, ptrdiff_t strid
     for (j = 0; j < n; j += columns) dt__pack(p + j * step, step, stride_k, n - j, columns, n_k, out + j * n_k);
 }
 
-// Forward with y, backward with dw and dx, where they are wanted.
-DT__PRIVATE void dt__depthwise_run(dt__replica *r, dt_tensor *t, float *y, float *dw, float *dx) {
+DT__PRIVATE void dt__depthwise_run(dt__replica *r, dt_tensor *t, int backward) {
     const dt__kernels *k = dt__cpu();
     dt__conv v = dt__conv_of(t);
     const float *weight = dt__weights(r, t, 0), *x = dt__value(r, t->in[0]), *dy = dt__gradient(r, t);
+    float *y = dt__value(r, t), *dw = backward ? dt__weights_gradient_begun(r, t, 0) : NULL, *dx = backward ? dt__input_gradient_begun(r, t, 0) : NULL;
     ptrdiff_t i, oy, ox, ky, kx;
+    if (!backward) dt__zero(r->rows * t->size, y);
     for (i = 0; i < r->rows; i++)
         for (oy = 0; oy < v.oh; oy++)
             for (ox = 0; ox < v.ow; ox++)
@@ -3731,7 +3732,7 @@ DT__PRIVATE void dt__depthwise_run(dt__replica *r, dt_tensor *t, float *y, float
                         ptrdiff_t iy = oy * v.s + ky * v.dil - v.top, ix = ox * v.s + kx * v.dil - v.left;
                         ptrdiff_t at = ((i * v.h + iy) * v.w + ix) * v.c, out = ((i * v.oh + oy) * v.ow + ox) * v.c, tap = (ky * v.kw + kx) * v.c;
                         if (iy < 0 || iy >= v.h || ix < 0 || ix >= v.w) continue;
-                        if (y) k->multiply(v.c, x + at, weight + tap, y + out, 1);
+                        if (!backward) k->multiply(v.c, x + at, weight + tap, y + out, 1);
                         if (dw) k->multiply(v.c, x + at, dy + out, dw + tap, 1);
                         if (dx) k->multiply(v.c, weight + tap, dy + out, dx + at, 1);
                     }
@@ -3748,8 +3749,7 @@ DT__PRIVATE void dt__conv_forward(dt__replica *r, dt_tensor *t) {
     int packs = rest && rest != kernels->columns / 2;  // only if the last panel needs zeros
     ptrdiff_t part_floats = part * (packs ? dt__ceil(v.fg, kernels->columns) : v.fg);
     if (v.depthwise) {
-        dt__zero(r->rows * t->size, y);
-        dt__depthwise_run(r, t, y, NULL, NULL);
+        dt__depthwise_run(r, t, 0);
     } else {
         for (g = 0; packs && g < v.groups * parts; g++, scratch += part_floats)
             dt__pack_panels(weight + g * part * v.fg, 1, v.fg, v.fg, part, scratch);
@@ -3834,11 +3834,7 @@ DT__PRIVATE void dt__conv_backward(dt__replica *r, dt_tensor *t) {
     float *d;
     int add;
     if ((d = dt__weights_gradient(r, t, 1, &add)) != NULL) dt__cpu()->column_sums(dt__rows(r, t), v.f, dt__gradient(r, t), d, add);
-    if (v.depthwise) {
-        float *dw = dt__weights_gradient_begun(r, t, 0);
-        dt__depthwise_run(r, t, NULL, dw, dt__input_gradient_begun(r, t, 0));
-        return;
-    }
+    if (v.depthwise) { dt__depthwise_run(r, t, 1); return; }
     if ((d = dt__weights_gradient(r, t, 0, &add)) != NULL) dt__conv_backward_weights(r, t, d, add);
     if ((d = dt__input_gradient(r, t, 0, &add)) == NULL) return;
     if (v.flips) dt__conv_backward_flipped(r, t, d, add);
@@ -3875,6 +3871,7 @@ DT__PRIVATE void dt__average_row(const dt_tensor *t, ptrdiff_t n, const float *x
     }
 }
 
+// The maximum is the pool whose backward reads y.
 DT__PRIVATE void dt__pool_run(dt__replica *r, dt_tensor *t, int backward) {
     DT__OPTIONS(dt_pool2d_options, t);
     const dt_tensor *in = t->in[0];
@@ -4004,21 +4001,23 @@ DT__PRIVATE int dt__batchnorm_fixed(const dt__replica *r, const dt_tensor *t) { 
 DT__PRIVATE void dt__batchnorm_forward(dt__replica *r, dt_tensor *t) {
     ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
     const float *x = dt__value(r, t->in[0]), *running = dt__weights(r, t, 2);
-    float *sums = dt__saved(r, t), *one, *two;
+    float *sums = dt__saved(r, t), *one, *two, *mean, *variance;
     if (dt__batchnorm_fixed(r, t)) return;
     dt__zero(t->saved_fixed, sums);
     if (n == 0) return;
     one = sums + 1;
     two = one + c;
+    mean = two + c;
+    variance = mean + c;  // for now
     sums[0] = (float)n;
     dt__cpu()->column_moments(n, c, x, x, NULL, one, two);  // shifted by the first row: no cancellation
     for (i = 0; i < c; i++) {
-        double mean = (double)one[i] / (double)n, m2 = (double)two[i] - mean * (double)one[i], shift;
-        shift = (double)x[i] + mean - (double)running[i];
+        double step = (double)one[i] / (double)n, m2 = (double)two[i] - step * (double)one[i], shift;
+        shift = (double)x[i] + step - (double)running[i];
         one[i] = (float)((double)n * shift);
         two[i] = (float)(DT__MAX(m2, 0) + (double)n * shift * shift);
-        two[c + i] = (float)((double)x[i] + mean);
-        two[2 * c + i] = (float)(DT__MAX(m2, 0) / (double)n);  // the variance, for now
+        mean[i] = (float)((double)x[i] + step);
+        variance[i] = (float)(DT__MAX(m2, 0) / (double)n);
     }
     for (i = 0; i < t->n_statistics && !r->rehearsing; i++) r->gradients[t->statistics + i] += sums[i];
 }
@@ -4160,16 +4159,16 @@ DT_API dt_tensor *dt_dropout(dt_tensor *x, double rate) { return dt__layer1(&dt_
 // ---- activations
 
 typedef struct { int kind; float slope; } dt__activation_options;
-DT__PRIVATE void dt__activation_forward(dt__replica *r, dt_tensor *t) {
+DT__PRIVATE void dt__activation_run(dt__replica *r, dt_tensor *t, int backward) {
     DT__OPTIONS(dt__activation_options, t);
-    dt__cpu()->activate(o->kind, r->rows * t->size, dt__value(r, t->in[0]), dt__value(r, t), o->slope);
-}
-DT__PRIVATE void dt__activation_backward(dt__replica *r, dt_tensor *t) {
-    DT__OPTIONS(dt__activation_options, t);
+    const float *x = dt__value(r, t->in[0]), *dy = dt__gradient(r, t);
+    float *y = dt__value(r, t), *dx;
+    ptrdiff_t n = r->rows * t->size;
     int add;
-    float *dx = dt__input_gradient(r, t, 0, &add);
-    if (dx) dt__cpu()->activate_back(o->kind, r->rows * t->size, dt__value(r, t->in[0]), dt__value(r, t), dt__gradient(r, t), dx, add, o->slope);
+    if (!backward) dt__cpu()->activate(o->kind, n, x, y, o->slope);
+    else if ((dx = dt__input_gradient(r, t, 0, &add)) != NULL) dt__cpu()->activate_back(o->kind, n, x, y, dy, dx, add, o->slope);
 }
+DT__BOTH_WAYS(activation)
 DT__PRIVATE dt_tensor *dt__activation(const dt__op *op, dt_tensor *x, int kind, double slope) {
     dt__activation_options o = {kind, (float)slope};
     return dt__layer1(op, x, &o, sizeof o, NULL);
@@ -4657,8 +4656,9 @@ DT__PRIVATE double dt__totals_loss(const dt__graph *g, const double *totals) {
     double loss = 0;
     int i;
     for (i = 0; i < g->n_losses; i++) {
-        double w = dt__loss_means(g, i) ? totals[2 * i + 1] : 1;
-        if (w != 0) loss += ((const dt_loss_options *)g->loss[i]->options)->weight * totals[2 * i] / w;
+        DT__OPTIONS(dt_loss_options, g->loss[i]);
+        double w = o->reduction == DT_MEAN ? totals[2 * i + 1] : 1;
+        if (w != 0) loss += o->weight * totals[2 * i] / w;
     }
     return loss;
 }
@@ -4741,21 +4741,20 @@ DT__PRIVATE double dt__default(double value, double standard) { return value == 
 
 DT__PRIVATE int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *err) {
     int adam = o->optimizer == DT_ADAM || o->optimizer == DT_ADAMW, heavy = o->optimizer == DT_MOMENTUM || o->optimizer == DT_NESTEROV, i;
-    double standard_momentum = heavy ? 0.9 : 0;
     const struct { const char *flag; double *to, value, below; } number[] = {
         {"learning_rate", &p->rate, DT__ELSE(o->learning_rate, adam ? 1e-3 : 1e-2), 1e6},
-        {"momentum", &p->momentum, dt__default(o->momentum, standard_momentum), 1},
+        {"momentum", &p->momentum, dt__default(o->momentum, heavy ? 0.9 : 0), 1},
         {"beta1", &p->beta1, dt__default(o->beta1, 0.9), 1},
         {"beta2", &p->beta2, dt__default(o->beta2, 0.999), 1},
         {"alpha", &p->alpha, dt__default(o->alpha, 0.99), 1},
         {"epsilon", &p->epsilon, dt__default(o->epsilon, 1e-8), 1},
         {"weight_decay", &p->decay, dt__default(o->weight_decay, o->optimizer == DT_ADAMW ? 0.01 : 0), 1e6},
-        {"clip_norm", &p->clip, dt__default(o->clip_norm, 0), (double)INFINITY},
+        {"clip_norm", &p->clip, dt__default(o->clip_norm, 0), HUGE_VAL},
         {"final_rate", &p->final_rate, o->final_rate, 1e6},
         {"decay_factor", &p->factor, DT__ELSE(o->decay_factor, o->schedule == DT_STEP_DECAY ? 0.1 : 0.96), 1e6},
-        {"warmup_steps", NULL, (double)o->warmup_steps, (double)INFINITY},
-        {"total_steps", NULL, (double)o->total_steps, (double)INFINITY},
-        {"decay_steps", NULL, (double)o->decay_steps, (double)INFINITY},
+        {"warmup_steps", NULL, (double)o->warmup_steps, HUGE_VAL},
+        {"total_steps", NULL, (double)o->total_steps, HUGE_VAL},
+        {"decay_steps", NULL, (double)o->decay_steps, HUGE_VAL},
         {"optimizer", NULL, (double)o->optimizer, DT_RMSPROP + 1},
         {"schedule", NULL, (double)o->schedule, DT_LINEAR_DECAY + 1}
     };
