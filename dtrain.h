@@ -3450,11 +3450,87 @@ DT__PRIVATE void dt__gradients_clear(dt__replica *r) {
 
 #define DT__OPTIONS(type, t) const type *o = (const type *)(t)->options
 #define DT__ELSE(value, standard) ((value) != 0 ? (value) : (standard))
+// The record of an operation that needs neither a second phase nor scratch; run_forward and run_backward do its work.
+#define DT__OP(name, flags, shape, run) \
+    static const dt__op dt__##name = {#name, flags, shape, run##_forward, NULL, run##_backward, NULL, NULL, NULL}
+// Its layer function, where that has options.
+#define DT__LAYER(layer, type) \
+    DT_API dt_tensor *dt_##layer##_opt(type o) { return dt__layer1(&dt__##layer, o.x, &o, sizeof o, o.name); }
 
-// y = or += x
-DT__PRIVATE void dt__copy(ptrdiff_t n, const float *x, float *y, int add) {
-    if (add) dt__cpu()->axpby(n, 1, x, 1, y);
+// Forward and backward of an operation that does both in one function, dt__<name>_run.
+#define DT__BOTH_WAYS(name)                                                                                \
+    DT__PRIVATE void dt__##name##_forward(dt__replica *r, dt_tensor *t) { dt__##name##_run(r, t, 0); } \
+    DT__PRIVATE void dt__##name##_backward(dt__replica *r, dt_tensor *t) { dt__##name##_run(r, t, 1); }
+
+// ---- what several operations share
+
+DT__PRIVATE void dt__zero(ptrdiff_t n, float *x) { if (n > 0) memset(x, 0, (size_t)n * sizeof(float)); }
+
+// y = or += a * x
+DT__PRIVATE void dt__copy(ptrdiff_t n, float a, const float *x, float *y, int add) {
+    if (a != 1 || add) dt__cpu()->axpby(n, a, x, (float)add, y);
     else if (n > 0 && x != y) memcpy(y, x, (size_t)n * sizeof(float));
+}
+
+// The gradient of input i, or of variable i, for those who only add to it: it starts from zeros.
+DT__PRIVATE float *dt__input_gradient_begun(dt__replica *r, const dt_tensor *t, int i) {
+    int add;
+    float *dx = dt__input_gradient(r, t, i, &add);
+    if (dx && !add) dt__zero(r->rows * t->in[i]->size, dx);
+    return dx;
+}
+DT__PRIVATE float *dt__weights_gradient_begun(dt__replica *r, const dt_tensor *t, int i) {
+    int add;
+    float *dw = dt__weights_gradient(r, t, i, &add);
+    if (dw && !add) dt__zero(t->variable[i]->size, dw);
+    return dw;
+}
+
+// The gradient of input i is factor * dy.
+DT__PRIVATE void dt__pass_back(dt__replica *r, dt_tensor *t, int i, float factor, const float *dy) {
+    int add;
+    float *dx = dt__input_gradient(r, t, i, &add);
+    if (dx) dt__copy(r->rows * t->in[i]->size, factor, dy, dx, add);
+}
+
+DT__PRIVATE int dt__same_shape(dt_tensor *t) { return dt__needs_floats(t) || dt__set_shape(t, t->in[0]->rank, t->in[0]->dim); }
+
+DT__PRIVATE int dt__needs_image(dt_tensor *t) {
+    dt__shape_text text;
+    if (t->in[0]->rank != 4) return dt__bad(t, "input is %s: [n, height, width, channels] is needed", dt__shape_of(t->in[0], &text));
+    return dt__needs_floats(t);
+}
+
+// One axis: outputs for n inputs, or 0 if the kernel does not fit.
+DT__PRIVATE int dt__conv_size(int n, int kernel, int stride, int dilation, int padding) {
+    ptrdiff_t extent = (ptrdiff_t)dilation * (kernel - 1) + 1, in = (ptrdiff_t)n + 2 * (ptrdiff_t)padding;
+    if (padding == DT_SAME) return (n + stride - 1) / stride;
+    return in < extent ? 0 : (int)((in - extent) / stride + 1);
+}
+
+// The shape [n, h', w', c] of what a window sees on its way over the image.
+DT__PRIVATE int dt__window_shape(dt_tensor *t, int h, int w, int stride, int dilation, int padding, int c) {
+    const int *x = t->in[0]->dim;
+    dt__shape_text text;
+    t->dim[1] = dt__conv_size(x[1], h, stride, dilation, padding);
+    t->dim[2] = dt__conv_size(x[2], w, stride, dilation, padding);
+    t->dim[3] = c;
+    if (t->dim[1] < 1 || t->dim[2] < 1)
+        return dt__bad(t, "input %s is smaller than the %dx%d window: use at most %d, or in dt_conv2d .padding = DT_SAME",
+                       dt__shape_of(t->in[0], &text), dilation * (h - 1) + 1, dilation * (w - 1) + 1, DT__MIN(x[1], x[2]) + 2 * DT__MAX(padding, 0));
+    return dt__set_shape(t, 4, t->dim);
+}
+
+// Weight and bias in the first two slots: those of share, or new ones. file: the weight's shape in files; the bias has file[0] values.
+DT__PRIVATE int dt__parameters(dt_tensor *t, dt_tensor *share, int rank, const int *file, dt_initializer init, double init_value,
+                               int no_bias, int frozen) {
+    ptrdiff_t size = 1;
+    int i;
+    for (i = 0; i < rank; i++) if (!dt__mul(size, file[i], &size)) return dt__bad(t, "the weights do not fit in memory");
+    if (dt__share(t, share, &i)) return 1;
+    if (share) return dt__shared_fits(t, 0, size) || dt__shared_fits(t, 1, no_bias ? 0 : file[0]);
+    return !dt__add_variable(t, 0, "weight", rank, file, init, init_value, frozen) ||
+           (!no_bias && !dt__add_variable(t, 1, "bias", 1, file, DT_CONSTANT, 0, frozen));
 }
 
 // ---- dense: Y [rows, out] = X [rows, in] W [in, out] + b
@@ -3462,34 +3538,25 @@ DT__PRIVATE void dt__copy(ptrdiff_t n, const float *x, float *y, int add) {
 DT__PRIVATE int dt__dense_shape(dt_tensor *t) {
     DT__OPTIONS(dt_dense_options, t);
     const dt_tensor *x = t->in[0];
-    int dim[DT_MAX_RANK], file[2], shares;
-    dt__shape_text text;
-    ptrdiff_t in = x->dim[x->rank - 1], out = o->units, size;
+    const int file[2] = {o->units, x->dim[x->rank - 1]};
+    dt__variable *w;
     if (dt__needs_floats(t)) return 1;
-    if (x->rank < 2) return dt__bad(t, "input is %s: at least [n, features] is needed", dt__shape_of(x, &text));
-    if (o->units < 1) return dt__bad(t, ".units is %d: at least 1 output is needed", o->units);
-    memcpy(dim, x->dim, sizeof dim);
-    dim[x->rank - 1] = o->units;
-    if (!dt__mul(in, out, &size)) return dt__bad(t, "%td x %td weights do not fit in memory", in, out);
-    if (dt__set_shape(t, x->rank, dim) || dt__share(t, o->share, &shares)) return 1;
-    memset(t->hwc, 0, sizeof t->hwc);
-    if (shares) return dt__shared_fits(t, 0, size) || dt__shared_fits(t, 1, o->no_bias ? 0 : out);
-    file[0] = (int)out; file[1] = (int)in;
-    if (!dt__add_variable(t, 0, "weight", 2, file, o->init, o->init_value, o->frozen)) return 1;
-    t->variable[0]->fan_in = in;
-    t->variable[0]->fan_out = out;
-    t->variable[0]->walk_stride[0] = 1;
-    t->variable[0]->walk_stride[1] = out;
-    dt__walk_features(t->variable[0], 1, x->hwc, out);
-    return !o->no_bias && !dt__add_variable(t, 1, "bias", 1, file, DT_CONSTANT, 0, o->frozen);
+    if (o->units < 1) return dt__bad(t, ".units is %d: at least 1 is needed", o->units);
+    memcpy(t->dim, x->dim, sizeof t->dim);
+    t->dim[x->rank - 1] = o->units;
+    if (dt__set_shape(t, x->rank, t->dim) || dt__parameters(t, o->share, 2, file, o->init, o->init_value, o->no_bias, o->frozen)) return 1;
+    if (o->share) return 0;
+    w = t->variable[0];
+    w->walk_stride[0] = 1;
+    w->walk_stride[1] = o->units;
+    dt__walk_features(w, 1, x->hwc, o->units);
+    return 0;
 }
 
 DT__PRIVATE ptrdiff_t dt__dense_scratch(const dt_tensor *t, ptrdiff_t rows, int backward) {
-    ptrdiff_t in = t->in[0]->dim[t->rank - 1], out = t->dim[t->rank - 1], m = rows * (t->size / out), a, b;
-    if (!backward) return dt__gemm_scratch(m, out, in);
-    a = dt__gemm_scratch(in, out, m);
-    b = dt__gemm_scratch(m, in, out);
-    return DT__MAX(a, b);
+    ptrdiff_t in = t->in[0]->dim[t->rank - 1], out = t->dim[t->rank - 1], m = rows * (t->size / out);
+    ptrdiff_t dw = dt__gemm_scratch(in, out, m), dx = dt__gemm_scratch(m, in, out);
+    return backward ? DT__MAX(dw, dx) : dt__gemm_scratch(m, out, in);
 }
 
 DT__PRIVATE void dt__dense_forward(dt__replica *r, dt_tensor *t) {
@@ -3511,7 +3578,7 @@ DT__PRIVATE void dt__dense_backward(dt__replica *r, dt_tensor *t) {
 }
 
 static const dt__op dt__dense = {"dense", DT__READS_X, dt__dense_shape, dt__dense_forward, NULL, dt__dense_backward, NULL, dt__dense_scratch, NULL};
-DT_API dt_tensor *dt_dense_opt(dt_dense_options o) { return dt__layer1(&dt__dense, o.x, &o, sizeof o, o.name); }
+DT__LAYER(dense, dt_dense_options)
 
 // ---- conv2d: direct, channels last. Memory holds weights as [group][kh][kw][c / groups][filters / groups], depthwise
 // ones as [kh][kw][c]. The three passes are one micro-kernel walked with other strides:
@@ -3526,7 +3593,10 @@ DT_API dt_tensor *dt_dense_opt(dt_dense_options o) { return dt__layer1(&dt__dens
 
 typedef struct {
     ptrdiff_t h, w, c, oh, ow, f, kh, kw, s, dil, groups, cg, fg, top, left;
-    ptrdiff_t hp, wp;  // the part of the padded image that is used
+    ptrdiff_t hp, wp;       // the part of the padded image that is used
+    ptrdiff_t pitch;        // from a row of the image, padded if it must be, to the next
+    ptrdiff_t span, spans;  // contiguous values under one row of the kernel, and how many such pieces it has
+    int padded, depthwise, simple, flips;
 } dt__conv;
 
 DT__PRIVATE dt__conv dt__conv_of(const dt_tensor *t) {
@@ -3541,108 +3611,94 @@ DT__PRIVATE dt__conv dt__conv_of(const dt_tensor *t) {
     v.wp = (v.ow - 1) * v.s + v.dil * (v.kw - 1) + 1;
     v.top = o->padding == DT_SAME ? DT__MAX(v.hp - v.h, 0) / 2 : o->padding;
     v.left = o->padding == DT_SAME ? DT__MAX(v.wp - v.w, 0) / 2 : o->padding;
+    v.padded = v.top || v.left || v.hp > v.h || v.wp > v.w;
+    v.pitch = (v.padded ? v.wp : v.w) * v.c;
+    v.depthwise = v.groups > 1 && v.cg == 1 && v.fg == 1;
+    v.simple = v.groups == 1 && v.dil == 1;
+    v.span = v.simple ? v.kw * v.c : v.cg;
+    v.spans = v.simple ? 1 : v.kw;
+    v.flips = v.simple && v.s == 1 && v.top < v.kh && v.left < v.kw;
     return v;
 }
 
-DT__PRIVATE int dt__conv_depthwise(const dt__conv *v) { return v->groups > 1 && v->cg == 1 && v->fg == 1; }
-DT__PRIVATE int dt__conv_simple(const dt__conv *v) { return v->groups == 1 && v->dil == 1; }
-DT__PRIVATE int dt__conv_padded(const dt__conv *v) { return v->top || v->left || v->hp > v->h || v->wp > v->w; }
-DT__PRIVATE int dt__conv_flips(const dt__conv *v) { return dt__conv_simple(v) && v->s == 1 && v->top < v->kh && v->left < v->kw; }
 // Floats of packed weights: n columns per group, the rest of the kernel as rows.
-DT__PRIVATE ptrdiff_t dt__conv_packed(const dt__conv *v, ptrdiff_t rows, ptrdiff_t n) { return v->groups * v->kh * v->kw * rows * dt__ceil(n, dt__cpu()->columns); }
-
-// One axis: outputs for n inputs, or 0 if the kernel does not fit.
-DT__PRIVATE int dt__conv_size(int n, int kernel, int stride, int dilation, int padding) {
-    ptrdiff_t extent = (ptrdiff_t)dilation * (kernel - 1) + 1, in = (ptrdiff_t)n + 2 * (ptrdiff_t)padding;
-    if (padding == DT_SAME) return (n + stride - 1) / stride;
-    return in < extent ? 0 : (int)((in - extent) / stride + 1);
+DT__PRIVATE ptrdiff_t dt__conv_packed(const dt__conv *v, ptrdiff_t rows, ptrdiff_t n) {
+    return v->groups * v->kh * v->kw * rows * dt__ceil(n, dt__cpu()->columns);
 }
 
 DT__PRIVATE int dt__conv_shape(dt_tensor *t) {
     dt_conv2d_options *o = (dt_conv2d_options *)t->options;
-    const dt_tensor *x = t->in[0];
-    int dim[4], file[4], shares;
-    dt__shape_text text;
+    int file[4] = {o->filters, 0, o->kernel, DT__ELSE(o->kernel_w, o->kernel)};
     dt__conv v;
-    ptrdiff_t d[DT_MAX_RANK], st[DT_MAX_RANK], size;
-    if (dt__needs_floats(t)) return 1;
-    if (x->rank != 4) return dt__bad(t, "input is %s: [n, height, width, channels] is needed", dt__shape_of(x, &text));
-    o->kernel_w = DT__ELSE(o->kernel_w, o->kernel);
+    if (dt__needs_image(t)) return 1;
+    o->kernel_w = file[3];
     o->stride = DT__ELSE(o->stride, 1);
     o->dilation = DT__ELSE(o->dilation, 1);
     o->groups = DT__ELSE(o->groups, 1);
-    if (o->filters < 1 || o->kernel < 1 || o->kernel_w < 1 || o->kernel > 32767 || o->kernel_w > 32767)
-        return dt__bad(t, "%d filters with a %dx%d kernel: sizes from 1 to 32767 are needed", o->filters, o->kernel, o->kernel_w);
-    if (o->stride < 1 || o->dilation < 1 || o->groups < 1 || o->padding < DT_SAME || o->stride > 32767 || o->dilation > 32767 || o->padding > 32767)
-        return dt__bad(t, ".stride %d, .dilation %d, .groups %d, .padding %d: they are 1 or more, padding 0 or more or DT_SAME", o->stride, o->dilation, o->groups, o->padding);
-    if (x->dim[3] % o->groups || o->filters % o->groups)
-        return dt__bad(t, ".groups = %d does not divide %d channels and %d filters", o->groups, x->dim[3], o->filters);
-    dim[0] = 0;
-    dim[1] = dt__conv_size(x->dim[1], o->kernel, o->stride, o->dilation, o->padding);
-    dim[2] = dt__conv_size(x->dim[2], o->kernel_w, o->stride, o->dilation, o->padding);
-    dim[3] = o->filters;
-    if (dim[1] < 1 || dim[2] < 1)
-        return dt__bad(t, "input %s is smaller than the %dx%d kernel%s: use .padding = DT_SAME or a kernel of at most %d", dt__shape_of(x, &text), o->kernel,
-                       o->kernel_w, o->dilation > 1 ? " with its dilation" : "", DT__MIN(x->dim[1], x->dim[2]) + 2 * DT__MAX(o->padding, 0));
-    if (dt__set_shape(t, 4, dim) || dt__share(t, o->share, &shares)) return 1;
+    if (o->filters < 1 || o->kernel < 1 || o->kernel_w < 1 || o->stride < 1 || o->dilation < 1 || o->groups < 1 || o->padding < DT_SAME ||
+        DT__MAX(o->kernel, o->kernel_w) > 32767 || DT__MAX(o->stride, o->dilation) > 32767 || o->padding > 32767)
+        return dt__bad(t, "%d filters, %dx%d kernel, .stride %d, .dilation %d, .groups %d, .padding %d: from 1 to 32767 each, .padding also 0 or DT_SAME",
+                       o->filters, o->kernel, o->kernel_w, o->stride, o->dilation, o->groups, o->padding);
+    if (t->in[0]->dim[3] % o->groups || o->filters % o->groups)
+        return dt__bad(t, ".groups = %d does not divide %d channels and %d filters", o->groups, t->in[0]->dim[3], o->filters);
+    if (dt__window_shape(t, o->kernel, o->kernel_w, o->stride, o->dilation, o->padding, o->filters)) return 1;
     v = dt__conv_of(t);
     t->slack = DT__MAX(8 * v.s * v.c, 8 * v.f) + 64;
-    if (!dt__mul(v.kh * v.kw, v.cg, &size) || !dt__mul(size, v.f, &size)) return dt__bad(t, "the weights do not fit in memory");
-    if (shares) return dt__shared_fits(t, 0, size) || dt__shared_fits(t, 1, o->no_bias ? 0 : v.f);
-    file[0] = o->filters; file[1] = (int)v.cg; file[2] = o->kernel; file[3] = o->kernel_w;
-    if (!dt__add_variable(t, 0, "weight", 4, file, o->init, o->init_value, o->frozen)) return 1;
-    t->variable[0]->fan_in = v.cg * v.kh * v.kw;
-    t->variable[0]->fan_out = v.fg * v.kh * v.kw;
-    d[0] = v.groups; d[1] = v.fg; d[2] = v.cg; d[3] = v.kh; d[4] = v.kw;
-    st[0] = v.kh * v.kw * v.cg * v.fg; st[1] = 1; st[2] = v.fg; st[3] = v.kw * v.cg * v.fg; st[4] = v.cg * v.fg;
-    if (dt__conv_depthwise(&v)) { st[0] = 1; st[3] = v.kw * v.c; st[4] = v.c; }
-    dt__set_walk(t->variable[0], 5, d, st);
-    return !o->no_bias && !dt__add_variable(t, 1, "bias", 1, file, DT_CONSTANT, 0, o->frozen);
+    file[1] = (int)v.cg;
+    if (dt__parameters(t, o->share, 4, file, o->init, o->init_value, o->no_bias, o->frozen)) return 1;
+    if (!o->share) {
+        const ptrdiff_t tap = v.depthwise ? v.c : v.cg * v.fg, dim[5] = {v.groups, v.fg, v.cg, v.kh, v.kw};
+        const ptrdiff_t stride[5] = {v.depthwise ? 1 : v.kh * v.kw * tap, 1, v.fg, v.kw * tap, tap};
+        t->variable[0]->fan_out = v.fg * v.kh * v.kw;
+        dt__set_walk(t->variable[0], 5, dim, stride);
+    }
+    return 0;
 }
 
 DT__PRIVATE ptrdiff_t dt__conv_scratch(const dt_tensor *t, ptrdiff_t rows, int backward) {
     dt__conv v = dt__conv_of(t);
-    ptrdiff_t image = dt__conv_padded(&v) ? v.hp * v.wp * v.c : 0, other, packed;
+    ptrdiff_t image = v.padded ? v.hp * v.wp * v.c : 0, other;
     (void)rows;
-    if (dt__conv_depthwise(&v)) return 0;
+    if (v.depthwise) return 0;
     if (!backward) return image + dt__conv_packed(&v, v.cg, v.fg) + t->slack;
-    other = !t->in[0]->back ? 0 : dt__conv_flips(&v) ? (v.h + v.kh - 1) * (v.w + v.kw - 1) * v.f : v.hp * v.wp * v.c;
-    packed = t->in[0]->back ? dt__conv_packed(&v, v.fg, v.cg) : 0;
-    return DT__MAX(image, other) + packed + t->slack;
+    if (!t->in[0]->back) return image + t->slack;
+    other = v.flips ? (v.h + v.kh - 1) * (v.w + v.kw - 1) * v.f : v.hp * v.wp * v.c;
+    return DT__MAX(image, other) + dt__conv_packed(&v, v.fg, v.cg) + t->slack;
 }
 
-// out [hp, wp, c] = the image x [h, w, c] behind top rows and left columns of zeros, cut or filled up.
-DT__PRIVATE void dt__pad_image(const float *x, ptrdiff_t h, ptrdiff_t w, ptrdiff_t c, ptrdiff_t top, ptrdiff_t left, ptrdiff_t hp, ptrdiff_t wp, float *out) {
-    ptrdiff_t y, before = DT__MIN(left, wp), n = DT__MAX(DT__MIN(w, wp - left), 0), after = wp - before - n;
-    for (y = 0; y < hp; y++, out += wp * c) {
-        if (y < top || y - top >= h) { memset(out, 0, (size_t)(wp * c) * sizeof(float)); continue; }
-        memset(out, 0, (size_t)(before * c) * sizeof(float));
-        memcpy(out + before * c, x + (y - top) * w * c, (size_t)(n * c) * sizeof(float));
-        memset(out + (before + n) * c, 0, (size_t)(after * c) * sizeof(float));
+// out [h_out, w_out, c] = or += the image x [h, w, c] moved down by top and right by left, which may be negative; zeros around it.
+DT__PRIVATE void dt__move_image(const float *x, ptrdiff_t h, ptrdiff_t w, ptrdiff_t c, ptrdiff_t top, ptrdiff_t left, ptrdiff_t h_out, ptrdiff_t w_out, float *out, int add) {
+    ptrdiff_t first = DT__MIN(DT__MAX(left, 0), w_out), last = DT__MAX(DT__MIN(w + left, w_out), first), y;
+    for (y = 0; y < h_out; y++, out += w_out * c) {
+        int outside = y < top || y - top >= h;
+        if (!outside) dt__copy((last - first) * c, 1, x + ((y - top) * w + first - left) * c, out + first * c, add);
+        if (add) continue;
+        dt__zero((outside ? w_out : first) * c, out);
+        dt__zero((w_out - last) * c, out + last * c);
     }
 }
 
-DT__PRIVATE dt__operand dt__operand_of(const float *p, ptrdiff_t step, ptrdiff_t k, ptrdiff_t k2, int packed) {
-    dt__operand a;
-    a.p = p; a.step = step; a.k = k; a.k2 = k2; a.packed = packed; a.edge = NULL;
-    return a;
+// The input's image i, padded in scratch if it must be.
+DT__PRIVATE const float *dt__conv_image(const dt__replica *r, const dt_tensor *t, const dt__conv *v, ptrdiff_t i, float *scratch) {
+    const float *image = dt__value(r, t->in[0]) + i * t->in[0]->size;
+    if (!v->padded) return image;
+    dt__move_image(image, v->h, v->w, v->c, v->top, v->left, v->hp, v->wp, scratch, 0);
+    return scratch;
 }
 
-// Weights [rows][n] as panels that the micro-kernel can read in full: packed only if the last panel needs zeros.
-DT__PRIVATE int dt__conv_packs(ptrdiff_t n) {
-    ptrdiff_t columns = dt__cpu()->columns;
-    return n % columns && n % columns != columns / 2;
-}
+// Weights [n_k][n] as panels that the micro-kernel can read in full.
 DT__PRIVATE void dt__pack_panels(const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n, ptrdiff_t n_k, float *out) {
     ptrdiff_t j, columns = dt__cpu()->columns;
     for (j = 0; j < n; j += columns) dt__pack(p + j * step, step, stride_k, n - j, columns, n_k, out + j * n_k);
 }
 
-DT__PRIVATE void dt__depthwise_run(dt__replica *r, dt_tensor *t, const float *x, float *y, const float *dy, float *dw, float *dx) {
+DT__PRIVATE void dt__depthwise_run(dt__replica *r, dt_tensor *t, int backward) {
     const dt__kernels *k = dt__cpu();
     dt__conv v = dt__conv_of(t);
-    const float *weight = dt__weights(r, t, 0);
+    const float *weight = dt__weights(r, t, 0), *x = dt__value(r, t->in[0]), *dy = dt__gradient(r, t);
+    float *y = dt__value(r, t), *dw = backward ? dt__weights_gradient_begun(r, t, 0) : NULL, *dx = backward ? dt__input_gradient_begun(r, t, 0) : NULL;
     ptrdiff_t i, oy, ox, ky, kx;
+    if (!backward) dt__zero(r->rows * t->size, y);
     for (i = 0; i < r->rows; i++)
         for (oy = 0; oy < v.oh; oy++)
             for (ox = 0; ox < v.ow; ox++)
@@ -3651,7 +3707,7 @@ DT__PRIVATE void dt__depthwise_run(dt__replica *r, dt_tensor *t, const float *x,
                         ptrdiff_t iy = oy * v.s + ky * v.dil - v.top, ix = ox * v.s + kx * v.dil - v.left;
                         ptrdiff_t at = ((i * v.h + iy) * v.w + ix) * v.c, out = ((i * v.oh + oy) * v.ow + ox) * v.c, tap = (ky * v.kw + kx) * v.c;
                         if (iy < 0 || iy >= v.h || ix < 0 || ix >= v.w) continue;
-                        if (y) k->multiply(v.c, x + at, weight + tap, y + out, 1);
+                        if (!backward) k->multiply(v.c, x + at, weight + tap, y + out, 1);
                         if (dw) k->multiply(v.c, x + at, dy + out, dw + tap, 1);
                         if (dx) k->multiply(v.c, weight + tap, dy + out, dx + at, 1);
                     }
@@ -3660,65 +3716,47 @@ DT__PRIVATE void dt__depthwise_run(dt__replica *r, dt_tensor *t, const float *x,
 DT__PRIVATE void dt__conv_forward(dt__replica *r, dt_tensor *t) {
     const dt__kernels *kernels = dt__cpu();
     dt__conv v = dt__conv_of(t);
-    const float *x = dt__value(r, t->in[0]), *weight = dt__weights(r, t, 0), *image;
-    float *y = dt__value(r, t), *scratch = dt__at(r, t->scratch[0]), *packed = scratch;
-    ptrdiff_t taps = v.kw * v.cg, i, g, oy, ky, pitch = (dt__conv_padded(&v) ? v.wp : v.w) * v.c;
-    ptrdiff_t row_floats = taps * (dt__conv_packs(v.fg) ? dt__ceil(v.fg, kernels->columns) : v.fg);  // weights of one kernel row
-    if (dt__conv_depthwise(&v)) {
-        memset(y, 0, (size_t)(r->rows * t->size) * sizeof(float));
-        dt__depthwise_run(r, t, x, y, NULL, NULL, NULL);
+    const float *weight = dt__weights(r, t, 0), *image;
+    float *y = dt__value(r, t), *packed = dt__at(r, t->scratch[0]), *scratch = packed;
+    // A simple kernel is one product, another one a product for each of its rows: [k2][span] values with [fg] weights each.
+    ptrdiff_t parts = v.simple ? 1 : v.kh, k2 = v.simple ? v.kh : v.kw, step2 = v.simple ? v.pitch : v.dil * v.c;
+    ptrdiff_t rest = v.fg % kernels->columns, part = k2 * v.span, i, g, oy, ky;
+    int packs = rest && rest != kernels->columns / 2;  // only if the last panel needs zeros
+    ptrdiff_t part_floats = part * (packs ? dt__ceil(v.fg, kernels->columns) : v.fg);
+    if (v.depthwise) {
+        dt__depthwise_run(r, t, 0);
     } else {
-        if (dt__conv_packs(v.fg)) {
-            if (dt__conv_simple(&v)) dt__pack_panels(weight, 1, v.fg, v.fg, v.kh * taps, packed);
-            else for (g = 0; g < v.groups * v.kh; g++) dt__pack_panels(weight + g * taps * v.fg, 1, v.fg, v.fg, taps, packed + g * row_floats);
-            weight = packed;
-            scratch += v.groups * v.kh * row_floats;
-        }
+        for (g = 0; packs && g < v.groups * parts; g++, scratch += part_floats)
+            dt__pack_panels(weight + g * part * v.fg, 1, v.fg, v.fg, part, scratch);
+        if (packs) weight = packed;
         for (i = 0; i < r->rows; i++) {
-            image = x + i * t->in[0]->size;
-            if (dt__conv_padded(&v)) { dt__pad_image(image, v.h, v.w, v.c, v.top, v.left, v.hp, v.wp, scratch); image = scratch; }
-            for (oy = 0; oy < v.oh; oy++) {
-                float *out = y + i * t->size + oy * v.ow * v.f;
-                const float *line = image + oy * v.s * pitch;
-                if (dt__conv_simple(&v)) {
-                    dt__operand a = dt__operand_of(line, v.s * v.c, 1, pitch, 0), b = dt__operand_of(weight, 1, v.fg, taps * v.fg, weight == packed);
-                    dt__tiles(kernels, v.ow, v.f, v.kh, taps, &a, &b, out, v.f, 0);
-                    continue;
-                }
+            image = dt__conv_image(r, t, &v, i, scratch);
+            for (oy = 0; oy < v.oh; oy++)
                 for (g = 0; g < v.groups; g++)
-                    for (ky = 0; ky < v.kh; ky++) {
-                        dt__operand a = dt__operand_of(line + ky * v.dil * pitch + g * v.cg, v.s * v.c, 1, v.dil * v.c, 0);
-                        dt__operand b = dt__operand_of(weight + (g * v.kh + ky) * row_floats, 1, v.fg, v.cg * v.fg, weight == packed);
-                        dt__tiles(kernels, v.ow, v.fg, v.kw, v.cg, &a, &b, out + g * v.fg, v.f, ky > 0);
+                    for (ky = 0; ky < parts; ky++) {
+                        dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + g * v.cg, v.s * v.c, 1, step2, 0, NULL};
+                        dt__operand b = {weight + (g * parts + ky) * part_floats, 1, v.fg, v.span * v.fg, packs, NULL};
+                        dt__tiles(kernels, v.ow, v.fg, k2, v.span, &a, &b, y + i * t->size + oy * v.ow * v.f + g * v.fg, v.f, ky > 0);
                     }
-            }
         }
     }
-    if (t->variable[1]) kernels->add_bias(r->rows * v.oh * v.ow, v.f, dt__weights(r, t, 1), y);
+    if (t->variable[1]) kernels->add_bias(dt__rows(r, t), v.f, dt__weights(r, t, 1), y);
 }
 
 DT__PRIVATE void dt__conv_backward_weights(dt__replica *r, dt_tensor *t, float *dw, int add) {
-    const dt__kernels *kernels = dt__cpu();
     dt__conv v = dt__conv_of(t);
-    float *scratch = dt__at(r, t->scratch[1]);
-    ptrdiff_t i, g, ky, kx, pitch = (dt__conv_padded(&v) ? v.wp : v.w) * v.c;
-    if (!add && r->rows == 0) memset(dw, 0, (size_t)t->variable[0]->size * sizeof(float));
+    ptrdiff_t i, g, ky, kx;
+    if (!add && r->rows == 0) dt__zero(t->variable[0]->size, dw);
     for (i = 0; i < r->rows; i++, add = 1) {
-        const float *image = dt__value(r, t->in[0]) + i * t->in[0]->size, *dy = dt__gradient(r, t) + i * t->size;
-        if (dt__conv_padded(&v)) { dt__pad_image(image, v.h, v.w, v.c, v.top, v.left, v.hp, v.wp, scratch); image = scratch; }
-        for (ky = 0; ky < v.kh; ky++) {
-            if (dt__conv_simple(&v)) {
-                dt__operand a = dt__operand_of(image + ky * pitch, 1, v.s * v.c, v.s * pitch, 0), b = dt__operand_of(dy, 1, v.f, v.ow * v.f, 0);
-                dt__tiles(kernels, v.kw * v.c, v.f, v.oh, v.ow, &a, &b, dw + ky * v.kw * v.c * v.f, v.f, add);
-                continue;
-            }
-            for (g = 0; g < v.groups; g++)
-                for (kx = 0; kx < v.kw; kx++) {
-                    dt__operand a = dt__operand_of(image + ky * v.dil * pitch + kx * v.dil * v.c + g * v.cg, 1, v.s * v.c, v.s * pitch, 0);
-                    dt__operand b = dt__operand_of(dy + g * v.fg, 1, v.f, v.ow * v.f, 0);
-                    dt__tiles(kernels, v.cg, v.fg, v.oh, v.ow, &a, &b, dw + ((g * v.kh + ky) * v.kw + kx) * v.cg * v.fg, v.fg, add);
+        const float *image = dt__conv_image(r, t, &v, i, dt__at(r, t->scratch[1])), *dy = dt__gradient(r, t) + i * t->size;
+        for (g = 0; g < v.groups; g++)
+            for (ky = 0; ky < v.kh; ky++)
+                for (kx = 0; kx < v.spans; kx++) {
+                    dt__operand a = {image + (ky * v.pitch + kx * v.c) * v.dil + g * v.cg, 1, v.s * v.c, v.s * v.pitch, 0, NULL};
+                    dt__operand b = {dy + g * v.fg, 1, v.f, v.ow * v.f, 0, NULL};
+                    float *out = dw + ((g * v.kh + ky) * v.spans + kx) * v.span * v.fg;
+                    dt__tiles(dt__cpu(), v.span, v.fg, v.oh, v.ow, &a, &b, out, v.fg, add);
                 }
-        }
     }
 }
 
@@ -3730,12 +3768,14 @@ DT__PRIVATE void dt__conv_backward_flipped(dt__replica *r, dt_tensor *t, float *
     ptrdiff_t taps = v.kh * v.kw, i, j, y, k, wide = v.w + v.kw - 1;
     for (j = 0; j < v.c; j += kernels->columns)
         for (k = 0; k < taps; k++)
-            dt__pack(dt__weights(r, t, 0) + ((taps - 1 - k) * v.c + j) * v.f, v.f, 1, v.c - j, kernels->columns, v.f, packed + j * taps * v.f + k * v.f * kernels->columns);
+            dt__pack(dt__weights(r, t, 0) + ((taps - 1 - k) * v.c + j) * v.f, v.f, 1, v.c - j, kernels->columns, v.f,
+                     packed + j * taps * v.f + k * v.f * kernels->columns);
     for (i = 0; i < r->rows; i++) {
-        dt__pad_image(dt__gradient(r, t) + i * t->size, v.oh, v.ow, v.f, v.kh - 1 - v.top, v.kw - 1 - v.left, v.h + v.kh - 1, wide, image);
+        dt__move_image(dt__gradient(r, t) + i * t->size, v.oh, v.ow, v.f, v.kh - 1 - v.top, v.kw - 1 - v.left, v.h + v.kh - 1, wide, image, 0);
         for (y = 0; y < v.h; y++) {
-            dt__operand a = dt__operand_of(image + y * wide * v.f, v.f, 1, wide * v.f, 0), b = dt__operand_of(packed, 1, 0, 0, 1);
-            dt__tiles(kernels, v.w, v.c, v.kh, v.kw * v.f, &a, &b, dx + ((i * v.h + y) * v.w) * v.c, v.c, add);
+            dt__operand a = {image + y * wide * v.f, v.f, 1, wide * v.f, 0, NULL};
+            dt__operand b = {packed, 1, 0, 0, 1, NULL};
+            dt__tiles(kernels, v.w, v.c, v.kh, v.kw * v.f, &a, &b, dx + (i * v.h + y) * v.w * v.c, v.c, add);
         }
     }
 }
@@ -3745,249 +3785,188 @@ DT__PRIVATE void dt__conv_backward_taps(dt__replica *r, dt_tensor *t, float *dx,
     const dt__kernels *kernels = dt__cpu();
     dt__conv v = dt__conv_of(t);
     float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(&v, v.fg, v.cg);
-    ptrdiff_t tap_floats = v.fg * dt__ceil(v.cg, kernels->columns), i, g, ky, kx, oy, y;
-    ptrdiff_t columns = DT__MIN(v.w, DT__MAX(v.wp - v.left, 0));
-    for (g = 0; g < v.groups * v.kh * v.kw; g++) dt__pack_panels(dt__weights(r, t, 0) + g * v.cg * v.fg, v.fg, 1, v.cg, v.fg, packed + g * tap_floats);
+    ptrdiff_t tap_floats = v.fg * dt__ceil(v.cg, kernels->columns), i, g, ky, kx, oy;
+    for (g = 0; g < v.groups * v.kh * v.kw; g++)
+        dt__pack_panels(dt__weights(r, t, 0) + g * v.cg * v.fg, v.fg, 1, v.cg, v.fg, packed + g * tap_floats);
     for (i = 0; i < r->rows; i++) {
         const float *dy = dt__gradient(r, t) + i * t->size;
-        memset(image, 0, (size_t)(v.hp * v.wp * v.c) * sizeof(float));
+        dt__zero(v.hp * v.wp * v.c, image);
         for (oy = 0; oy < v.oh; oy++)
             for (g = 0; g < v.groups; g++)
                 for (ky = 0; ky < v.kh; ky++)
                     for (kx = 0; kx < v.kw; kx++) {
-                        dt__operand a = dt__operand_of(dy + oy * v.ow * v.f + g * v.fg, v.f, 1, 0, 0);
-                        dt__operand b = dt__operand_of(packed + ((g * v.kh + ky) * v.kw + kx) * tap_floats, 1, 0, 0, 1);
-                        dt__tiles(kernels, v.ow, v.cg, 1, v.fg, &a, &b, image + ((oy * v.s + ky * v.dil) * v.wp + kx * v.dil) * v.c + g * v.cg, v.s * v.c, 1);
+                        dt__operand a = {dy + oy * v.ow * v.f + g * v.fg, v.f, 1, 0, 0, NULL};
+                        dt__operand b = {packed + ((g * v.kh + ky) * v.kw + kx) * tap_floats, 1, 0, 0, 1, NULL};
+                        float *out = image + ((oy * v.s + ky * v.dil) * v.wp + kx * v.dil) * v.c + g * v.cg;
+                        dt__tiles(kernels, v.ow, v.cg, 1, v.fg, &a, &b, out, v.s * v.c, 1);
                     }
-        for (y = 0; y < v.h; y++) {
-            float *out = dx + (i * v.h + y) * v.w * v.c;
-            ptrdiff_t n = y + v.top < v.hp ? columns * v.c : 0;
-            dt__copy(n, image + ((y + v.top) * v.wp + v.left) * v.c, out, add);
-            if (!add) memset(out + n, 0, (size_t)(v.w * v.c - n) * sizeof(float));
-        }
+        dt__move_image(image, v.hp, v.wp, v.c, -v.top, -v.left, v.h, v.w, dx + i * t->in[0]->size, add);
     }
 }
 
 DT__PRIVATE void dt__conv_backward(dt__replica *r, dt_tensor *t) {
     dt__conv v = dt__conv_of(t);
-    float *dw, *dx, *db;
-    int add_w, add_x, add_b;
-    dw = dt__weights_gradient(r, t, 0, &add_w);
-    db = dt__weights_gradient(r, t, 1, &add_b);
-    dx = dt__input_gradient(r, t, 0, &add_x);
-    if (db) dt__cpu()->column_sums(r->rows * v.oh * v.ow, v.f, dt__gradient(r, t), db, add_b);
-    if (dt__conv_depthwise(&v)) {
-        if (dw && !add_w) memset(dw, 0, (size_t)t->variable[0]->size * sizeof(float));
-        if (dx && !add_x) memset(dx, 0, (size_t)(r->rows * t->in[0]->size) * sizeof(float));
-        dt__depthwise_run(r, t, dt__value(r, t->in[0]), NULL, dt__gradient(r, t), dw, dx);
-        return;
-    }
-    if (dw) dt__conv_backward_weights(r, t, dw, add_w);
-    if (dx && dt__conv_flips(&v)) dt__conv_backward_flipped(r, t, dx, add_x);
-    else if (dx) dt__conv_backward_taps(r, t, dx, add_x);
+    float *d;
+    int add;
+    if ((d = dt__weights_gradient(r, t, 1, &add)) != NULL) dt__cpu()->column_sums(dt__rows(r, t), v.f, dt__gradient(r, t), d, add);
+    if (v.depthwise) { dt__depthwise_run(r, t, 1); return; }
+    if ((d = dt__weights_gradient(r, t, 0, &add)) != NULL) dt__conv_backward_weights(r, t, d, add);
+    if ((d = dt__input_gradient(r, t, 0, &add)) == NULL) return;
+    if (v.flips) dt__conv_backward_flipped(r, t, d, add);
+    else dt__conv_backward_taps(r, t, d, add);
 }
 
 static const dt__op dt__conv2d = {"conv2d", DT__READS_X, dt__conv_shape, dt__conv_forward, NULL, dt__conv_backward, NULL, dt__conv_scratch, NULL};
-DT_API dt_tensor *dt_conv2d_opt(dt_conv2d_options o) { return dt__layer1(&dt__conv2d, o.x, &o, sizeof o, o.name); }
+DT__LAYER(conv2d, dt_conv2d_options)
 
 // ---- pooling
 
 DT__PRIVATE int dt__pool_shape(dt_tensor *t) {
     dt_pool2d_options *o = (dt_pool2d_options *)t->options;
-    const dt_tensor *x = t->in[0];
-    dt__shape_text text;
-    int dim[4];
-    if (dt__needs_floats(t)) return 1;
-    if (x->rank != 4) return dt__bad(t, "input is %s: [n, height, width, channels] is needed", dt__shape_of(x, &text));
+    if (dt__needs_image(t)) return 1;
     o->stride = DT__ELSE(o->stride, o->size);
     if (o->size < 1 || o->stride < 1 || o->padding < 0 || o->padding > o->size / 2 || o->size > 32767)
         return dt__bad(t, ".size %d, .stride %d, .padding %d: size and stride are at least 1, padding at most size / 2", o->size, o->stride, o->padding);
-    dim[0] = 0;
-    dim[1] = dt__conv_size(x->dim[1], o->size, o->stride, 1, o->padding);
-    dim[2] = dt__conv_size(x->dim[2], o->size, o->stride, 1, o->padding);
-    dim[3] = x->dim[3];
-    if (dim[1] < 1 || dim[2] < 1) return dt__bad(t, "input %s is smaller than the %dx%d window: use a window of at most %d", dt__shape_of(x, &text), o->size, o->size, DT__MIN(x->dim[1], x->dim[2]) + 2 * o->padding);
-    return dt__set_shape(t, 4, dim);
+    return dt__window_shape(t, o->size, o->size, o->stride, 1, o->padding, t->in[0]->dim[3]);
 }
 
-// The rows of the input that output row oy sees: first, and how many.
-DT__PRIVATE ptrdiff_t dt__pool_rows(const dt_tensor *t, ptrdiff_t oy, ptrdiff_t *n) {
+// A row of averages over n rows of the image: every value of a window counts 1 / (values inside the image).
+DT__PRIVATE void dt__average_row(const dt_tensor *t, ptrdiff_t n, const float *x, float *y, const float *dy, float *dx) {
     DT__OPTIONS(dt_pool2d_options, t);
-    ptrdiff_t first = oy * o->stride - o->padding, last = DT__MIN(first + o->size, (ptrdiff_t)t->in[0]->dim[1]);
-    first = DT__MAX(first, 0);
-    *n = last - first;
-    return first;
-}
-
-DT__PRIVATE void dt__maxpool_forward(dt__replica *r, dt_tensor *t) {
-    DT__OPTIONS(dt_pool2d_options, t);
-    const dt_tensor *x = t->in[0];
-    ptrdiff_t i, oy, n, line = (ptrdiff_t)x->dim[2] * x->dim[3], out = (ptrdiff_t)t->dim[2] * t->dim[3];
-    for (i = 0; i < r->rows; i++)
-        for (oy = 0; oy < t->dim[1]; oy++) {
-            ptrdiff_t first = dt__pool_rows(t, oy, &n);
-            dt__cpu()->maximum(t->dim[2], x->dim[2], x->dim[3], n, o->size, o->stride, o->padding, dt__value(r, x) + i * x->size + first * line, dt__value(r, t) + i * t->size + oy * out);
-        }
-}
-
-DT__PRIVATE void dt__maxpool_backward(dt__replica *r, dt_tensor *t) {
-    DT__OPTIONS(dt_pool2d_options, t);
-    const dt_tensor *x = t->in[0];
-    ptrdiff_t i, oy, n, line = (ptrdiff_t)x->dim[2] * x->dim[3], out = (ptrdiff_t)t->dim[2] * t->dim[3];
-    int add;
-    float *dx = dt__input_gradient(r, t, 0, &add);
-    if (!dx) return;
-    if (!add) memset(dx, 0, (size_t)(r->rows * x->size) * sizeof(float));
-    for (i = 0; i < r->rows; i++)
-        for (oy = 0; oy < t->dim[1]; oy++) {
-            ptrdiff_t first = dt__pool_rows(t, oy, &n), at = i * x->size + first * line, to = i * t->size + oy * out;
-            dt__cpu()->maximum_back(t->dim[2], x->dim[2], x->dim[3], n, o->size, o->stride, o->padding, dt__value(r, x) + at, dt__value(r, t) + to, dt__gradient(r, t) + to, dx + at);
-        }
-}
-
-static const dt__op dt__maxpool2d = {"maxpool2d", DT__READS_X | DT__READS_Y, dt__pool_shape, dt__maxpool_forward, NULL, dt__maxpool_backward, NULL, NULL, NULL};
-DT_API dt_tensor *dt_maxpool2d_opt(dt_pool2d_options o) { return dt__layer1(&dt__maxpool2d, o.x, &o, sizeof o, o.name); }
-
-// Forward with y, backward with dy and dx: every value of a window counts 1 / (values inside the image).
-DT__PRIVATE void dt__avgpool_run(dt__replica *r, dt_tensor *t, float *y, const float *dy, float *dx) {
-    DT__OPTIONS(dt_pool2d_options, t);
-    const dt_tensor *x = t->in[0];
-    ptrdiff_t c = x->dim[3], i, oy, ox, ky, kx, n;
-    for (i = 0; i < r->rows; i++)
-        for (oy = 0; oy < t->dim[1]; oy++) {
-            ptrdiff_t first = dt__pool_rows(t, oy, &n);
-            for (ox = 0; ox < t->dim[2]; ox++) {
-                ptrdiff_t x0 = ox * o->stride - o->padding, x1 = DT__MIN(x0 + o->size, (ptrdiff_t)x->dim[2]), to = i * t->size + (oy * t->dim[2] + ox) * c;
-                x0 = DT__MAX(x0, 0);
-                for (ky = first; ky < first + n; ky++)
-                    for (kx = x0; kx < x1; kx++) {
-                        ptrdiff_t at = i * x->size + (ky * x->dim[2] + kx) * c;
-                        float share = 1 / (float)(n * (x1 - x0));
-                        if (y) dt__cpu()->axpby(c, share, dt__value(r, x) + at, ky == first && kx == x0 ? 0.0f : 1.0f, y + to);
-                        else dt__cpu()->axpby(c, share, dy + to, 1, dx + at);
-                    }
+    ptrdiff_t w = t->in[0]->dim[2], c = t->dim[3], ox, ky, kx;
+    for (ox = 0; ox < t->dim[2]; ox++) {
+        ptrdiff_t left = ox * o->stride - o->padding, first = DT__MAX(left, 0), last = DT__MIN(left + o->size, w);
+        float share = 1 / (float)(n * (last - first));
+        for (ky = 0; ky < n; ky++)
+            for (kx = first; kx < last; kx++) {
+                ptrdiff_t at = (ky * w + kx) * c;
+                if (dx) dt__copy(c, share, dy + ox * c, dx + at, 1);
+                else dt__copy(c, share, x + at, y + ox * c, ky > 0 || kx > first);
             }
-        }
-}
-DT__PRIVATE void dt__avgpool_forward(dt__replica *r, dt_tensor *t) { dt__avgpool_run(r, t, dt__value(r, t), NULL, NULL); }
-DT__PRIVATE void dt__avgpool_backward(dt__replica *r, dt_tensor *t) {
-    int add;
-    float *dx = dt__input_gradient(r, t, 0, &add);
-    if (!dx) return;
-    if (!add) memset(dx, 0, (size_t)(r->rows * t->in[0]->size) * sizeof(float));
-    dt__avgpool_run(r, t, NULL, dt__gradient(r, t), dx);
+    }
 }
 
-static const dt__op dt__avgpool2d = {"avgpool2d", 0, dt__pool_shape, dt__avgpool_forward, NULL, dt__avgpool_backward, NULL, NULL, NULL};
-DT_API dt_tensor *dt_avgpool2d_opt(dt_pool2d_options o) { return dt__layer1(&dt__avgpool2d, o.x, &o, sizeof o, o.name); }
+// The maximum is the pool whose backward reads y.
+DT__PRIVATE void dt__pool_run(dt__replica *r, dt_tensor *t, int backward) {
+    DT__OPTIONS(dt_pool2d_options, t);
+    const dt_tensor *in = t->in[0];
+    ptrdiff_t w = in->dim[2], c = in->dim[3], ow = t->dim[2], i, oy;
+    const float *dy = dt__gradient(r, t);
+    float *dx = backward ? dt__input_gradient_begun(r, t, 0) : NULL;
+    if (backward && !dx) return;
+    for (i = 0; i < r->rows; i++)
+        for (oy = 0; oy < t->dim[1]; oy++) {
+            ptrdiff_t top = oy * o->stride - o->padding, first = DT__MAX(top, 0), n = DT__MIN(top + o->size, in->dim[1]) - first;
+            ptrdiff_t at = i * in->size + first * w * c, to = i * t->size + oy * ow * c;
+            const float *x = dt__value(r, in) + at;
+            float *y = dt__value(r, t) + to;
+            if (!(t->op->flags & DT__READS_Y)) dt__average_row(t, n, x, y, dx ? dy + to : NULL, dx ? dx + at : NULL);
+            else if (dx) dt__cpu()->maximum_back(ow, w, c, n, o->size, o->stride, o->padding, x, y, dy + to, dx + at);
+            else dt__cpu()->maximum(ow, w, c, n, o->size, o->stride, o->padding, x, y);
+        }
+}
+DT__BOTH_WAYS(pool)
+DT__OP(maxpool2d, DT__READS_X | DT__READS_Y, dt__pool_shape, dt__pool);
+DT__LAYER(maxpool2d, dt_pool2d_options)
+DT__OP(avgpool2d, 0, dt__pool_shape, dt__pool);
+DT__LAYER(avgpool2d, dt_pool2d_options)
 
 DT__PRIVATE int dt__global_avgpool_shape(dt_tensor *t) {
-    const dt_tensor *x = t->in[0];
-    dt__shape_text text;
-    int dim[2];
-    if (dt__needs_floats(t)) return 1;
-    if (x->rank != 4) return dt__bad(t, "input is %s: [n, height, width, channels] is needed", dt__shape_of(x, &text));
-    dim[0] = 0; dim[1] = x->dim[3];
-    return dt__set_shape(t, 2, dim);
+    if (dt__needs_image(t)) return 1;
+    t->dim[1] = t->in[0]->dim[3];
+    return dt__set_shape(t, 2, t->dim);
 }
 DT__PRIVATE void dt__global_avgpool_forward(dt__replica *r, dt_tensor *t) {
     const dt_tensor *x = t->in[0];
-    ptrdiff_t i, n = (ptrdiff_t)x->dim[1] * x->dim[2], c = x->dim[3];
+    ptrdiff_t i, c = t->size, n = x->size / c;
     float *y = dt__value(r, t);
     for (i = 0; i < r->rows; i++) dt__cpu()->column_sums(n, c, dt__value(r, x) + i * x->size, y + i * c, 0);
-    dt__cpu()->axpby(r->rows * c, 1 / (float)n, y, 0, y);
+    dt__copy(r->rows * c, 1 / (float)n, y, y, 0);
 }
 DT__PRIVATE void dt__global_avgpool_backward(dt__replica *r, dt_tensor *t) {
-    const dt_tensor *x = t->in[0];
-    ptrdiff_t i, k, n = (ptrdiff_t)x->dim[1] * x->dim[2], c = x->dim[3];
+    ptrdiff_t i, c = t->size, n = t->in[0]->size / c;
     int add;
     float *dx = dt__input_gradient(r, t, 0, &add);
-    for (i = 0; dx && i < r->rows; i++)
-        for (k = 0; k < n; k++) dt__cpu()->axpby(c, 1 / (float)n, dt__gradient(r, t) + i * c, add ? 1.0f : 0.0f, dx + (i * n + k) * c);
+    for (i = 0; dx && i < r->rows * n; i++) dt__copy(c, 1 / (float)n, dt__gradient(r, t) + i / n * c, dx + i * c, add);
 }
-static const dt__op dt__global_avgpool = {"global_avgpool", 0, dt__global_avgpool_shape, dt__global_avgpool_forward, NULL, dt__global_avgpool_backward, NULL, NULL, NULL};
+DT__OP(global_avgpool, 0, dt__global_avgpool_shape, dt__global_avgpool);
 DT_API dt_tensor *dt_global_avgpool(dt_tensor *x) { return dt__layer1(&dt__global_avgpool, x, NULL, 0, NULL); }
 
 // ---- views: flatten and reshape
 
 DT__PRIVATE int dt__flatten_shape(dt_tensor *t) {
     const dt_tensor *x = t->in[0];
-    int dim[2], i;
     if (x->size > INT_MAX) return dt__bad(t, "%td values in a row are too many", x->size);
-    dim[0] = 0; dim[1] = (int)x->size;
+    t->dim[1] = (int)x->size;
     t->type = x->type;
-    for (i = 0; i < 3; i++) t->hwc[i] = x->rank == 4 ? x->dim[i + 1] : x->rank == 2 ? x->hwc[i] : 0;
-    return dt__set_shape(t, 2, dim);
+    if (x->rank == 4) memcpy(t->hwc, x->dim + 1, sizeof t->hwc);
+    if (x->rank == 2) memcpy(t->hwc, x->hwc, sizeof t->hwc);
+    return dt__set_shape(t, 2, t->dim);
 }
-DT__PRIVATE void dt__view_backward(dt__replica *r, dt_tensor *t) {
-    int add;
-    float *dx = dt__input_gradient(r, t, 0, &add);
-    if (dx) dt__copy(r->rows * t->size, dt__gradient(r, t), dx, add);
-}
+DT__PRIVATE void dt__view_backward(dt__replica *r, dt_tensor *t) { dt__pass_back(r, t, 0, 1, dt__gradient(r, t)); }
 static const dt__op dt__flatten = {"flatten", DT__VIEW, dt__flatten_shape, NULL, NULL, dt__view_backward, NULL, NULL, NULL};
 DT_API dt_tensor *dt_flatten(dt_tensor *x) { return dt__layer1(&dt__flatten, x, NULL, 0, NULL); }
 
-// An axis behind a flatten loses its image: files then hold it as memory does, and say so.
-DT__PRIVATE void dt__forget_image(dt_tensor *t) { if (t->in[0]->hwc[2]) t->graph->hwc_files = 1; }
+// Set the shape t->dim. An axis behind a flatten loses its image: files then hold it as memory does, and say so.
+DT__PRIVATE int dt__set_other_shape(dt_tensor *t, int rank) {
+    if (t->in[0]->hwc[2]) t->graph->hwc_files = 1;
+    return dt__set_shape(t, rank, t->dim);
+}
 
 DT__PRIVATE int dt__reshape_shape(dt_tensor *t) {
     DT__OPTIONS(dt_reshape_options, t);
     const dt_tensor *x = t->in[0];
-    int dim[DT_MAX_RANK] = {0}, rank, open = 0;
+    int open = 0, i;
     ptrdiff_t known = 1;
     dt__shape_text text, other;
-    for (rank = 1; rank < DT_MAX_RANK && o->shape[rank - 1]; rank++) {
-        dim[rank] = o->shape[rank - 1];
-        if (dim[rank] < -1 || (dim[rank] == -1 && open)) return dt__bad(t, "size %d of the new shape is %d: sizes start at 1, and one of them may be -1", rank, dim[rank]);
-        if (dim[rank] == -1) open = rank;
-        else if (!dt__mul(known, dim[rank], &known)) return dt__bad(t, "the new shape is too large");
+    for (i = 1; i < DT_MAX_RANK && o->shape[i - 1]; i++) {
+        t->dim[i] = o->shape[i - 1];
+        if (t->dim[i] == -1 && !open) open = i;
+        else if (t->dim[i] < 0) return dt__bad(t, "size %d of the new shape is %d: sizes start at 1, and one of them may be -1", i, t->dim[i]);
+        else if (!dt__mul(known, t->dim[i], &known)) return dt__bad(t, "the new shape is too large");
     }
-    if (rank == 1) return dt__bad(t, "the new shape is empty: give at least one size, as in {7, 7, 64}");
-    if (open && x->size % known == 0 && x->size / known <= INT_MAX) { dim[open] = (int)(x->size / known); known = x->size; }
-    if (known != x->size) {
-        memcpy(t->dim, dim, sizeof dim);
-        t->rank = rank;
+    t->rank = i;
+    if (i == 1) return dt__bad(t, "the new shape is empty: give at least one size, as in {7, 7, 64}");
+    if (open && x->size % known == 0 && x->size / known <= INT_MAX) { t->dim[open] = (int)(x->size / known); known = x->size; }
+    if (known != x->size)
         return dt__bad(t, "input %s has %td values a sample, %s has %td: they must agree", dt__shape_of(x, &text), x->size, dt__shape_of(t, &other), known);
-    }
     t->type = x->type;
-    dt__forget_image(t);
-    if (x->rank == 4 && rank == 2) t->graph->hwc_files = 1;
-    return dt__set_shape(t, rank, dim);
+    if (x->rank == 4 && i == 2) t->graph->hwc_files = 1;
+    return dt__set_other_shape(t, i);
 }
 static const dt__op dt__reshape = {"reshape", DT__VIEW, dt__reshape_shape, NULL, NULL, dt__view_backward, NULL, NULL, NULL};
-DT_API dt_tensor *dt_reshape_opt(dt_reshape_options o) { return dt__layer1(&dt__reshape, o.x, &o, sizeof o, o.name); }
+DT__LAYER(reshape, dt_reshape_options)
 
 // ---- batch norm. saved: [count, sums 1 [c], sums 2 [c]] which .sync exchanges, then mean [c], 1 / deviation [c].
 // The batch's sums, shifted by the running mean, ride at the end of the gradient array, so that running statistics
 // come from the global batch and are equal everywhere.
 
-DT__PRIVATE int dt__norm_variables(dt_tensor *t, int c, int no_bias, int frozen) {
-    int i;
-    if (!dt__add_variable(t, 0, "weight", 1, &c, DT_CONSTANT, 1, frozen)) return 1;
-    if (!no_bias && !dt__add_variable(t, 1, "bias", 1, &c, DT_CONSTANT, 0, frozen)) return 1;
-    for (i = 0; i < 2; i++) if (t->variable[i]) dt__walk_features(t->variable[i], 0, t->in[0]->hwc, 1);
+// n variables of one value per feature, or those of share.
+DT__PRIVATE int dt__norm_variables(dt_tensor *t, dt_tensor *share, int n, int no_bias, int frozen) {
+    static const char *const suffix[DT__MAX_VARIABLES] = {"weight", "bias", "running_mean", "running_var"};
+    int c = t->in[0]->dim[t->in[0]->rank - 1], shares, i;
+    if (dt__same_shape(t) || dt__share(t, share, &shares)) return 1;
+    for (i = 0; i < n; i++) {
+        int absent = i == 1 && no_bias;
+        if (shares && dt__shared_fits(t, i, absent ? 0 : c)) return 1;
+        if (shares || absent) continue;
+        if (!dt__add_variable(t, i, suffix[i], 1, &c, DT_CONSTANT, i == 0 || i == 3, frozen)) return 1;
+        t->variable[i]->statistic = i > 1;
+        dt__walk_features(t->variable[i], 0, t->hwc, 1);
+    }
     return 0;
 }
 
 DT__PRIVATE int dt__batchnorm_shape(dt_tensor *t) {
     dt_batchnorm_options *o = (dt_batchnorm_options *)t->options;
-    const dt_tensor *x = t->in[0];
-    int c = x->dim[x->rank - 1], shares, i;
-    if (dt__needs_floats(t)) return 1;
-    if (x->rank < 2) return dt__bad(t, "the input has no channels");
     o->momentum = DT__ELSE(o->momentum, 0.1);
     o->epsilon = DT__ELSE(o->epsilon, 1e-5);
-    if (!(o->momentum > 0 && o->momentum <= 1) || !(o->epsilon > 0 && o->epsilon < 1)) return dt__bad(t, ".momentum %g, .epsilon %g: both lie between 0 and 1", o->momentum, o->epsilon);
-    if (dt__set_shape(t, x->rank, x->dim) || dt__share(t, o->share, &shares)) return 1;
-    if (shares) { if (dt__shared_fits(t, 0, c)) return 1; }
-    else {
-        if (dt__norm_variables(t, c, 0, o->frozen)) return 1;
-        if (!dt__add_variable(t, 2, "running_mean", 1, &c, DT_CONSTANT, 0, o->frozen) || !dt__add_variable(t, 3, "running_var", 1, &c, DT_CONSTANT, 1, o->frozen)) return 1;
-        for (i = 2; i < 4; i++) { t->variable[i]->statistic = 1; dt__walk_features(t->variable[i], 0, x->hwc, 1); }
-    }
-    t->n_statistics = 1 + 2 * (ptrdiff_t)c;
-    t->saved_fixed = 1 + 4 * (ptrdiff_t)c;
-    if (o->sync) t->exchange = 1 + 2 * (ptrdiff_t)c;
+    if (!(o->momentum > 0 && o->momentum <= 1) || !(o->epsilon > 0 && o->epsilon < 1))
+        return dt__bad(t, ".momentum %g, .epsilon %g: both lie between 0 and 1", o->momentum, o->epsilon);
+    if (dt__norm_variables(t, o->share, 4, 0, o->frozen)) return 1;
+    t->n_statistics = 1 + 2 * (ptrdiff_t)t->dim[t->rank - 1];
+    t->saved_fixed = 2 * t->n_statistics - 1;
+    if (o->sync) t->exchange = t->n_statistics;
     return 0;
 }
 
@@ -3997,27 +3976,30 @@ DT__PRIVATE int dt__batchnorm_fixed(const dt__replica *r, const dt_tensor *t) { 
 DT__PRIVATE void dt__batchnorm_forward(dt__replica *r, dt_tensor *t) {
     ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
     const float *x = dt__value(r, t->in[0]), *running = dt__weights(r, t, 2);
-    float *sums = dt__saved(r, t), *ride = r->gradients + t->statistics;
+    float *sums = dt__saved(r, t), *one, *two, *mean, *variance;
     if (dt__batchnorm_fixed(r, t)) return;
-    memset(sums, 0, (size_t)(1 + 4 * c) * sizeof(float));
+    dt__zero(t->saved_fixed, sums);
     if (n == 0) return;
+    one = sums + 1;
+    two = one + c;
+    mean = two + c;
+    variance = mean + c;  // for now
     sums[0] = (float)n;
-    dt__cpu()->column_moments(n, c, x, x, NULL, sums + 1, sums + 1 + c);  // shifted by the first row: no cancellation
-    if (!r->rehearsing) ride[0] += sums[0];
+    dt__cpu()->column_moments(n, c, x, x, NULL, one, two);  // shifted by the first row: no cancellation
     for (i = 0; i < c; i++) {
-        double mean = (double)sums[1 + i] / (double)n, m2 = (double)sums[1 + c + i] - mean * (double)sums[1 + i], shift;
-        shift = (double)x[i] + mean - (double)running[i];
-        sums[1 + i] = (float)((double)n * shift);
-        sums[1 + c + i] = (float)(DT__MAX(m2, 0) + (double)n * shift * shift);
-        if (!r->rehearsing) { ride[1 + i] += sums[1 + i]; ride[1 + c + i] += sums[1 + c + i]; }
-        sums[1 + 2 * c + i] = (float)((double)x[i] + mean);
-        sums[1 + 3 * c + i] = (float)(DT__MAX(m2, 0) / (double)n);  // the variance, for now
+        double step = (double)one[i] / (double)n, m2 = (double)two[i] - step * (double)one[i], shift;
+        shift = (double)x[i] + step - (double)running[i];
+        one[i] = (float)((double)n * shift);
+        two[i] = (float)(DT__MAX(m2, 0) + (double)n * shift * shift);
+        mean[i] = (float)((double)x[i] + step);
+        variance[i] = (float)(DT__MAX(m2, 0) / (double)n);
     }
+    for (i = 0; i < t->n_statistics && !r->rehearsing; i++) r->gradients[t->statistics + i] += sums[i];
 }
 
 DT__PRIVATE void dt__batchnorm_forward_after(dt__replica *r, dt_tensor *t) {
     DT__OPTIONS(dt_batchnorm_options, t);
-    ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
+    ptrdiff_t c = t->dim[t->rank - 1], i;
     const float *weight = dt__weights(r, t, 0), *bias = dt__weights(r, t, 1), *running = dt__weights(r, t, 2), *running_var = dt__weights(r, t, 3);
     float *sums = dt__saved(r, t), *mean = sums ? sums + 1 + 2 * c : NULL, *inv = sums ? mean + c : NULL;
     float *scale = dt__at(r, t->scratch[0]), *shift = scale + c;
@@ -4037,31 +4019,31 @@ DT__PRIVATE void dt__batchnorm_forward_after(dt__replica *r, dt_tensor *t) {
         scale[i] = (float)v * weight[i];
         shift[i] = bias[i] - (float)m * scale[i];
     }
-    dt__cpu()->columns_affine(n, c, dt__value(r, t->in[0]), scale, shift, dt__value(r, t));
+    dt__cpu()->columns_affine(dt__rows(r, t), c, dt__value(r, t->in[0]), scale, shift, dt__value(r, t));
 }
 
 DT__PRIVATE void dt__batchnorm_backward(dt__replica *r, dt_tensor *t) {
     ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
-    float *sums = dt__saved(r, t), *mean = sums + 1 + 2 * c, *inv = mean + c, *d;
+    float *sums = dt__saved(r, t), *one = sums + 1, *two = one + c, *mean = two + c, *inv = mean + c, *d;
     int add;
-    dt__cpu()->column_moments(n, c, dt__value(r, t->in[0]), mean, dt__gradient(r, t), sums + 1, sums + 1 + c);
+    dt__cpu()->column_moments(n, c, dt__value(r, t->in[0]), mean, dt__gradient(r, t), one, two);
     sums[0] = (float)n;
-    if ((d = dt__weights_gradient(r, t, 0, &add)) != NULL) for (i = 0; i < c; i++) d[i] = (add ? d[i] : 0) + sums[1 + c + i] * inv[i];
-    if ((d = dt__weights_gradient(r, t, 1, &add)) != NULL) for (i = 0; i < c; i++) d[i] = (add ? d[i] : 0) + sums[1 + i];
+    if ((d = dt__weights_gradient(r, t, 0, &add)) != NULL) for (i = 0; i < c; i++) d[i] = (add ? d[i] : 0) + two[i] * inv[i];
+    if ((d = dt__weights_gradient(r, t, 1, &add)) != NULL) dt__copy(c, 1, one, d, add);
 }
 
 // dx = weight / deviation * (dy - mean(dy) - xhat * mean(dy * xhat)), as dy * a + x * b + d per column
 DT__PRIVATE void dt__batchnorm_backward_after(dt__replica *r, dt_tensor *t) {
     ptrdiff_t c = t->dim[t->rank - 1], i;
-    const float *weight = dt__weights(r, t, 0), *sums = dt__saved(r, t), *mean = sums + 1 + 2 * c, *inv = mean + c;
-    float *a = dt__at(r, t->scratch[1]), *b = a + c, *d = b + c, *dx, count = sums[0];
-    int add, fixed = dt__batchnorm_fixed(r, t);
-    dx = dt__input_gradient(r, t, 0, &add);
+    const float *weight = dt__weights(r, t, 0), *sums = dt__saved(r, t), *one = sums + 1, *two = one + c, *mean = two + c, *inv = mean + c;
+    float *a = dt__at(r, t->scratch[1]), *b = a + c, *d = b + c, count = sums[0];
+    int add, fixed = dt__batchnorm_fixed(r, t) || count == 0;
+    float *dx = dt__input_gradient(r, t, 0, &add);
     if (!dx) return;
     for (i = 0; i < c; i++) {
         a[i] = weight[i] * inv[i];
-        b[i] = fixed || count == 0 ? 0 : -a[i] * inv[i] * inv[i] * sums[1 + c + i] / count;
-        d[i] = fixed || count == 0 ? 0 : -a[i] * sums[1 + i] / count - b[i] * mean[i];
+        b[i] = fixed ? 0 : -a[i] * inv[i] * inv[i] * two[i] / count;
+        d[i] = fixed ? 0 : -a[i] * one[i] / count - b[i] * mean[i];
     }
     dt__cpu()->columns_back(dt__rows(r, t), c, dt__gradient(r, t), dt__value(r, t->in[0]), a, b, d, dx, add);
 }
@@ -4070,19 +4052,19 @@ DT__PRIVATE void dt__batchnorm_backward_after(dt__replica *r, dt_tensor *t) {
 DT__PRIVATE void dt__batchnorm_update(dt__replica *r, dt_tensor *t, int pass) {
     DT__OPTIONS(dt_batchnorm_options, t);
     ptrdiff_t c = t->dim[t->rank - 1], i;
-    float *sums = r->gradients + t->statistics;
+    float *sums = r->gradients + t->statistics, *one = sums + 1, *two = one + c;
     float *mean = dt__weights(r, t, 2), *var = dt__weights(r, t, 3);
     double n = (double)sums[0];
     if (n == 0 || t->variable[2]->frozen) return;
     for (i = 0; i < c; i++) {
         if (pass == 0) {  // mean and variance of the batch, before anybody who shares them moves the running mean
-            double s = (double)sums[1 + i] / n, v = DT__MAX((double)sums[1 + c + i] / n - s * s, 0);
-            sums[1 + i] = (float)((double)mean[i] + s);
-            sums[1 + c + i] = (float)(n > 1 ? v * (n / (n - 1)) : v);
+            double s = (double)one[i] / n, v = DT__MAX((double)two[i] / n - s * s, 0);
+            one[i] = (float)((double)mean[i] + s);
+            two[i] = (float)(n > 1 ? v * (n / (n - 1)) : v);
             continue;
         }
-        mean[i] = (float)((1 - o->momentum) * (double)mean[i] + o->momentum * (double)sums[1 + i]);
-        var[i] = (float)((1 - o->momentum) * (double)var[i] + o->momentum * (double)sums[1 + c + i]);
+        mean[i] = (float)((1 - o->momentum) * (double)mean[i] + o->momentum * (double)one[i]);
+        var[i] = (float)((1 - o->momentum) * (double)var[i] + o->momentum * (double)two[i]);
     }
 }
 
@@ -4093,135 +4075,97 @@ DT__PRIVATE ptrdiff_t dt__batchnorm_scratch(const dt_tensor *t, ptrdiff_t rows, 
 
 static const dt__op dt__batchnorm = {"batchnorm", DT__READS_X | DT__PER_FEATURE, dt__batchnorm_shape, dt__batchnorm_forward, dt__batchnorm_forward_after,
                                      dt__batchnorm_backward, dt__batchnorm_backward_after, dt__batchnorm_scratch, dt__batchnorm_update};
-DT_API dt_tensor *dt_batchnorm_opt(dt_batchnorm_options o) { return dt__layer1(&dt__batchnorm, o.x, &o, sizeof o, o.name); }
+DT__LAYER(batchnorm, dt_batchnorm_options)
 
 // ---- layer norm. saved: mean and 1 / deviation of every row
 
 DT__PRIVATE int dt__layernorm_shape(dt_tensor *t) {
     dt_layernorm_options *o = (dt_layernorm_options *)t->options;
-    const dt_tensor *x = t->in[0];
-    int c = x->dim[x->rank - 1], shares;
-    if (dt__needs_floats(t)) return 1;
-    if (x->rank < 2) return dt__bad(t, "the input has no features");
     o->epsilon = DT__ELSE(o->epsilon, 1e-5);
     if (!(o->epsilon > 0 && o->epsilon < 1)) return dt__bad(t, ".epsilon %g: it lies between 0 and 1", o->epsilon);
-    if (dt__set_shape(t, x->rank, x->dim) || dt__share(t, o->share, &shares)) return 1;
-    t->saved_row = 2 * (t->size / c);
-    if (shares) return dt__shared_fits(t, 0, c) || dt__shared_fits(t, 1, o->no_bias ? 0 : c);
-    return dt__norm_variables(t, c, o->no_bias, o->frozen);
+    if (dt__norm_variables(t, o->share, 2, o->no_bias, o->frozen)) return 1;
+    t->saved_row = 2 * (t->size / t->dim[t->rank - 1]);
+    return 0;
 }
 DT__PRIVATE void dt__layernorm_forward(dt__replica *r, dt_tensor *t) {
     DT__OPTIONS(dt_layernorm_options, t);
     ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
-    const float *bias = t->variable[1] ? dt__weights(r, t, 1) : NULL;
-    float *saved = dt__saved(r, t), unused[2];
+    const float *x = dt__value(r, t->in[0]), *bias = t->variable[1] ? dt__weights(r, t, 1) : NULL;
+    float *y = dt__value(r, t), *saved = dt__saved(r, t), unused[2];
     for (i = 0; i < n; i++)
-        dt__cpu()->layernorm(c, dt__value(r, t->in[0]) + i * c, dt__weights(r, t, 0), bias, (float)o->epsilon, dt__value(r, t) + i * c, saved ? saved + 2 * i : unused);
+        dt__cpu()->layernorm(c, x + i * c, dt__weights(r, t, 0), bias, (float)o->epsilon, y + i * c, saved ? saved + 2 * i : unused);
 }
 DT__PRIVATE void dt__layernorm_backward(dt__replica *r, dt_tensor *t) {
     ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
-    int add, add_w, add_b;
-    float *dx = dt__input_gradient(r, t, 0, &add), *dw = dt__weights_gradient(r, t, 0, &add_w), *db = dt__weights_gradient(r, t, 1, &add_b);
-    if (dw && !add_w) memset(dw, 0, (size_t)c * sizeof(float));
-    if (db && !add_b) memset(db, 0, (size_t)c * sizeof(float));
+    int add;
+    const float *x = dt__value(r, t->in[0]), *saved = dt__saved(r, t), *dy = dt__gradient(r, t);
+    float *dx = dt__input_gradient(r, t, 0, &add), *dw = dt__weights_gradient_begun(r, t, 0), *db = dt__weights_gradient_begun(r, t, 1);
     for (i = 0; i < n; i++)
-        dt__cpu()->layernorm_back(c, dt__value(r, t->in[0]) + i * c, dt__weights(r, t, 0), dt__saved(r, t) + 2 * i, dt__gradient(r, t) + i * c, dx ? dx + i * c : NULL, add, dw, db);
+        dt__cpu()->layernorm_back(c, x + i * c, dt__weights(r, t, 0), saved + 2 * i, dy + i * c, dx ? dx + i * c : NULL, add, dw, db);
 }
-static const dt__op dt__layernorm = {"layernorm", DT__READS_X | DT__PER_FEATURE, dt__layernorm_shape, dt__layernorm_forward, NULL, dt__layernorm_backward, NULL, NULL, NULL};
-DT_API dt_tensor *dt_layernorm_opt(dt_layernorm_options o) { return dt__layer1(&dt__layernorm, o.x, &o, sizeof o, o.name); }
+DT__OP(layernorm, DT__READS_X | DT__PER_FEATURE, dt__layernorm_shape, dt__layernorm);
+DT__LAYER(layernorm, dt_layernorm_options)
 
-// ---- value by value: dropout, activations, scale
+// ---- dropout. options: the rate
 
-DT__PRIVATE int dt__same_shape(dt_tensor *t) { return dt__needs_floats(t) || dt__set_shape(t, t->in[0]->rank, t->in[0]->dim); }
-
-typedef struct { double rate; } dt__dropout_options;
 DT__PRIVATE int dt__dropout_shape(dt_tensor *t) {
-    DT__OPTIONS(dt__dropout_options, t);
-    if (!(o->rate >= 0 && o->rate < 1)) return dt__bad(t, "the rate is %g: it must be at least 0 and below 1", o->rate);
+    double rate = *(const double *)t->options;
+    if (!(rate >= 0 && rate < 1)) return dt__bad(t, "the rate is %g: it must be at least 0 and below 1", rate);
     return dt__same_shape(t);
 }
 // The mask is a function of seed, step, node and sample, so backward makes it again instead of keeping it.
-DT__PRIVATE void dt__dropout_run(dt__replica *r, dt_tensor *t, const float *x, float *y, int add) {
-    DT__OPTIONS(dt__dropout_options, t);
+DT__PRIVATE void dt__dropout_run(dt__replica *r, dt_tensor *t, int backward) {
+    double rate = *(const double *)t->options;
     uint64_t key = dt__random(r->seed, (uint64_t)t->number, (uint64_t)r->step);
     ptrdiff_t i, n = t->size;
-    if (!r->training || o->rate == 0) { dt__copy(r->rows * n, x, y, add); return; }
+    int add = 0;
+    const float *x = backward ? dt__gradient(r, t) : dt__value(r, t->in[0]);
+    float *y = backward ? dt__input_gradient(r, t, 0, &add) : dt__value(r, t);
+    if (!y) return;
+    if (!r->training || rate == 0) { dt__copy(r->rows * n, 1, x, y, add); return; }
     for (i = 0; i < r->rows; i++)
-        dt__cpu()->dropout(n, dt__mix(key + (uint64_t)(r->first_row + i)), (uint32_t)(o->rate * 4294967295.0),
-                           (float)(1 / (1 - o->rate)), x + i * n, y + i * n, add);
+        dt__cpu()->dropout(n, dt__mix(key + (uint64_t)(r->first_row + i)), (uint32_t)(rate * 4294967295.0),
+                           (float)(1 / (1 - rate)), x + i * n, y + i * n, add);
 }
-DT__PRIVATE void dt__dropout_forward(dt__replica *r, dt_tensor *t) { dt__dropout_run(r, t, dt__value(r, t->in[0]), dt__value(r, t), 0); }
-DT__PRIVATE void dt__dropout_backward(dt__replica *r, dt_tensor *t) {
-    int add;
-    float *dx = dt__input_gradient(r, t, 0, &add);
-    if (dx) dt__dropout_run(r, t, dt__gradient(r, t), dx, add);
-}
-static const dt__op dt__dropout = {"dropout", DT__IN_PLACE | DT__PER_FEATURE, dt__dropout_shape, dt__dropout_forward, NULL, dt__dropout_backward, NULL, NULL, NULL};
-DT_API dt_tensor *dt_dropout(dt_tensor *x, double rate) {
-    dt__dropout_options o;
-    o.rate = rate;
-    return dt__layer1(&dt__dropout, x, &o, sizeof o, NULL);
-}
+DT__BOTH_WAYS(dropout)
+DT__OP(dropout, DT__IN_PLACE | DT__PER_FEATURE, dt__dropout_shape, dt__dropout);
+DT_API dt_tensor *dt_dropout(dt_tensor *x, double rate) { return dt__layer1(&dt__dropout, x, &rate, sizeof rate, NULL); }
+
+// ---- activations
 
 typedef struct { int kind; float slope; } dt__activation_options;
-DT__PRIVATE void dt__activation_forward(dt__replica *r, dt_tensor *t) {
+DT__PRIVATE void dt__activation_run(dt__replica *r, dt_tensor *t, int backward) {
     DT__OPTIONS(dt__activation_options, t);
-    dt__cpu()->activate(o->kind, r->rows * t->size, dt__value(r, t->in[0]), dt__value(r, t), o->slope);
-}
-DT__PRIVATE void dt__activation_backward(dt__replica *r, dt_tensor *t) {
-    DT__OPTIONS(dt__activation_options, t);
+    const float *x = dt__value(r, t->in[0]), *dy = dt__gradient(r, t);
+    float *y = dt__value(r, t), *dx;
+    ptrdiff_t n = r->rows * t->size;
     int add;
-    float *dx = dt__input_gradient(r, t, 0, &add);
-    if (dx) dt__cpu()->activate_back(o->kind, r->rows * t->size, dt__value(r, t->in[0]), dt__value(r, t), dt__gradient(r, t), dx, add, o->slope);
+    if (!backward) dt__cpu()->activate(o->kind, n, x, y, o->slope);
+    else if ((dx = dt__input_gradient(r, t, 0, &add)) != NULL) dt__cpu()->activate_back(o->kind, n, x, y, dy, dx, add, o->slope);
 }
+DT__BOTH_WAYS(activation)
 DT__PRIVATE dt_tensor *dt__activation(const dt__op *op, dt_tensor *x, int kind, double slope) {
-    dt__activation_options o;
-    o.kind = kind;
-    o.slope = (float)slope;
-    if (x && !(slope >= 0 && slope < 1e6)) dt__fail(&x->graph->error, DT_ERR_ARGUMENT, "dt_leaky_relu: the slope is %g: it must be 0 or more", slope);
+    dt__activation_options o = {kind, (float)slope};
     return dt__layer1(op, x, &o, sizeof o, NULL);
 }
-#define DT__ACTIVATION(symbol, reads)                                                                                                   \
-    static const dt__op dt__##symbol = {#symbol, reads | DT__IN_PLACE | DT__PER_FEATURE, dt__same_shape, dt__activation_forward, NULL, \
-                                        dt__activation_backward, NULL, NULL, NULL};
-DT__ACTIVATION(relu, DT__READS_Y)
-DT__ACTIVATION(leaky_relu, DT__READS_Y)
-DT__ACTIVATION(gelu, DT__READS_X)
-DT__ACTIVATION(gelu_tanh, DT__READS_X)
-DT__ACTIVATION(silu, DT__READS_X)
-DT__ACTIVATION(tanh, DT__READS_Y)
-DT__ACTIVATION(sigmoid, DT__READS_Y)
+#define DT__ACTIVATION_OP(name, reads) \
+    DT__OP(name, reads | DT__IN_PLACE | DT__PER_FEATURE, dt__same_shape, dt__activation)
+#define DT__ACTIVATION(name, kind, reads)   \
+    DT__ACTIVATION_OP(name, reads);         \
+    DT_API dt_tensor *dt_##name(dt_tensor *x) { return dt__activation(&dt__##name, x, kind, 0); }
+DT__ACTIVATION(relu, DT__RELU, DT__READS_Y)
+DT__ACTIVATION(gelu, DT__GELU, DT__READS_X)
+DT__ACTIVATION(gelu_tanh, DT__GELU_TANH, DT__READS_X)
+DT__ACTIVATION(silu, DT__SILU, DT__READS_X)
+DT__ACTIVATION(tanh, DT__TANH, DT__READS_Y)
+DT__ACTIVATION(sigmoid, DT__SIGMOID, DT__READS_Y)
+DT__ACTIVATION_OP(leaky_relu, DT__READS_Y);
+DT_API dt_tensor *dt_leaky_relu(dt_tensor *x, double slope) {
+    if (x && !(slope >= 0 && slope < 1e6)) dt__fail(&x->graph->error, DT_ERR_ARGUMENT, "dt_leaky_relu: the slope is %g: it must be 0 or more", slope);
+    return dt__activation(&dt__leaky_relu, x, DT__LEAKY_RELU, slope);
+}
+#undef DT__ACTIVATION_OP
 #undef DT__ACTIVATION
-DT_API dt_tensor *dt_relu(dt_tensor *x) { return dt__activation(&dt__relu, x, DT__RELU, 0); }
-DT_API dt_tensor *dt_leaky_relu(dt_tensor *x, double slope) { return dt__activation(&dt__leaky_relu, x, DT__LEAKY_RELU, slope); }
-DT_API dt_tensor *dt_gelu(dt_tensor *x) { return dt__activation(&dt__gelu, x, DT__GELU, 0); }
-DT_API dt_tensor *dt_gelu_tanh(dt_tensor *x) { return dt__activation(&dt__gelu_tanh, x, DT__GELU_TANH, 0); }
-DT_API dt_tensor *dt_silu(dt_tensor *x) { return dt__activation(&dt__silu, x, DT__SILU, 0); }
-DT_API dt_tensor *dt_tanh(dt_tensor *x) { return dt__activation(&dt__tanh, x, DT__TANH, 0); }
-DT_API dt_tensor *dt_sigmoid(dt_tensor *x) { return dt__activation(&dt__sigmoid, x, DT__SIGMOID, 0); }
-
-typedef struct { double factor, offset; } dt__scale_options;
-DT__PRIVATE void dt__scale_forward(dt__replica *r, dt_tensor *t) {
-    DT__OPTIONS(dt__scale_options, t);
-    ptrdiff_t i, n = r->rows * t->size;
-    float *y = dt__value(r, t), offset = (float)o->offset;
-    dt__cpu()->axpby(n, (float)o->factor, dt__value(r, t->in[0]), 0, y);
-    for (i = 0; offset != 0 && i < n; i++) y[i] += offset;
-}
-DT__PRIVATE void dt__scale_backward(dt__replica *r, dt_tensor *t) {
-    DT__OPTIONS(dt__scale_options, t);
-    int add;
-    float *dx = dt__input_gradient(r, t, 0, &add);
-    if (dx) dt__cpu()->axpby(r->rows * t->size, (float)o->factor, dt__gradient(r, t), add ? 1.0f : 0.0f, dx);
-}
-static const dt__op dt__scale = {"scale", DT__IN_PLACE | DT__PER_FEATURE, dt__same_shape, dt__scale_forward, NULL, dt__scale_backward, NULL, NULL, NULL};
-DT_API dt_tensor *dt_scale(dt_tensor *x, double factor, double offset) {
-    dt__scale_options o;
-    o.factor = factor;
-    o.offset = offset;
-    if (x && !(factor - factor == 0 && offset - offset == 0)) dt__fail(&x->graph->error, DT_ERR_ARGUMENT, "dt_scale: factor %g, offset %g: both must be finite", factor, offset);
-    return dt__layer1(&dt__scale, x, &o, sizeof o, NULL);
-}
 
 // ---- softmax over the last axis
 
@@ -4241,50 +4185,55 @@ DT__PRIVATE void dt__softmax_backward(dt__replica *r, dt_tensor *t) {
         dt__cpu()->axpby(c, -dt__cpu()->dot(c, y, dy), y, 1, dx + i * c);
     }
 }
-DT__PRIVATE int dt__softmax_shape(dt_tensor *t) { return t->in[0]->rank < 2 ? dt__bad(t, "the input has no last axis") : dt__same_shape(t); }
-static const dt__op dt__softmax = {"softmax", DT__READS_Y | DT__PER_FEATURE, dt__softmax_shape, dt__softmax_forward, NULL, dt__softmax_backward, NULL, NULL, NULL};
+DT__OP(softmax, DT__READS_Y | DT__PER_FEATURE, dt__same_shape, dt__softmax);
 DT_API dt_tensor *dt_softmax(dt_tensor *x) { return dt__layer1(&dt__softmax, x, NULL, 0, NULL); }
 
-// ---- two tensors of one shape: y = a + factor * b, and y = a * b
+// ---- arithmetic: y = factor[0] * a + factor[1] * b + offset, and y = a * b
 
 DT__PRIVATE int dt__pair_shape(dt_tensor *t) {
     const dt_tensor *a = t->in[0], *b = t->in[1];
     dt__shape_text one, two;
-    if (dt__needs_floats(t)) return 1;
     if (a->rank != b->rank || memcmp(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim))
         return dt__bad(t, "the inputs are %s and %s: both need one shape", dt__shape_of(a, &one), dt__shape_of(b, &two));
     if (memcmp(a->hwc, b->hwc, sizeof a->hwc)) { memset(t->hwc, 0, sizeof t->hwc); t->graph->hwc_files = 1; }
-    return dt__set_shape(t, a->rank, a->dim);
+    return dt__same_shape(t);
 }
-typedef struct { float factor; } dt__add_options;
-DT__PRIVATE void dt__add_forward(dt__replica *r, dt_tensor *t) {
-    DT__OPTIONS(dt__add_options, t);
-    ptrdiff_t n = r->rows * t->size;
+DT__PRIVATE dt_tensor *dt__layer2(const dt__op *op, dt_tensor *a, dt_tensor *b, const void *options, size_t options_size) {
+    dt_tensor *const in[2] = {a, b};
+    return dt__layer(op, in, 2, options, options_size, NULL);
+}
+
+typedef struct { float factor[2], offset; } dt__linear;
+DT__PRIVATE void dt__linear_forward(dt__replica *r, dt_tensor *t) {
+    DT__OPTIONS(dt__linear, t);
+    ptrdiff_t i, n = r->rows * t->size;
     float *y = dt__value(r, t);
-    if (t->in[0] == t->in[1]) { dt__cpu()->axpby(n, 1 + o->factor, dt__value(r, t->in[0]), 0, y); return; }
-    dt__copy(n, dt__value(r, t->in[0]), y, 0);
-    dt__cpu()->axpby(n, o->factor, dt__value(r, t->in[1]), 1, y);
+    dt__copy(n, o->factor[0], dt__value(r, t->in[0]), y, 0);
+    if (t->n_in > 1) dt__copy(n, o->factor[1], dt__value(r, t->in[1]), y, 1);
+    for (i = 0; o->offset != 0 && i < n; i++) y[i] += o->offset;
 }
-DT__PRIVATE void dt__add_backward(dt__replica *r, dt_tensor *t) {
-    DT__OPTIONS(dt__add_options, t);
-    ptrdiff_t n = r->rows * t->size;
-    int add;
-    float *d = dt__input_gradient(r, t, 1, &add);  // b first: a's gradient may lie on dy
-    if (d) dt__cpu()->axpby(n, o->factor, dt__gradient(r, t), add ? 1.0f : 0.0f, d);
-    d = dt__input_gradient(r, t, 0, &add);
-    if (d) dt__copy(n, dt__gradient(r, t), d, add);
+DT__PRIVATE void dt__linear_backward(dt__replica *r, dt_tensor *t) {
+    DT__OPTIONS(dt__linear, t);
+    int i;  // b first: a's gradient may lie on dy
+    for (i = t->n_in - 1; i >= 0; i--) dt__pass_back(r, t, i, o->factor[i], dt__gradient(r, t));
 }
-static const dt__op dt__add = {"add", DT__PASSES | DT__PER_FEATURE, dt__pair_shape, dt__add_forward, NULL, dt__add_backward, NULL, NULL, NULL};
-static const dt__op dt__sub = {"sub", DT__PASSES | DT__PER_FEATURE, dt__pair_shape, dt__add_forward, NULL, dt__add_backward, NULL, NULL, NULL};
-DT__PRIVATE dt_tensor *dt__add_layer(const dt__op *op, dt_tensor *a, dt_tensor *b, float factor) {
-    dt_tensor *in[2];
-    dt__add_options o;
-    in[0] = a; in[1] = b;
-    o.factor = factor;
-    return dt__layer(op, in, 2, &o, sizeof o, NULL);
+DT__OP(add, DT__PASSES | DT__PER_FEATURE, dt__pair_shape, dt__linear);
+DT_API dt_tensor *dt_add(dt_tensor *a, dt_tensor *b) {
+    static const dt__linear o = {{1, 1}, 0};
+    return dt__layer2(&dt__add, a, b, &o, sizeof o);
 }
-DT_API dt_tensor *dt_add(dt_tensor *a, dt_tensor *b) { return dt__add_layer(&dt__add, a, b, 1); }
-DT_API dt_tensor *dt_sub(dt_tensor *a, dt_tensor *b) { return dt__add_layer(&dt__sub, a, b, -1); }
+DT__OP(sub, DT__PASSES | DT__PER_FEATURE, dt__pair_shape, dt__linear);
+DT_API dt_tensor *dt_sub(dt_tensor *a, dt_tensor *b) {
+    static const dt__linear o = {{1, -1}, 0};
+    return dt__layer2(&dt__sub, a, b, &o, sizeof o);
+}
+DT__OP(scale, DT__IN_PLACE | DT__PER_FEATURE, dt__same_shape, dt__linear);
+DT_API dt_tensor *dt_scale(dt_tensor *x, double factor, double offset) {
+    const dt__linear o = {{(float)factor, 0}, (float)offset};
+    if (x && !(factor - factor == 0 && offset - offset == 0))
+        dt__fail(&x->graph->error, DT_ERR_ARGUMENT, "dt_scale: factor %g, offset %g: both must be finite", factor, offset);
+    return dt__layer1(&dt__scale, x, &o, sizeof o, NULL);
+}
 
 DT__PRIVATE void dt__mul_forward(dt__replica *r, dt_tensor *t) {
     dt__cpu()->multiply(r->rows * t->size, dt__value(r, t->in[0]), dt__value(r, t->in[1]), dt__value(r, t), 0);
@@ -4297,131 +4246,97 @@ DT__PRIVATE void dt__mul_backward(dt__replica *r, dt_tensor *t) {
     }
 }
 static const dt__op dt__multiply = {"mul", DT__READS_X | DT__PER_FEATURE, dt__pair_shape, dt__mul_forward, NULL, dt__mul_backward, NULL, NULL, NULL};
-DT_API dt_tensor *dt_mul(dt_tensor *a, dt_tensor *b) {
-    dt_tensor *in[2];
-    in[0] = a; in[1] = b;
-    return dt__layer(&dt__multiply, in, 2, NULL, 0, NULL);
+DT_API dt_tensor *dt_mul(dt_tensor *a, dt_tensor *b) { return dt__layer2(&dt__multiply, a, b, NULL, 0); }
+
+// ---- moving blocks along an axis: concat, slice, pad. Their options are slice's; a pad is a slice that begins before the
+// axis and ends behind it, and concat takes all of each input, one behind the other.
+
+// Turn -1 into the last axis and check; t gets the shape of its first input, for a start.
+DT__PRIVATE int dt__axis(dt_tensor *t) {
+    dt_slice_options *o = (dt_slice_options *)t->options;
+    int rank = t->in[0]->rank, asked = o->axis;
+    if (o->axis < 0) o->axis += rank;
+    if (o->axis < 1 || o->axis >= rank) return dt__bad(t, "axis %d: the input has axes 1 to %d behind the batch", asked, rank - 1);
+    return dt__same_shape(t);
 }
 
-// ---- moving blocks: concat, slice, pad
-
-// Around an axis: blocks before it in one sample, and floats behind one index of it.
-DT__PRIVATE ptrdiff_t dt__outer(const dt_tensor *t, int axis) { ptrdiff_t n = 1; int i; for (i = 1; i < axis; i++) n *= t->dim[i]; return n; }
-DT__PRIVATE ptrdiff_t dt__inner(const dt_tensor *t, int axis) { ptrdiff_t n = 1; int i; for (i = axis + 1; i < t->rank; i++) n *= t->dim[i]; return n; }
-
-// Turn -1 into the last axis and check.
-DT__PRIVATE int dt__axis(dt_tensor *t, int *axis) {
-    int rank = t->in[0]->rank, asked = *axis;
-    if (*axis < 0) *axis += rank;
-    return *axis < 1 || *axis >= rank ? dt__bad(t, "axis %d: the input has axes 1 to %d behind the batch", asked, rank - 1) : 0;
-}
-
-typedef struct { int axis; } dt__concat_options;
-DT__PRIVATE int dt__concat_shape(dt_tensor *t) {
-    dt__concat_options *o = (dt__concat_options *)t->options;
-    const dt_tensor *a = t->in[0], *b = t->in[1];
-    dt__shape_text one, two;
-    int dim[DT_MAX_RANK], i, ok;
-    if (dt__needs_floats(t) || dt__axis(t, &o->axis)) return 1;
-    ok = a->rank == b->rank;
-    for (i = 1; ok && i < a->rank; i++) ok = i == o->axis || a->dim[i] == b->dim[i];
-    if (!ok) return dt__bad(t, "the inputs are %s and %s: they may differ along axis %d only", dt__shape_of(a, &one), dt__shape_of(b, &two), o->axis);
-    memcpy(dim, a->dim, sizeof dim);
-    if (b->dim[o->axis] > INT_MAX - dim[o->axis]) return dt__bad(t, "axis %d becomes too large", o->axis);
-    dim[o->axis] += b->dim[o->axis];
-    dt__forget_image(t);
-    return dt__set_shape(t, a->rank, dim);
-}
-DT__PRIVATE void dt__concat_run(dt__replica *r, dt_tensor *t, int backward) {
-    DT__OPTIONS(dt__concat_options, t);
-    ptrdiff_t blocks = r->rows * dt__outer(t, o->axis), inner = dt__inner(t, o->axis), whole = t->dim[o->axis] * inner, at = 0, i;
-    int k, add = 0;
-    for (k = 0; k < 2; k++) {
-        const dt_tensor *x = t->in[k];
-        ptrdiff_t part = x->dim[o->axis] * inner;
-        float *dx = backward ? dt__input_gradient(r, t, k, &add) : NULL;
-        for (i = 0; i < blocks; i++) {
-            if (!backward) dt__copy(part, dt__value(r, x) + i * part, dt__value(r, t) + i * whole + at, 0);
-            else if (dx) dt__copy(part, dt__gradient(r, t) + i * whole + at, dx + i * part, add);
+DT__PRIVATE void dt__move_run(dt__replica *r, dt_tensor *t, int backward) {
+    DT__OPTIONS(dt_slice_options, t);
+    ptrdiff_t blocks = r->rows, inner = 1, n_y = t->dim[o->axis], from = DT__MAX(o->begin, 0), to = from - o->begin, b, k, n;
+    int i, add = 0;
+    for (i = 1; i < o->axis; i++) blocks *= t->dim[i];
+    for (i = o->axis + 1; i < t->rank; i++) inner *= t->dim[i];
+    for (i = 0; i < t->n_in; i++, to += n) {
+        ptrdiff_t n_x = t->in[i]->dim[o->axis], run;  // indexes, and how many of them move at once
+        float *x = dt__value(r, t->in[i]), *y = dt__value(r, t);
+        n = DT__MIN(n_x, n_y);
+        run = o->step == 1 ? n : 1;
+        if (backward) {
+            y = dt__gradient(r, t);
+            x = n < n_x ? dt__input_gradient_begun(r, t, i) : dt__input_gradient(r, t, i, &add);
+            if (n < n_x) add = 1;
+            if (!x) continue;
+        } else if (t->n_in == 1 && n < n_y) {
+            dt__zero(r->rows * t->size, y);
         }
-        at += part;
+        for (b = 0; b < blocks; b++)
+            for (k = 0; k < n; k += run) {
+                ptrdiff_t at_x = (b * n_x + from + k * o->step) * inner, at_y = (b * n_y + to + k) * inner;
+                if (backward) dt__copy(run * inner, 1, y + at_y, x + at_x, add);
+                else dt__copy(run * inner, 1, x + at_x, y + at_y, 0);
+            }
     }
 }
-DT__PRIVATE void dt__concat_forward(dt__replica *r, dt_tensor *t) { dt__concat_run(r, t, 0); }
-DT__PRIVATE void dt__concat_backward(dt__replica *r, dt_tensor *t) { dt__concat_run(r, t, 1); }
-static const dt__op dt__concat = {"concat", 0, dt__concat_shape, dt__concat_forward, NULL, dt__concat_backward, NULL, NULL, NULL};
+DT__BOTH_WAYS(move)
+
+DT__PRIVATE int dt__concat_shape(dt_tensor *t) {
+    DT__OPTIONS(dt_slice_options, t);
+    const dt_tensor *a = t->in[0], *b = t->in[1];
+    dt__shape_text one, two;
+    int i, ok = a->rank == b->rank;
+    if (dt__axis(t)) return 1;
+    for (i = 1; ok && i < a->rank; i++) ok = i == o->axis || a->dim[i] == b->dim[i];
+    if (!ok) return dt__bad(t, "the inputs are %s and %s: they may differ along axis %d only", dt__shape_of(a, &one), dt__shape_of(b, &two), o->axis);
+    if (b->dim[o->axis] > INT_MAX - a->dim[o->axis]) return dt__bad(t, "axis %d becomes too large", o->axis);
+    t->dim[o->axis] += b->dim[o->axis];
+    return dt__set_other_shape(t, a->rank);
+}
+DT__OP(concat, 0, dt__concat_shape, dt__move);
 DT_API dt_tensor *dt_concat(dt_tensor *a, dt_tensor *b, int axis) {
-    dt_tensor *in[2];
-    dt__concat_options o;
-    in[0] = a; in[1] = b;
-    o.axis = axis;
-    return dt__layer(&dt__concat, in, 2, &o, sizeof o, NULL);
+    const dt_slice_options o = {a, axis, 0, 0, 1, NULL};
+    return dt__layer2(&dt__concat, a, b, &o, sizeof o);
 }
 
 DT__PRIVATE int dt__slice_shape(dt_tensor *t) {
     dt_slice_options *o = (dt_slice_options *)t->options;
-    const dt_tensor *x = t->in[0];
-    int dim[DT_MAX_RANK], n, end = o->end;
-    if (dt__needs_floats(t) || dt__axis(t, &o->axis)) return 1;
-    n = x->dim[o->axis];
+    int n, end = o->end;
+    if (dt__axis(t)) return 1;
+    n = t->dim[o->axis];
     o->step = DT__ELSE(o->step, 1);
     if (o->end <= 0 && o->end >= -n) o->end += n;
     if (o->begin < 0 || o->begin >= o->end || o->end > n || o->step < 1)
-        return dt__bad(t, "from %d to %d by %d along axis %d of size %d: begin lies in 0..%d, end behind it, and the step is at least 1", o->begin, end, o->step, o->axis, n, n - 1);
-    memcpy(dim, x->dim, sizeof dim);
-    dim[o->axis] = (o->end - o->begin - 1) / o->step + 1;
-    dt__forget_image(t);
-    return dt__set_shape(t, x->rank, dim);
+        return dt__bad(t, "from %d to %d by %d along axis %d of size %d: begin lies in 0..%d, end behind it, and the step is at least 1",
+                       o->begin, end, o->step, o->axis, n, n - 1);
+    t->dim[o->axis] = (o->end - o->begin - 1) / o->step + 1;
+    return dt__set_other_shape(t, t->rank);
 }
-DT__PRIVATE void dt__slice_run(dt__replica *r, dt_tensor *t, float *dx) {
-    DT__OPTIONS(dt_slice_options, t);
-    ptrdiff_t blocks = r->rows * dt__outer(t, o->axis), inner = dt__inner(t, o->axis), n = t->dim[o->axis], from = t->in[0]->dim[o->axis], i, k;
-    for (i = 0; i < blocks; i++)
-        for (k = 0; k < n; k += o->step == 1 ? n : 1) {
-            ptrdiff_t x = (i * from + o->begin + k * o->step) * inner, y = (i * n + k) * inner, count = o->step == 1 ? n * inner : inner;
-            if (dx) dt__copy(count, dt__gradient(r, t) + y, dx + x, 1);
-            else dt__copy(count, dt__value(r, t->in[0]) + x, dt__value(r, t) + y, 0);
-        }
-}
-DT__PRIVATE void dt__slice_forward(dt__replica *r, dt_tensor *t) { dt__slice_run(r, t, NULL); }
-DT__PRIVATE void dt__slice_backward(dt__replica *r, dt_tensor *t) {
-    int add;
-    float *dx = dt__input_gradient(r, t, 0, &add);
-    if (!dx) return;
-    if (!add) memset(dx, 0, (size_t)(r->rows * t->in[0]->size) * sizeof(float));
-    dt__slice_run(r, t, dx);
-}
-static const dt__op dt__slice = {"slice", 0, dt__slice_shape, dt__slice_forward, NULL, dt__slice_backward, NULL, NULL, NULL};
-DT_API dt_tensor *dt_slice_opt(dt_slice_options o) { return dt__layer1(&dt__slice, o.x, &o, sizeof o, o.name); }
+DT__OP(slice, 0, dt__slice_shape, dt__move);
+DT__LAYER(slice, dt_slice_options)
 
-typedef struct { int axis, before, after; } dt__pad_options;
 DT__PRIVATE int dt__pad_shape(dt_tensor *t) {
-    dt__pad_options *o = (dt__pad_options *)t->options;
-    int dim[DT_MAX_RANK];
-    if (dt__needs_floats(t) || dt__axis(t, &o->axis)) return 1;
-    memcpy(dim, t->in[0]->dim, sizeof dim);
-    if (o->before < 0 || o->after < 0 || o->before > (1 << 24) || o->after > (1 << 24) || dim[o->axis] > (1 << 28)) return dt__bad(t, "%d before and %d after: 0 to 2^24 are needed, and 2^28 in all", o->before, o->after);
-    dim[o->axis] += o->before + o->after;
-    dt__forget_image(t);
-    return dt__set_shape(t, t->in[0]->rank, dim);
+    dt_slice_options *o = (dt_slice_options *)t->options;
+    int *n;
+    if (dt__axis(t)) return 1;
+    n = &t->dim[o->axis];
+    if (o->begin < 0 || o->end < 0 || o->begin > 1 << 24 || o->end > 1 << 24 || *n > 1 << 28)
+        return dt__bad(t, "%d before and %d after: 0 to 2^24 are needed, and 2^28 in all", o->begin, o->end);
+    *n += o->begin + o->end;
+    o->begin = -o->begin;
+    return dt__set_other_shape(t, t->rank);
 }
-DT__PRIVATE void dt__pad_forward(dt__replica *r, dt_tensor *t) {
-    DT__OPTIONS(dt__pad_options, t);
-    ptrdiff_t blocks = r->rows * dt__outer(t, o->axis), inner = dt__inner(t, o->axis), n = t->dim[o->axis] * inner, part = t->in[0]->dim[o->axis] * inner, i;
-    memset(dt__value(r, t), 0, (size_t)(r->rows * t->size) * sizeof(float));
-    for (i = 0; i < blocks; i++) dt__copy(part, dt__value(r, t->in[0]) + i * part, dt__value(r, t) + i * n + o->before * inner, 0);
-}
-DT__PRIVATE void dt__pad_backward(dt__replica *r, dt_tensor *t) {
-    DT__OPTIONS(dt__pad_options, t);
-    ptrdiff_t blocks = r->rows * dt__outer(t, o->axis), inner = dt__inner(t, o->axis), n = t->dim[o->axis] * inner, part = t->in[0]->dim[o->axis] * inner, i;
-    int add;
-    float *dx = dt__input_gradient(r, t, 0, &add);
-    for (i = 0; dx && i < blocks; i++) dt__copy(part, dt__gradient(r, t) + i * n + o->before * inner, dx + i * part, add);
-}
-static const dt__op dt__pad = {"pad", 0, dt__pad_shape, dt__pad_forward, NULL, dt__pad_backward, NULL, NULL, NULL};
+DT__OP(pad, 0, dt__pad_shape, dt__move);
 DT_API dt_tensor *dt_pad(dt_tensor *x, int axis, int before, int after) {
-    dt__pad_options o;
-    o.axis = axis; o.before = before; o.after = after;
+    const dt_slice_options o = {x, axis, before, after, 1, NULL};
     return dt__layer1(&dt__pad, x, &o, sizeof o, NULL);
 }
 
@@ -4430,67 +4345,54 @@ DT_API dt_tensor *dt_pad(dt_tensor *x, int axis, int before, int after) {
 DT__PRIVATE int dt__embedding_shape(dt_tensor *t) {
     dt_embedding_options *o = (dt_embedding_options *)t->options;
     const dt_tensor *x = t->in[0];
-    int dim[DT_MAX_RANK], file[2], shares;
-    ptrdiff_t size;
+    const int file[2] = {o->tokens, o->features};
     if (x->type != DT_INT32) return dt__bad(t, "the input holds floats: give the input .input_type (or .type) DT_INT32");
     if (o->tokens < 1 || o->features < 1) return dt__bad(t, "%d tokens, %d features: at least 1 of each is needed", o->tokens, o->features);
     if (x->rank >= DT_MAX_RANK) return dt__bad(t, "the input has %d dimensions: at most %d", x->rank, DT_MAX_RANK - 1);
-    memcpy(dim, x->dim, sizeof dim);
-    dim[x->rank] = o->features;
-    if (!dt__mul(o->tokens, o->features, &size)) return dt__bad(t, "%d x %d weights do not fit in memory", o->tokens, o->features);
-    if (dt__set_shape(t, x->rank + 1, dim) || dt__share(t, o->share, &shares)) return 1;
-    if (shares) return dt__shared_fits(t, 0, size);
+    memcpy(t->dim, x->dim, sizeof t->dim);
+    t->dim[x->rank] = o->features;
     if (!o->init) { o->init = DT_NORMAL; o->init_value = DT__ELSE(o->init_value, 1); }
-    file[0] = o->tokens; file[1] = o->features;
-    return !dt__add_variable(t, 0, "weight", 2, file, o->init, o->init_value, o->frozen);
+    return dt__set_shape(t, x->rank + 1, t->dim) || dt__parameters(t, o->share, 2, file, o->init, o->init_value, 1, o->frozen);
 }
-DT__PRIVATE void dt__embedding_forward(dt__replica *r, dt_tensor *t) {
+DT__PRIVATE void dt__embedding_run(dt__replica *r, dt_tensor *t, int backward) {
     DT__OPTIONS(dt_embedding_options, t);
-    ptrdiff_t n = r->rows * t->in[0]->size, i;
+    ptrdiff_t n = r->rows * t->in[0]->size, c = o->features, i;
     const int32_t *x = (const int32_t *)(const void *)dt__value(r, t->in[0]);
-    for (i = 0; i < n; i++) {
+    float *dw = backward ? dt__weights_gradient_begun(r, t, 0) : NULL;
+    for (i = 0; i < n && (dw || !backward); i++) {
         if (x[i] < 0 || x[i] >= o->tokens) {
-            dt__fail(&r->error, DT_ERR_ARGUMENT, "dt_embedding \"%s\": token %d of sample %td lies outside 0..%d", t->name, (int)x[i], r->first_row + i / t->in[0]->size, o->tokens - 1);
-            memset(dt__value(r, t) + i * o->features, 0, (size_t)o->features * sizeof(float));
+            dt__fail(&r->error, DT_ERR_ARGUMENT, "dt_embedding \"%s\": token %d of sample %td lies outside 0..%d", t->name, (int)x[i],
+                     r->first_row + i / t->in[0]->size, o->tokens - 1);
+            if (!dw) dt__zero(c, dt__value(r, t) + i * c);
+        } else if (dw) {
+            dt__copy(c, 1, dt__gradient(r, t) + i * c, dw + x[i] * c, 1);
         } else {
-            dt__copy(o->features, dt__weights(r, t, 0) + (ptrdiff_t)x[i] * o->features, dt__value(r, t) + i * o->features, 0);
+            dt__copy(c, 1, dt__weights(r, t, 0) + x[i] * c, dt__value(r, t) + i * c, 0);
         }
     }
 }
-DT__PRIVATE void dt__embedding_backward(dt__replica *r, dt_tensor *t) {
-    DT__OPTIONS(dt_embedding_options, t);
-    ptrdiff_t n = r->rows * t->in[0]->size, i;
-    const int32_t *x = (const int32_t *)(const void *)dt__value(r, t->in[0]);
-    int add;
-    float *dw = dt__weights_gradient(r, t, 0, &add);
-    if (!dw) return;
-    if (!add) memset(dw, 0, (size_t)t->variable[0]->size * sizeof(float));
-    for (i = 0; i < n; i++)
-        if (x[i] >= 0 && x[i] < o->tokens) dt__copy(o->features, dt__gradient(r, t) + i * o->features, dw + (ptrdiff_t)x[i] * o->features, 1);
-}
-static const dt__op dt__embedding = {"embedding", DT__READS_X, dt__embedding_shape, dt__embedding_forward, NULL, dt__embedding_backward, NULL, NULL, NULL};
-DT_API dt_tensor *dt_embedding_opt(dt_embedding_options o) { return dt__layer1(&dt__embedding, o.x, &o, sizeof o, o.name); }
+DT__BOTH_WAYS(embedding)
+DT__OP(embedding, DT__READS_X, dt__embedding_shape, dt__embedding);
+DT__LAYER(embedding, dt_embedding_options)
 
 // ---- custom
 
 DT__PRIVATE int dt__custom_shape(dt_tensor *t) {
     DT__OPTIONS(dt_custom_options, t);
-    int dim[DT_MAX_RANK] = {0}, rank = 1, i;
     ptrdiff_t size = 1;
+    int i;
     if (!o->forward) return dt__bad(t, ".forward is NULL: a callback is needed");
-    for (; rank < DT_MAX_RANK && o->shape[rank - 1]; rank++) dim[rank] = o->shape[rank - 1];
-    if (rank == 1) { rank = t->in[0]->rank; memcpy(dim, t->in[0]->dim, sizeof dim); }
-    dt__forget_image(t);
-    if (dt__set_shape(t, rank, dim)) return 1;
+    memcpy(t->dim + 1, o->shape[0] ? o->shape : t->in[0]->dim + 1, sizeof o->shape);
+    for (i = 1; i < DT_MAX_RANK && t->dim[i]; i++) {}
+    if (dt__set_other_shape(t, i)) return 1;
     for (i = 0; i < DT_MAX_RANK - 1 && o->weight[i]; i++)
         if (o->weight[i] < 1 || !dt__mul(size, o->weight[i], &size)) return dt__bad(t, ".weight: size %d is %d", i, o->weight[i]);
     return i > 0 && !dt__add_variable(t, 0, "weight", i, o->weight, o->init, o->init_value, o->frozen);
 }
-DT__PRIVATE void dt__custom_call(dt__replica *r, dt_tensor *t, int backward) {
+DT__PRIVATE void dt__custom_run(dt__replica *r, dt_tensor *t, int backward) {
     DT__OPTIONS(dt_custom_options, t);
-    dt_custom_call c;
-    int i, add, code;
-    memset(&c, 0, sizeof c);
+    dt_custom_call c = DT_DEFAULTS;
+    int i, code;
     c.n = (int)r->rows;
     c.n_inputs = t->n_in;
     c.y = dt__value(r, t);
@@ -4500,21 +4402,17 @@ DT__PRIVATE void dt__custom_call(dt__replica *r, dt_tensor *t, int backward) {
     if (t->variable[0]) c.weight = dt__weights(r, t, 0);
     for (i = 0; i < t->n_in; i++) {
         c.x[i] = dt__value(r, t->in[i]);
-        if (!backward) continue;
-        c.dx[i] = dt__input_gradient(r, t, i, &add);
-        if (c.dx[i] && !add) memset(c.dx[i], 0, (size_t)(r->rows * t->in[i]->size) * sizeof(float));
+        if (backward) c.dx[i] = dt__input_gradient_begun(r, t, i);
     }
     if (backward) {
         c.dy = dt__gradient(r, t);
-        c.dweight = dt__weights_gradient(r, t, 0, &add);
-        if (c.dweight && !add) memset(c.dweight, 0, (size_t)t->variable[0]->size * sizeof(float));
+        c.dweight = dt__weights_gradient_begun(r, t, 0);
     }
     code = backward ? o->backward(&c) : o->forward(&c);
     if (code) dt__fail(&r->error, DT_ERR_CALLBACK, "dt_custom \"%s\": .%s returned %d", t->name, backward ? "backward" : "forward", code);
 }
-DT__PRIVATE void dt__custom_forward(dt__replica *r, dt_tensor *t) { dt__custom_call(r, t, 0); }
-DT__PRIVATE void dt__custom_backward(dt__replica *r, dt_tensor *t) { dt__custom_call(r, t, 1); }
-static const dt__op dt__custom = {"custom", DT__READS_X | DT__READS_Y, dt__custom_shape, dt__custom_forward, NULL, dt__custom_backward, NULL, NULL, NULL};
+DT__BOTH_WAYS(custom)
+DT__OP(custom, DT__READS_X | DT__READS_Y, dt__custom_shape, dt__custom);
 static const dt__op dt__custom_constant = {"custom", 0, dt__custom_shape, dt__custom_forward, NULL, NULL, NULL, NULL, NULL};
 DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
     dt_tensor *in[DT_MAX_INPUTS];
@@ -4523,6 +4421,9 @@ DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
     while (n < DT_MAX_INPUTS && o.more[n - 1]) { in[n] = o.more[n - 1]; n++; }
     return dt__layer(o.backward ? &dt__custom : &dt__custom_constant, in, n, &o, sizeof o, o.name);
 }
+#undef DT__OP
+#undef DT__LAYER
+#undef DT__BOTH_WAYS
 
 // =============================================================================================
 // >>losses - losses, and the metrics that are counted with them
@@ -4535,34 +4436,26 @@ DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
 // Promise: definitions equal PyTorch's. Labels are checked when they are fed, not when they do harm.
 // =============================================================================================
 
-// The node that holds the loss's logits: a cross-entropy on a softmax (a binary one on a sigmoid) looks through it, which
-// is the same function without its overflow.
-DT__PRIVATE dt_tensor *dt__logits(dt_tensor *t, dt_loss_kind kind) {
-    if (t && t->n_in && ((kind == DT_CROSS_ENTROPY && t->op == &dt__softmax) || (kind == DT_BINARY_CROSS_ENTROPY && t->op == &dt__sigmoid))) return t->in[0];
-    return t;
-}
-
 DT__PRIVATE int dt__loss_shape(dt_tensor *t) {
     dt_loss_options *o = (dt_loss_options *)t->options;
     const dt_tensor *p = t->in[0], *target = t->n_in > 1 ? t->in[1] : NULL;
     dt__shape_text one, two;
-    ptrdiff_t classes = p->rank > 1 ? p->dim[p->rank - 1] : 1;
+    ptrdiff_t classes = p->dim[p->rank - 1];
     int cross = o->kind == DT_CROSS_ENTROPY;
     if (p->type != DT_FLOAT32) return dt__bad(t, "the prediction holds integers");
     if ((unsigned)o->kind - 1 >= DT_VALUE) return dt__bad(t, "kind %d is no loss", (int)o->kind);
     o->weight = DT__ELSE(o->weight, 1);
     o->delta = DT__ELSE(o->delta, 1);
-    if (!o->label_type) o->label_type = cross ? DT_INT32 : DT_FLOAT32;
     if (!(o->weight - o->weight == 0) || !(o->delta > 0) || !(o->label_smoothing >= 0 && o->label_smoothing <= 1) || (unsigned)o->reduction > DT_SUM)
-        return dt__bad(t, ".weight %g, .delta %g, .label_smoothing %g, .reduction %d: a finite weight, a positive delta, a smoothing of 0 to 1, DT_MEAN or DT_SUM are needed",
+        return dt__bad(t, ".weight %g, .delta %g, .label_smoothing %g, .reduction %d: weight is finite, delta above 0, smoothing 0 to 1, reduction DT_MEAN or DT_SUM",
                        o->weight, o->delta, o->label_smoothing, (int)o->reduction);
-    if (cross && (p->rank < 2 || classes < 2)) return dt__bad(t, "cross-entropy on %s needs at least 2 outputs: for one output use DT_BINARY_CROSS_ENTROPY", dt__shape_of(p, &one));
-    t->type = cross && o->label_type != DT_ONE_HOT ? DT_INT32 : DT_FLOAT32;
-    if (target && cross) t->type = target->type;
+    if (cross && classes < 2) return dt__bad(t, "cross-entropy on %s needs at least 2 outputs: for one use DT_BINARY_CROSS_ENTROPY", dt__shape_of(p, &one));
+    if (!o->label_type) o->label_type = cross ? DT_INT32 : DT_FLOAT32;
+    t->type = !cross ? DT_FLOAT32 : target ? target->type : o->label_type == DT_ONE_HOT ? DT_FLOAT32 : DT_INT32;
     t->rank = 1;
     t->size = o->kind == DT_VALUE ? 0 : t->type == DT_INT32 ? p->size / classes : p->size;
     if (target && target->size != t->size) return dt__bad(t, "the target is %s, the prediction %s", dt__shape_of(target, &one), dt__shape_of(p, &two));
-    if (target && !cross && target->type != DT_FLOAT32) return dt__bad(t, "the target holds integers");
+    if (target && target->type != t->type) return dt__bad(t, "the target holds integers");
     t->saved_row = p->size;
     return 0;
 }
@@ -4573,8 +4466,10 @@ DT__PRIVATE ptrdiff_t dt__loss_scratch(const dt_tensor *t, ptrdiff_t rows, int b
 }
 
 // What the loss compares with: labels or the target's values; NULL for DT_VALUE.
-DT__PRIVATE const float *dt__loss_labels(const dt__replica *r, const dt_tensor *t) { return t->n_in > 1 ? dt__value(r, t->in[1]) : dt__value(r, t); }
-DT__PRIVATE int dt__ignored(const dt_loss_options *o, int label) { return o->ignore_label && label == (o->ignore_label == DT_IGNORE_CLASS_0 ? 0 : o->ignore_label); }
+DT__PRIVATE const float *dt__loss_labels(const dt__replica *r, const dt_tensor *t) { return dt__value(r, t->n_in > 1 ? t->in[1] : t); }
+DT__PRIVATE int dt__ignored(const dt_loss_options *o, int label) {
+    return o->ignore_label && label == (o->ignore_label == DT_IGNORE_CLASS_0 ? 0 : o->ignore_label);
+}
 
 // Count one row of logits for accuracy and top-k.
 DT__PRIVATE void dt__count_row(dt__replica *r, const float *x, ptrdiff_t classes, ptrdiff_t label) {
@@ -4586,7 +4481,7 @@ DT__PRIVATE void dt__count_row(dt__replica *r, const float *x, ptrdiff_t classes
     totals[DT__RIGHT_TOP] += before < r->top_k;
 }
 
-// One row: returns its loss, adds its weight, leaves the gradient in d.
+// One row: returns its loss, leaves its weight and the gradient d. soft: the label as floats, or NULL.
 //   q: the target distribution times class weights, Q its sum:  loss = Q log(sum exp x) - q x,  d = Q softmax(x) - q
 DT__PRIVATE double dt__cross_entropy_row(dt__replica *r, const dt_tensor *t, const float *x, ptrdiff_t classes, int label, const float *soft, double *weight, float *d) {
     DT__OPTIONS(dt_loss_options, t);
@@ -4594,37 +4489,39 @@ DT__PRIVATE double dt__cross_entropy_row(dt__replica *r, const dt_tensor *t, con
     double smooth = o->label_smoothing, lse, total = 0, dot = 0;
     float top;
     ptrdiff_t k, best = label;
-    if (!soft && dt__ignored(o, label)) { memset(d, 0, (size_t)classes * sizeof(float)); *weight = 0; return 0; }
+    int pass;
+    *weight = cw && !soft ? (double)cw[label] : 1;  // as PyTorch: one-hot and soft rows count 1
     lse = (double)dt__cpu()->softmax(classes, x, d, &top);  // all logits count from the largest: no digits are lost
     if (soft) for (best = 0, k = 1; k < classes; k++) if (soft[k] > soft[best]) best = k;
     if (t->loss_number == 0) dt__count_row(r, x, classes, best);
-    *weight = cw && !soft ? (double)cw[label] : 1;  // as PyTorch: one-hot and soft rows count 1
     if (!soft && !cw && smooth == 0) { d[label] -= 1; return lse + (double)(top - x[label]); }
-    for (k = 0; k < classes; k++) {
-        double q = (cw ? (double)cw[k] : 1) * ((1 - smooth) * (soft ? (double)soft[k] : k == label) + smooth / (double)classes);
-        total += q;
-        dot += q * (double)(x[k] - top);
-    }
-    for (k = 0; k < classes; k++) {
-        double q = (cw ? (double)cw[k] : 1) * ((1 - smooth) * (soft ? (double)soft[k] : k == label) + smooth / (double)classes);
-        d[k] = (float)(total * (double)d[k] - q);
-    }
+    for (pass = 0; pass < 2; pass++)
+        for (k = 0; k < classes; k++) {
+            double q = (cw ? (double)cw[k] : 1) * ((1 - smooth) * (soft ? (double)soft[k] : k == label) + smooth / (double)classes);
+            if (pass) { d[k] = (float)(total * (double)d[k] - q); continue; }
+            total += q;
+            dot += q * (double)(x[k] - top);
+        }
     return total * lse - dot;
 }
 
 DT__PRIVATE void dt__cross_entropy_forward(dt__replica *r, dt_tensor *t, double *sum, double *weights) {
+    DT__OPTIONS(dt_loss_options, t);
     const dt_tensor *p = t->in[0];
     ptrdiff_t classes = p->dim[p->rank - 1], per_sample = p->size / classes, n = r->rows * per_sample, i, k;
     const float *labels = dt__loss_labels(r, t), *x = dt__value(r, p);
-    float *saved = dt__saved(r, t), *row = dt__at(r, t->scratch[0]);
+    float *saved = r->training ? dt__saved(r, t) : NULL, *row = dt__at(r, t->scratch[0]);
     for (i = 0; i < n; i++) {
-        float *d = saved && r->training ? saved + i * classes : row, sw = r->sample_weight ? r->sample_weight[i / per_sample] : 1;
+        float *d = saved ? saved + i * classes : row, sw = r->sample_weight ? r->sample_weight[i / per_sample] : 1;
         double weight, loss;
         int32_t label = 0;
-        if (t->type == DT_INT32) memcpy(&label, labels + i, sizeof label);
-        if (t->n_in > 1 && t->type == DT_INT32 && (label < 0 || label >= classes) && !dt__ignored((const dt_loss_options *)t->options, label)) {  // fed labels were checked
-            dt__fail(&r->error, DT_ERR_ARGUMENT, "the target of loss \"%s\" holds class %d, which lies outside 0..%td", t->name, (int)label, classes - 1);
-            label = 0;
+        if (t->type == DT_INT32) {
+            memcpy(&label, labels + i, sizeof label);
+            if (dt__ignored(o, label)) { dt__zero(classes, d); continue; }
+            if (label < 0 || label >= classes) {  // a target's: fed labels were checked
+                dt__fail(&r->error, DT_ERR_ARGUMENT, "the target of loss \"%s\" holds class %d, which lies outside 0..%td", t->name, (int)label, classes - 1);
+                label = 0;
+            }
         }
         loss = dt__cross_entropy_row(r, t, x + i * classes, classes, label, t->type == DT_INT32 ? NULL : labels + i * classes, &weight, d);
         *sum += loss * (double)sw;
@@ -4681,9 +4578,7 @@ DT__PRIVATE void dt__loss_forward(dt__replica *r, dt_tensor *t) {
 
 DT__PRIVATE void dt__loss_backward(dt__replica *r, dt_tensor *t) {
     DT__OPTIONS(dt_loss_options, t);
-    int add;
-    float scale = (float)o->weight * (r->graph->mixed_losses ? r->weight_scale[t->loss_number] : 1), *dx = dt__input_gradient(r, t, 0, &add);
-    if (dx) dt__cpu()->axpby(r->rows * t->in[0]->size, scale, dt__saved(r, t), add ? 1.0f : 0.0f, dx);
+    dt__pass_back(r, t, 0, (float)o->weight * (r->graph->mixed_losses ? r->weight_scale[t->loss_number] : 1), dt__saved(r, t));
 }
 
 static const dt__op dt__loss = {"loss", DT__LOSS, dt__loss_shape, dt__loss_forward, NULL, dt__loss_backward, NULL, dt__loss_scratch, NULL};
@@ -4692,18 +4587,16 @@ static const dt__op dt__loss = {"loss", DT__LOSS, dt__loss_shape, dt__loss_forwa
 DT__PRIVATE dt_tensor *dt__add_loss(const dt_loss_options *o, int main_loss) {
     dt_tensor *in[2], *t = o->t;
     dt__graph *g;
-    dt_loss_options copy = *o;
-    int i, n;
+    int i;
     if (!t) return NULL;
     g = t->graph;
     if (!g->error.code && g->n_losses == DT_MAX_INPUTS) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_loss: more than %d losses", DT_MAX_INPUTS);
-    copy.name = o->name ? o->name : "loss";
-    in[0] = dt__logits(t, o->kind);
+    // A cross-entropy on a softmax (a binary one on a sigmoid) looks through it: the same function without its overflow.
+    in[0] = (o->kind == DT_CROSS_ENTROPY && t->op == &dt__softmax) || (o->kind == DT_BINARY_CROSS_ENTROPY && t->op == &dt__sigmoid) ? t->in[0] : t;
     in[1] = o->target;
-    t = dt__layer(&dt__loss, in, o->target ? 2 : 1, &copy, sizeof copy, copy.name);
+    t = dt__layer(&dt__loss, in, o->target ? 2 : 1, o, sizeof *o, o->name ? o->name : "loss");
     if (!t || t == &g->failed) return t;
-    n = g->n_losses++;
-    for (i = n; i > 0 && (main_loss || (g->loss[i - 1] != g->main_loss && strcmp(g->loss[i - 1]->name, t->name) > 0)); i--) g->loss[i] = g->loss[i - 1];
+    for (i = g->n_losses++; i > 0 && (main_loss || (g->loss[i - 1] != g->main_loss && strcmp(g->loss[i - 1]->name, t->name) > 0)); i--) g->loss[i] = g->loss[i - 1];
     g->loss[i] = t;
     if (main_loss) g->main_loss = t;
     return o->t;
@@ -4738,8 +4631,9 @@ DT__PRIVATE double dt__totals_loss(const dt__graph *g, const double *totals) {
     double loss = 0;
     int i;
     for (i = 0; i < g->n_losses; i++) {
-        double w = dt__loss_means(g, i) ? totals[2 * i + 1] : 1;
-        if (w != 0) loss += ((const dt_loss_options *)g->loss[i]->options)->weight * totals[2 * i] / w;
+        DT__OPTIONS(dt_loss_options, g->loss[i]);
+        double w = o->reduction == DT_MEAN ? totals[2 * i + 1] : 1;
+        if (w != 0) loss += o->weight * totals[2 * i] / w;
     }
     return loss;
 }
@@ -4755,8 +4649,7 @@ DT__PRIVATE double dt__totals_divisor(const dt__graph *g, const double *totals) 
 
 DT__PRIVATE double dt__totals_accuracy(const dt__graph *g, const double *totals, int which) {
     double counted = totals[2 * DT_MAX_INPUTS + DT__COUNTED];
-    int kind = g->n_losses ? (int)((const dt_loss_options *)g->loss[0]->options)->kind : 0;
-    if (counted == 0 || (which == DT__RIGHT_TOP && kind != DT_CROSS_ENTROPY)) return (double)NAN;
+    if (counted == 0 || (which == DT__RIGHT_TOP && ((const dt_loss_options *)g->loss[0]->options)->kind != DT_CROSS_ENTROPY)) return (double)NAN;
     return totals[2 * DT_MAX_INPUTS + which] / counted;
 }
 
@@ -4789,10 +4682,11 @@ DT__PRIVATE int dt__set_labels(const dt_tensor *t, float *dst, const void *src, 
         else { memcpy(&f, bytes + 4 * i, 4); v = f > -2e9f && f < 2e9f ? (int32_t)f : -1; }
         if (f - f != 0) return dt__fail(err, DT_ERR_ARGUMENT, "label %g of sample %td is not a finite number", (double)f, index);
         if (t->type != DT_INT32) { dst[i] = f; continue; }
-        if ((float)v != f && type != DT_INT32) return dt__fail(err, DT_ERR_ARGUMENT, "label %g of sample %td is no whole number: for one-hot or soft labels set .label_type = DT_ONE_HOT", (double)f, index);
+        if ((float)v != f && type != DT_INT32)
+            return dt__fail(err, DT_ERR_ARGUMENT, "label %g of sample %td is no whole number: for one-hot or soft labels set .label_type = DT_ONE_HOT", (double)f, index);
         if ((v < 0 || v >= classes) && !dt__ignored(o, v))
-            return dt__fail(err, DT_ERR_ARGUMENT, "label %d of sample %td lies outside 0..%td, the outputs of the net: add outputs, set .ignore_label, or check .label_type, which is %s",
-                            (int)v, index, classes - 1, type == DT_UINT8 ? "DT_UINT8" : type == DT_INT32 ? "DT_INT32" : "DT_FLOAT32");
+            return dt__fail(err, DT_ERR_ARGUMENT, "label %d of sample %td lies outside 0..%td, the net's outputs: add outputs, set .ignore_label, or check .label_type",
+                            (int)v, index, classes - 1);
         memcpy(dst + i, &v, sizeof v);
     }
     return 0;
@@ -4821,40 +4715,37 @@ typedef struct {
 DT__PRIVATE double dt__default(double value, double standard) { return value == 0 ? standard : value == DT_OFF ? 0 : value; }
 
 DT__PRIVATE int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *err) {
-    int adam = o->optimizer == DT_ADAM || o->optimizer == DT_ADAMW;
+    int adam = o->optimizer == DT_ADAM || o->optimizer == DT_ADAMW, heavy = o->optimizer == DT_MOMENTUM || o->optimizer == DT_NESTEROV, i;
+    const struct { const char *flag; double *to, value, below; } number[] = {
+        {"learning_rate", &p->rate, DT__ELSE(o->learning_rate, adam ? 1e-3 : 1e-2), 1e6},
+        {"momentum", &p->momentum, dt__default(o->momentum, heavy ? 0.9 : 0), 1},
+        {"beta1", &p->beta1, dt__default(o->beta1, 0.9), 1},
+        {"beta2", &p->beta2, dt__default(o->beta2, 0.999), 1},
+        {"alpha", &p->alpha, dt__default(o->alpha, 0.99), 1},
+        {"epsilon", &p->epsilon, dt__default(o->epsilon, 1e-8), 1},
+        {"weight_decay", &p->decay, dt__default(o->weight_decay, o->optimizer == DT_ADAMW ? 0.01 : 0), 1e6},
+        {"clip_norm", &p->clip, dt__default(o->clip_norm, 0), HUGE_VAL},
+        {"final_rate", &p->final_rate, o->final_rate, 1e6},
+        {"decay_factor", &p->factor, DT__ELSE(o->decay_factor, o->schedule == DT_STEP_DECAY ? 0.1 : 0.96), 1e6},
+        {"warmup_steps", NULL, (double)o->warmup_steps, HUGE_VAL},
+        {"total_steps", NULL, (double)o->total_steps, HUGE_VAL},
+        {"decay_steps", NULL, (double)o->decay_steps, HUGE_VAL},
+        {"optimizer", NULL, (double)o->optimizer, DT_RMSPROP + 1},
+        {"schedule", NULL, (double)o->schedule, DT_LINEAR_DECAY + 1}
+    };
+    for (i = 0; i < (int)(sizeof number / sizeof *number); i++) {
+        if (!(number[i].value >= 0 && number[i].value < number[i].below))
+            return dt__fail(err, DT_ERR_ARGUMENT, ".%s is %g: it must be at least 0 and below %g", number[i].flag, number[i].value, number[i].below);
+        if (number[i].to) *number[i].to = number[i].value;
+    }
     p->kind = o->optimizer;
-    p->rate = DT__ELSE(o->learning_rate, adam ? 1e-3 : 1e-2);
-    p->momentum = dt__default(o->momentum, o->optimizer == DT_MOMENTUM || o->optimizer == DT_NESTEROV ? 0.9 : 0);
-    p->beta1 = dt__default(o->beta1, 0.9);
-    p->beta2 = dt__default(o->beta2, 0.999);
-    p->alpha = dt__default(o->alpha, 0.99);
-    p->epsilon = dt__default(o->epsilon, 1e-8);
-    p->decay = dt__default(o->weight_decay, o->optimizer == DT_ADAMW ? 0.01 : 0);
-    p->clip = dt__default(o->clip_norm, 0);
     p->schedule = o->schedule;
     p->warmup = o->warmup_steps;
     p->total = o->total_steps;
     p->decay_steps = o->decay_steps;
-    p->final_rate = o->final_rate;
-    p->factor = DT__ELSE(o->decay_factor, o->schedule == DT_STEP_DECAY ? 0.1 : 0.96);
     p->rate_at = o->rate_at;
     p->user = o->user;
-#define DT__NEED(ok, flag, value, range) if (!(ok)) return dt__fail(err, DT_ERR_ARGUMENT, "." flag " is %g: it must be " range, (double)(value))
-    DT__NEED((unsigned)o->optimizer <= DT_RMSPROP, "optimizer", o->optimizer, "one of dt_optimizer");
-    DT__NEED((unsigned)o->schedule <= DT_LINEAR_DECAY, "schedule", o->schedule, "one of dt_schedule");
-    DT__NEED(p->rate >= 0 && p->rate < 1e6, "learning_rate", p->rate, "0 or more, and below 1e6");
-    DT__NEED(p->momentum >= 0 && p->momentum < 1, "momentum", p->momentum, "at least 0 and below 1");
-    DT__NEED(p->beta1 >= 0 && p->beta1 < 1, "beta1", p->beta1, "at least 0 and below 1");
-    DT__NEED(p->beta2 >= 0 && p->beta2 < 1, "beta2", p->beta2, "at least 0 and below 1");
-    DT__NEED(p->alpha >= 0 && p->alpha < 1, "alpha", p->alpha, "at least 0 and below 1");
-    DT__NEED(p->epsilon >= 0 && p->epsilon < 1, "epsilon", p->epsilon, "between 0 and 1");
-    DT__NEED(p->decay >= 0 && p->decay < 1e6, "weight_decay", p->decay, "0 or more, and finite");
-    DT__NEED(p->clip >= 0 && p->clip - p->clip == 0, "clip_norm", p->clip, "0 (off) or a positive number");
-    DT__NEED(p->final_rate >= 0 && p->final_rate < 1e6, "final_rate", p->final_rate, "0 or more, and finite");
-    DT__NEED(p->factor > 0 && p->factor < 1e6, "decay_factor", p->factor, "positive and finite");
-    DT__NEED(p->warmup >= 0 && p->total >= 0 && p->decay_steps >= 0, "warmup_steps, .total_steps or .decay_steps", DT__MIN(p->warmup, DT__MIN(p->total, p->decay_steps)), "0 or more");
-#undef DT__NEED
-    p->n_slots = adam ? 2 : (o->optimizer == DT_RMSPROP) + (p->momentum > 0 || o->optimizer == DT_MOMENTUM || o->optimizer == DT_NESTEROV);
+    p->n_slots = adam ? 2 : (o->optimizer == DT_RMSPROP) + (p->momentum > 0 || heavy);
     return 0;
 }
 
