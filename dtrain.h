@@ -5534,26 +5534,27 @@ DT__PRIVATE int dt__open_images(dt_dataset *d, dt_error *err) {
 
 // ---- CSV (RFC 4180, with any of , ; tab between fields)
 
+#define DT__CSV_TEXT 128  // bytes of a field that are kept, with a final zero
+
 typedef struct {
+    dt_error *err;
     const char *path, *p, *end;
     char separator;
     long line;            // of the field just read, from 1
     int column;           // likewise
-    char text[128];       // the field without quotes and blanks around it
-    int cut;              // … of which there is more
-    int last;             // of its row
+    int cut, last;        // it is longer than its text; it is the last of its row
 } dt__csv;
 
-DT__PRIVATE int dt__csv_bad(const dt__csv *c, int column, const char *text, const char *wrong, dt_error *err) {
-    return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: \"%.40s\" %s", c->path, c->line, column, text, wrong);
+DT__PRIVATE int dt__csv_bad(const dt__csv *c, int column, const char *text, const char *wrong) {
+    return dt__fail(c->err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: \"%.40s\" %s", c->path, c->line, column, text, wrong);
 }
 
 DT__PRIVATE int dt__csv_at_end(const dt__csv *c) {  // of a field
     return c->p == c->end || *c->p == c->separator || *c->p == '\n' || *c->p == '\r';
 }
 
-// Read one field; 0 or an error.
-DT__PRIVATE int dt__csv_field(dt__csv *c, dt_error *err) {
+// Read one field, without quotes and blanks around it; 0 or an error.
+DT__PRIVATE int dt__csv_field(dt__csv *c, char *text) {
     const char *wrong = NULL;
     size_t n = 0, count = 0;  // count: with blanks that may stand at the end
     long line = c->line;
@@ -5561,20 +5562,20 @@ DT__PRIVATE int dt__csv_field(dt__csv *c, dt_error *err) {
     c->column = c->last ? 1 : c->column + 1;
     while (c->p < c->end && (*c->p == ' ' || (*c->p == '\t' && c->separator != '\t'))) c->p++;
     quoted = c->p < c->end && *c->p == '"';
-    for (c->p += quoted; quoted ? c->p < c->end : !dt__csv_at_end(c); c->p++) {
+    for (c->p += quoted; !wrong && (quoted ? c->p < c->end : !dt__csv_at_end(c)); c->p++) {
         if (quoted && *c->p == '"' && (++c->p == c->end || *c->p != '"')) { quoted = 2; break; }  // 2: it has ended
-        if (!*c->p) { wrong = "stands before a zero byte: it is no text file"; break; }
+        if (!*c->p) wrong = "stands before a zero byte: it is no text file";
         c->line += *c->p == '\n';
-        if (count < sizeof c->text - 1) c->text[count] = *c->p;
+        if (count < DT__CSV_TEXT - 1) text[count] = *c->p;
         count++;
         if (quoted || *c->p != ' ') n = count;
     }
-    c->cut = n > sizeof c->text - 1;
-    c->text[DT__MIN(n, sizeof c->text - 1)] = 0;
+    c->cut = n >= DT__CSV_TEXT;
+    text[DT__MIN(n, DT__CSV_TEXT - 1)] = 0;
     if (quoted == 1 && !wrong) { wrong = "has a quote that does not end"; c->line = line; }
     while (quoted && c->p < c->end && *c->p == ' ') c->p++;
     if (!wrong && !dt__csv_at_end(c)) wrong = "has text behind its closing quote";
-    if (wrong) return dt__csv_bad(c, c->column, c->text, wrong, err);
+    if (wrong) return dt__csv_bad(c, c->column, text, wrong);
     c->last = c->p == c->end || *c->p != c->separator;
     if (!c->last) { c->p++; return 0; }
     if (c->p < c->end && *c->p == '\r') c->p++;
@@ -5588,10 +5589,7 @@ DT__PRIVATE void dt__csv_next_line(dt__csv *c) {
 }
 
 DT__PRIVATE int dt__csv_is_missing(const char *s) {
-    static const char *const word[] = {"", "?", "NA", "N/A", "nan", "NaN", "NAN", "null", "NULL"};
-    int i;
-    for (i = 0; i < DT__COUNT(word); i++) if (!strcmp(s, word[i])) return 1;
-    return 0;
+    return !*s || !strcmp(s, "?") || dt__glob("NA,N/A,nan,NaN,NAN,null,NULL", s);
 }
 
 DT__PRIVATE int dt__csv_number(const char *s, float *out) {
@@ -5622,41 +5620,36 @@ typedef struct {
 } dt__feature;
 
 typedef struct {
-    const dt_csv_options *o;
+    dt_dataset *d;
+    dt_error *err;
+    dt_csv_options o;
     dt__csv csv;                                     // the file that is read
     dt__list features;
     dt__feature *feature;                            // they
     int n;
     int columns, label, word_labels, whole_labels;  // of the file; word_labels: -1 until the first label is seen
-    char (*text)[128];                               // [columns], the row's fields
+    char (*text)[DT__CSV_TEXT];                           // [columns], the row's fields
     float *x, *y;
     long n_rows;
     int width;                                       // floats of a row of x
     unsigned char *fits;                             // [rows] 1: of the training part, which is fitted to; NULL: all are
 } dt__table;
 
-DT__PRIVATE void dt__table_close(dt__table *t) {
-    for (; t->n > 0; t->n--, t->feature++) { free(t->feature->numbers.data); free(t->feature->words.data); }
-    free(t->features.data);
-    free(t->text);
-    free(t->fits);
-}
+DT__PRIVATE int dt__csv_memory(const dt__table *t) { return dt__fail(t->err, DT_ERR_MEMORY, "\"%s\" does not fit in memory", t->o.path); }
 
-DT__PRIVATE int dt__csv_memory(const dt__table *t, dt_error *err) { return dt__fail(err, DT_ERR_MEMORY, "\"%s\" does not fit in memory", t->o->path); }
-
-DT__PRIVATE int dt__add_feature(dt__table *t, const dt__feature *f, dt_error *err) {
-    if (dt__list_add(&t->features, f, sizeof *f)) return dt__csv_memory(t, err);
+DT__PRIVATE int dt__add_feature(dt__table *t, const dt__feature *f) {
+    if (dt__list_add(&t->features, f, sizeof *f)) return dt__csv_memory(t);
     t->feature = (dt__feature *)t->features.data;
     t->n = t->features.n;
     return 0;
 }
 
-DT__PRIVATE int dt__add_number(const dt__table *t, dt__feature *f, double v, dt_error *err) {
-    return dt__list_add(&f->numbers, &v, sizeof v) ? dt__csv_memory(t, err) : 0;
+DT__PRIVATE int dt__add_number(const dt__table *t, dt__feature *f, double v) {
+    return dt__list_add(&f->numbers, &v, sizeof v) ? dt__csv_memory(t) : 0;
 }
 
-DT__PRIVATE int dt__add_word(const dt__table *t, dt__feature *f, const char *s, dt_error *err) {
-    return dt__word_number(&f->words, s) < 0 && dt__list_add(&f->words, s, strlen(s) + 1) ? dt__csv_memory(t, err) : 0;
+DT__PRIVATE int dt__add_word(const dt__table *t, dt__feature *f, const char *s) {
+    return dt__word_number(&f->words, s) < 0 && dt__list_add(&f->words, s, strlen(s) + 1) ? dt__csv_memory(t) : 0;
 }
 
 // ---- .columns: "age standardise, city onehot, zip hash 64, income bucket 10, city*sex cross 32, id drop"
@@ -5692,7 +5685,7 @@ DT__PRIVATE char *dt__cut_word(char *s) {
     return word + 1;
 }
 
-DT__PRIVATE int dt__column_spec(dt__table *t, const char *spec, int n, dt_error *err) {
+DT__PRIVATE int dt__column_spec(dt__table *t, const char *spec, int n) {
     char item[640], *word, *name, *next;  // four names and a kind fit
     int wrong = dt__format(item, sizeof item, " %.*s", n, spec) >= sizeof item, column;
     dt__feature f;
@@ -5710,18 +5703,18 @@ DT__PRIVATE int dt__column_spec(dt__table *t, const char *spec, int n, dt_error 
         if (wrong) break;
         column = f.column[f.n_columns++] = dt__csv_column(t, name);
         if (column < 0 || column == t->label)
-            return dt__fail(err, DT_ERR_ARGUMENT, "dt_csv: .columns names \"%.60s\", which is %s in \"%s\": use a name of its header or a number from 1", name, column < 0 ? "no column" : "the label", t->csv.path);
+            return dt__fail(t->err, DT_ERR_ARGUMENT, "dt_csv: .columns names \"%.60s\", which is %s in \"%s\": use a name of its header or a number from 1", name, column < 0 ? "no column" : "the label", t->csv.path);
     }
     if (wrong || (f.kind == DT__AS_CROSS && f.n_columns < 2))
-        return dt__fail(err, DT_ERR_ARGUMENT, "dt_csv: .columns has \"%.*s\": say NAME and one of number, standardise, onehot, hash N, bucket N, cross N, drop; N from 2; name the column, for cross two or more as in a*b, not more than %d", DT__MIN(n, 40), spec, DT__CROSSED);
-    if (f.kind == DT__AS_CROSS) return dt__add_feature(t, &f, err);
+        return dt__fail(t->err, DT_ERR_ARGUMENT, "dt_csv: .columns has \"%.*s\": say NAME and one of number, standardise, onehot, hash N, bucket N, cross N, drop; N from 2; name the column, for cross two or more as in a*b, not more than %d", DT__MIN(n, 40), spec, DT__CROSSED);
+    if (f.kind == DT__AS_CROSS) return dt__add_feature(t, &f);
     t->feature[f.column[0]] = f;
     return 0;
 }
 
 // One feature per column, then the crosses.
-DT__PRIVATE int dt__columns_spec(dt__table *t, dt_error *err) {
-    const char *spec = t->o->columns;
+DT__PRIVATE int dt__columns_spec(dt__table *t) {
+    const char *spec = t->o.columns;
     dt__feature f;
     int i, code = 0;
     memset(&f, 0, sizeof f);
@@ -5729,11 +5722,11 @@ DT__PRIVATE int dt__columns_spec(dt__table *t, dt_error *err) {
     for (i = 0; i < t->columns && !code; i++) {
         f.kind = i == t->label ? DT__AS_LABEL : DT__AS_NUMBER;
         f.column[0] = i;
-        code = dt__add_feature(t, &f, err);
+        code = dt__add_feature(t, &f);
     }
     while (spec && *spec && !code) {
         size_t n = strcspn(spec, ",;");
-        if (n > strspn(spec, " ")) code = dt__column_spec(t, spec, (int)DT__MIN(n, 1000), err);
+        if (n > strspn(spec, " ")) code = dt__column_spec(t, spec, (int)DT__MIN(n, 1000));
         spec += n + (spec[n] != 0);
     }
     return code;
@@ -5765,8 +5758,8 @@ DT__PRIVATE int dt__json_word(dt__json *j, char word[128]) {
 }
 
 // After the first error all functions of dt__json return 0.
-DT__PRIVATE int dt__columns_parse(dt__table *t, dt_error *err) {
-    const char *fitted = t->o->fitted, *list = "a list is expected";
+DT__PRIVATE int dt__columns_parse(dt__table *t) {
+    const char *fitted = t->o.fitted, *list = "a list is expected";
     dt__json j;
     int first = 1, code = 0;
     j.p = fitted; j.end = fitted + strlen(fitted); j.error = NULL;
@@ -5779,7 +5772,7 @@ DT__PRIVATE int dt__columns_parse(dt__table *t, dt_error *err) {
         dt__feature *f, empty;
         int inner = 1, n_numbers;
         memset(&empty, 0, sizeof empty);
-        if (dt__add_feature(t, &empty, err)) return DT_ERR_MEMORY;
+        if (dt__add_feature(t, &empty)) return DT_ERR_MEMORY;
         f = &t->feature[t->n - 1];
         dt__json_expect(&j, '[', list);
         dt__json_word(&j, word);
@@ -5792,9 +5785,9 @@ DT__PRIVATE int dt__columns_parse(dt__table *t, dt_error *err) {
             else f->column[f->n_columns++] = (int)column;
         }
         for (inner = 0; !code && dt__json_more(&j, ']', &inner);) {
-            if (dt__json_peek(&j) == '"') code = dt__json_word(&j, word) ? dt__add_word(t, f, word, err) : 0;
+            if (dt__json_peek(&j) == '"') code = dt__json_word(&j, word) ? dt__add_word(t, f, word) : 0;
             else if (dt__json_number(&j, &number) && number - number != 0) dt__json_fail(&j, "a number too large");
-            else if (!j.error) code = dt__add_number(t, f, number, err);
+            else if (!j.error) code = dt__add_number(t, f, number);
         }
         n_numbers = dt__column_kind[f->kind].n_numbers;
         v = (const double *)f->numbers.data;
@@ -5803,64 +5796,82 @@ DT__PRIVATE int dt__columns_parse(dt__table *t, dt_error *err) {
         if (f->kind == DT__AS_LABEL) t->word_labels = f->words.n > 0;
     }
     if (!t->n || j.p != j.end) dt__json_fail(&j, "no column, or something behind the list");
-    return code ? code : j.error ? dt__fail(err, DT_ERR_FORMAT, "dt_csv: .fitted: %s, at byte %td: it must come from dt_dataset_columns", j.error, j.p - fitted) : 0;
+    return code ? code : j.error ? dt__fail(t->err, DT_ERR_FORMAT, "dt_csv: .fitted: %s, at byte %td: it must come from dt_dataset_columns", j.error, j.p - fitted) : 0;
 }
 
 // ---- rows
 
 // The fields of the next row into t->text. *keep: 0 if a missing value drops it.
-DT__PRIVATE int dt__csv_row(dt__table *t, int *keep, dt_error *err) {
+DT__PRIVATE int dt__csv_row(dt__table *t, int *keep) {
     dt__csv *c = &t->csv;
     int k;
     *keep = 1;
     for (k = 0; k < t->columns; k++) {
-        if (dt__csv_field(c, err)) return DT_ERR_FORMAT;
+        char *text = t->text[k];
+        if (dt__csv_field(c, text)) return DT_ERR_FORMAT;
         if (c->last != (k == t->columns - 1)) {
             long line = c->line;
-            while (!c->last && !dt__csv_field(c, err)) {}
-            return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld has %d fields, the first row has %d", c->path, line, c->column, t->columns);
+            while (!c->last && !dt__csv_field(c, text)) {}
+            return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" line %ld has %d fields, the first row has %d", c->path, line, c->column, t->columns);
         }
-        memcpy(t->text[k], c->text, sizeof c->text);
         if (k < t->n && t->feature[k].kind == DT__AS_NOTHING) continue;
-        if (c->cut) return dt__csv_bad(c, k + 1, c->text, "… has more than 127 bytes", err);
-        if (!dt__csv_is_missing(c->text)) continue;
-        t->text[k][0] = 0;
-        if (t->o->missing == DT_MISSING_SKIP) *keep = 0;
-        else if (k == t->label) return dt__csv_bad(c, k + 1, c->text, "is a missing label: set .missing = DT_MISSING_SKIP", err);
-        else if (t->o->missing == DT_MISSING_ERROR) return dt__csv_bad(c, k + 1, c->text, "is a missing value: set .missing", err);
+        if (c->cut) return dt__csv_bad(c, k + 1, text, "… has more than 127 bytes");
+        if (!dt__csv_is_missing(text)) continue;
+        if (t->o.missing == DT_MISSING_SKIP) *keep = 0;
+        else if (k == t->label) return dt__csv_bad(c, k + 1, text, "is a missing label: set .missing = DT_MISSING_SKIP");
+        else if (t->o.missing == DT_MISSING_ERROR) return dt__csv_bad(c, k + 1, text, "is a missing value: set .missing");
+        *text = 0;
     }
     return 0;
 }
 
-// The number in a feature's column; NAN where it is missing.
-DT__PRIVATE int dt__csv_value(const dt__table *t, const dt__feature *f, float *v, dt_error *err) {
-    const char *s = t->text[f->column[0]];
-    *v = (float)NAN;
-    if (!*s || dt__csv_number(s, v)) return 0;
-    return dt__csv_bad(&t->csv, f->column[0] + 1, s, "is no number: repair it, or let .columns say what it is, as in \"NAME onehot\"", err);
-}
-
-// Learn from a row. Mean and sum of squares by Welford 1962.
-DT__PRIVATE int dt__fit_row(dt__table *t, dt_error *err) {
+// Learn from a row, if x is NULL; else its features to x and its label to *y. Mean and sum of squares by Welford 1962.
+DT__PRIVATE int dt__use_row(dt__table *t, float *x, float *y) {
     dt__feature *f;
     for (f = t->feature; f < t->feature + t->n; f++) {
-        const char *s = t->text[f->column[0]];
-        float v;
-        if (f->kind == DT__AS_LABEL && t->word_labels < 0) t->word_labels = !dt__csv_number(s, &v);
-        if (f->kind == DT__AS_ONE_HOT || (f->kind == DT__AS_LABEL && t->word_labels)) {
-            if (*s && dt__add_word(t, f, s, err)) return DT_ERR_MEMORY;
-            if (f->kind == DT__AS_ONE_HOT && f->words.n > 1000) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" column %d has more than 1,000 different values: use \"hash N\" instead of \"onehot\"", t->csv.path, f->column[0] + 1);
+        const double *fitted = (const double *)f->numbers.data;
+        const int column = f->column[0], label = f->kind == DT__AS_LABEL;
+        const char *s;
+        float v = (float)NAN;  // missing
+        int k, words, number;
+        if (f->kind == DT__AS_NOTHING || (label && column != t->label)) continue;
+        s = t->text[column];
+        number = dt__csv_number(s, &v);
+        if (label && t->word_labels < 0) t->word_labels = !number;
+        words = label ? t->word_labels : f->kind >= DT__AS_ONE_HOT;
+        if (!words && !number) {
+            if (*s) return dt__csv_bad(&t->csv, column + 1, s, "is no number: repair it, or let .columns say what it is, as in \"NAME onehot\"");
+            v = (float)NAN;
         }
-        if (f->kind > DT__AS_BUCKET) continue;
-        if (dt__csv_value(t, f, &v, err)) return DT_ERR_FORMAT;
-        if (v != v) continue;
-        if (f->kind == DT__AS_BUCKET) {
-            if (dt__add_number(t, f, (double)v, err)) return DT_ERR_MEMORY;
+        if (!x) {
+            if ((label && words) || f->kind == DT__AS_ONE_HOT) {
+                if (*s && dt__add_word(t, f, s)) return DT_ERR_MEMORY;
+                if (!label && f->words.n > 1000)
+                    return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" column %d has more than 1,000 different values: use \"hash N\" instead of \"onehot\"", t->csv.path, column + 1);
+            } else if (f->kind == DT__AS_BUCKET) {
+                if (v == v && dt__add_number(t, f, (double)v)) return DT_ERR_MEMORY;
+            } else if (f->kind <= DT__AS_STANDARD && v == v) {
+                double d = (double)v - f->mean;
+                f->mean += d / ++f->count;
+                f->squares += d * ((double)v - f->mean);
+            }
+        } else if (label) {
+            *y = words ? (float)dt__word_number(&f->words, s) : v;
+            if (words && *y < 0) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" line %ld: the label \"%.40s\" is none of the %d of the training data", t->csv.path, t->csv.line, s, f->words.n);
+            t->whole_labels &= *y >= 0 && *y < 1e6f && *y == floorf(*y);
+        } else if (f->kind <= DT__AS_STANDARD) {
+            if (v != v) v = t->o.missing == DT_MISSING_MEAN ? (float)fitted[0] : 0;
+            *x = f->kind == DT__AS_NUMBER ? v : (float)(((double)v - fitted[0]) / fitted[1]);
         } else {
-            double d = (double)v - f->mean;
-            f->mean += d / ++f->count;
-            f->squares += d * ((double)v - f->mean);
+            uint32_t hash = 0;
+            for (k = 0; k < f->n_columns; k++) hash = dt__crc32c(hash, t->text[f->column[k]], strlen(t->text[f->column[k]]) + 1);
+            memset(x, 0, (size_t)f->width * sizeof *x);
+            if (f->kind == DT__AS_ONE_HOT) k = dt__word_number(&f->words, s);
+            else if (f->kind != DT__AS_BUCKET) k = (int)(dt__mix(hash) % (uint64_t)f->width);
+            else for (k = v == v ? 0 : -1; k >= 0 && k < f->numbers.n && (double)v >= fitted[k]; k++) {}
+            if (k >= 0) x[k] = 1;
         }
+        if (x) x += f->width;
     }
     return 0;
 }
@@ -5870,7 +5881,7 @@ DT__PRIVATE int dt__by_value(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-DT__PRIVATE int dt__fit_end(dt__table *t, dt_error *err) {
+DT__PRIVATE int dt__fit_end(dt__table *t) {
     dt__feature *f;
     int k;
     for (f = t->feature; f < t->feature + t->n; f++) {
@@ -5878,7 +5889,7 @@ DT__PRIVATE int dt__fit_end(dt__table *t, dt_error *err) {
         int all = f->numbers.n, n = 0;
         fitted[0] = f->size ? f->size : f->mean;
         fitted[1] = f->squares > 0 ? sqrt(f->squares / f->count) : 1;
-        for (k = 0; k < dt__column_kind[f->kind].n_numbers; k++) if (dt__add_number(t, f, fitted[k], err)) return DT_ERR_MEMORY;
+        for (k = 0; k < dt__column_kind[f->kind].n_numbers; k++) if (dt__add_number(t, f, fitted[k])) return DT_ERR_MEMORY;
         if (f->kind != DT__AS_BUCKET || !all) continue;
         qsort(v, (size_t)all, sizeof *v, dt__by_value);  // edges between equal shares of the values, each once
         for (k = 1; k < f->size; k++) {
@@ -5897,45 +5908,13 @@ DT__PRIVATE int dt__feature_width(const dt__feature *f) {
     return f->kind <= DT__AS_STANDARD;
 }
 
-// The row's features to x and its label to *y.
-DT__PRIVATE int dt__apply_row(dt__table *t, float *x, float *y, dt_error *err) {
-    dt__feature *f;
-    int k;
-    for (f = t->feature; f < t->feature + t->n; x += f->width, f++) {
-        const double *fitted = (const double *)f->numbers.data;
-        const char *s;
-        float v = 0;
-        if (f->kind == DT__AS_NOTHING || (f->kind == DT__AS_LABEL && f->column[0] != t->label)) continue;
-        s = t->text[f->column[0]];
-        if ((f->kind <= DT__AS_BUCKET || (f->kind == DT__AS_LABEL && !t->word_labels)) && dt__csv_value(t, f, &v, err)) return DT_ERR_FORMAT;
-        if (f->kind == DT__AS_LABEL) {
-            k = t->word_labels ? dt__word_number(&f->words, s) : 0;
-            if (k < 0) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld: the label \"%.40s\" is none of the %d of the training data", t->csv.path, t->csv.line, s, f->words.n);
-            *y = t->word_labels ? (float)k : v;
-            t->whole_labels &= *y >= 0 && *y < 1e6f && *y == floorf(*y);
-        } else if (f->kind <= DT__AS_STANDARD) {
-            if (v != v) v = t->o->missing == DT_MISSING_MEAN ? (float)fitted[0] : 0;
-            *x = f->kind == DT__AS_NUMBER ? v : (float)(((double)v - fitted[0]) / fitted[1]);
-        } else {
-            uint32_t hash = 0;
-            memset(x, 0, (size_t)f->width * sizeof *x);
-            for (k = 0; k < f->n_columns; k++) hash = dt__crc32c(hash, t->text[f->column[k]], strlen(t->text[f->column[k]]) + 1);
-            if (f->kind == DT__AS_ONE_HOT) k = dt__word_number(&f->words, s);
-            else if (f->kind != DT__AS_BUCKET) k = (int)(dt__mix(hash) % (uint64_t)f->width);
-            else if (v != v) k = -1;
-            else for (k = 0; k < f->numbers.n && (double)v >= fitted[k]; k++) {}
-            if (k >= 0) x[k] = 1;
-        }
-    }
-    return 0;
-}
-
 // Find the separator, the columns and the header, and stop before the first row of data; t->text holds the header or is empty.
-DT__PRIVATE int dt__csv_start(dt__table *t, int file, dt_error *err) {
+DT__PRIVATE int dt__csv_start(dt__table *t, int file) {
     static const char separators[] = ",;\t";
-    const dt_csv_options *o = t->o;
+    const dt_csv_options *o = &t->o;
     dt__csv *c = &t->csv, row;
     const char *q;
+    char text[DT__CSV_TEXT];
     int i, n, most = 0, words = 0, word = 0;
     float v;
     if (c->end - c->p >= 3 && !memcmp(c->p, "\xef\xbb\xbf", 3)) c->p += 3;  // a byte order mark
@@ -5952,55 +5931,53 @@ DT__PRIVATE int dt__csv_start(dt__table *t, int file, dt_error *err) {
     }
     row = *c;
     do {
-        if (dt__csv_field(&row, err)) return DT_ERR_FORMAT;
-        if (row.column > 100000) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld has more than 100000 fields", c->path, c->line);
-        if (!dt__csv_number(row.text, &v) && !dt__csv_is_missing(row.text)) { words++; word = row.column; }
+        if (dt__csv_field(&row, text)) return DT_ERR_FORMAT;
+        if (row.column > 100000) return dt__csv_bad(&row, row.column, text, "is one field too many");
+        if (!dt__csv_number(text, &v) && !dt__csv_is_missing(text)) { words++; word = row.column; }
     } while (!row.last);
-    if (t->columns && t->columns != row.column) return dt__fail(err, DT_ERR_FORMAT, "\"%s\": file %d has %d columns, the first has %d", c->path, file, row.column, t->columns);
-    t->columns = row.column;
-    t->label = o->label == DT_OFF ? -1 : o->label ? o->label - 1 : t->columns - 1;
-    if (t->label < -1 || t->label >= t->columns) return dt__fail(err, DT_ERR_ARGUMENT, "\"%s\" has %d columns, .label is %d: columns count from 1", c->path, t->columns, o->label);
-    if (t->columns == (t->label >= 0)) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is empty or has one column only: where are the features? .separator may help", c->path);
-    if (!t->text) t->text = (char (*)[128])malloc((size_t)t->columns * sizeof *t->text);
-    if (!t->text) return dt__csv_memory(t, err);
-    memset(t->text, 0, (size_t)t->columns * sizeof *t->text);
+    n = row.column;
+    if (t->columns && t->columns != n) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\": file %d has %d columns, the first has %d", c->path, file, n, t->columns);
+    t->columns = n;
+    t->label = o->label == DT_OFF ? -1 : o->label ? o->label - 1 : n - 1;
+    if (t->label < -1 || t->label >= n) return dt__fail(t->err, DT_ERR_ARGUMENT, "\"%s\" has %d columns, .label is %d: columns count from 1", c->path, n, o->label);
+    if (n == (t->label >= 0)) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" is empty or has one column only: where are the features? .separator may help", c->path);
+    if (!t->text) t->text = (char (*)[DT__CSV_TEXT])malloc((size_t)n * sizeof *t->text);
+    if (!t->text) return dt__csv_memory(t);
+    memset(t->text, 0, (size_t)n * sizeof *t->text);
     // A word in the label's column alone is no header but a label.
     if (o->header == DT_OFF || (!o->header && (!words || (words == 1 && word == t->label + 1)))) return 0;
-    for (i = 0; i < t->columns; i++) {
-        dt__csv_field(c, NULL);
-        memcpy(t->text[i], c->text, sizeof c->text);
-    }
+    for (i = 0; i < n; i++) dt__csv_field(c, t->text[i]);
     dt__csv_next_line(c);
     return 0;
 }
 
 // The files of the set one after another: to count the rows, to fit, to apply.
 enum { DT__COUNT_ROWS, DT__FIT_ROWS, DT__APPLY_ROWS };
-DT__PRIVATE int dt__csv_pass(dt_dataset *d, dt__table *t, int pass, dt_error *err) {
-    const char *path = (const char *)d->paths[0].data;
+DT__PRIVATE int dt__csv_pass(dt__table *t, int pass) {
+    const char *path = (const char *)t->d->paths[0].data;
     dt__csv *c = &t->csv;
     long row = 0;
-    int i, k, code = 0;
-    for (i = 0; i < d->n_files; i++, path += strlen(path) + 1) {
+    int i, k, keep, code;
+    for (i = 0; i < t->d->n_files; i++, path += strlen(path) + 1) {
         const dt__feature *f;
         memset(c, 0, sizeof *c);
+        c->err = t->err;
         c->path = path;
-        c->p = (const char *)d->file[i].data;
-        c->end = c->p + d->file[i].size;
-        code = dt__csv_start(t, i + 1, err);
-        if (!code && !t->n) code = dt__columns_spec(t, err);
+        c->p = (const char *)t->d->file[i].data;
+        c->end = c->p + t->d->file[i].size;
+        code = dt__csv_start(t, i + 1);
+        if (!code && !t->n) code = dt__columns_spec(t);
         if (code) return code;
         for (f = t->feature; f < t->feature + t->n; f++)
             for (k = 0; k < f->n_columns; k++)
                 if (f->kind == DT__AS_LABEL ? t->label >= 0 && f->column[k] != t->label : f->column[k] >= t->columns || f->column[k] == t->label)
-                    return dt__fail(err, DT_ERR_FORMAT, "\"%s\" has %d columns and its label in column %d, which is not so in the training data", path, t->columns, t->label + 1);
-        for (; c->p < c->end && row < t->n_rows; dt__csv_next_line(c)) {  // no more than were counted, should the file grow
-            int keep;
-            code = dt__csv_row(t, &keep, err);
-            if (!code && keep && pass == DT__FIT_ROWS && (!t->fits || t->fits[row])) code = dt__fit_row(t, err);
-            if (!code && keep && pass == DT__APPLY_ROWS) code = dt__apply_row(t, t->x + row * t->width, t->y + row, err);
+                    return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" has %d columns and its label in column %d, which is not so in the training data", path, t->columns, t->label + 1);
+        for (; c->p < c->end && row < t->n_rows; dt__csv_next_line(c), row += keep) {  // no more than were counted, should the file grow
+            code = dt__csv_row(t, &keep);
             if (code) return code;
-            row += keep;
+            if (!keep || pass == DT__COUNT_ROWS || (pass == DT__FIT_ROWS && t->fits && !t->fits[row])) continue;
+            code = pass == DT__APPLY_ROWS ? dt__use_row(t, t->x + row * t->width, t->y + row) : dt__use_row(t, NULL, NULL);
+            if (code) return code;
         }
     }
     t->n_rows = row;
@@ -6008,16 +5985,17 @@ DT__PRIVATE int dt__csv_pass(dt_dataset *d, dt__table *t, int pass, dt_error *er
 }
 
 // Count the rows and find which of them belong to the training part of a source that is a fold or a part.
-DT__PRIVATE int dt__csv_training_rows(dt_dataset *d, dt__table *t, dt_error *err) {
+DT__PRIVATE int dt__csv_training_rows(dt__table *t) {
+    dt_dataset *d = t->d;
     const int held_out = d->source.held_out;
     long i;
-    int code = dt__csv_pass(d, t, DT__COUNT_ROWS, err);
+    int code = dt__csv_pass(t, DT__COUNT_ROWS);
     if (code) return code;
     d->n_all = t->n_rows;
     d->source.held_out = 0;
     t->fits = (unsigned char *)calloc((size_t)d->n_all + 1, 1);
-    if (!t->fits) return dt__csv_memory(t, err);
-    code = dt__open_fold(d, err);
+    if (!t->fits) return dt__csv_memory(t);
+    code = dt__open_fold(d, t->err);
     for (i = 0; i < d->info.n && !code; i++) t->fits[dt__unfold(d, i)] = 1;
     d->source.held_out = held_out;
     d->n_all = 0;
@@ -6026,79 +6004,83 @@ DT__PRIVATE int dt__csv_training_rows(dt_dataset *d, dt__table *t, dt_error *err
 
 DT__PRIVATE char *dt__columns_of_file(const char *path, dt_error *err);  // in >>checkpoint
 
-DT__PRIVATE int dt__csv_read(dt_dataset *d, dt__table *t, dt_error *err) {
+DT__PRIVATE int dt__csv_read(dt__table *t) {
+    dt_dataset *d = t->d;
     dt__writer w;
     double width = 0;
     ptrdiff_t n;
     int i, code = 0;
     t->n_rows = LONG_MAX;
-    if (t->o->fitted) {
-        code = dt__columns_parse(t, err);
-        if (!code) code = dt__csv_pass(d, t, DT__COUNT_ROWS, err);
+    if (t->o.fitted) {
+        code = dt__columns_parse(t);
+        if (!code) code = dt__csv_pass(t, DT__COUNT_ROWS);
     } else {
-        if (d->source.folds) code = dt__csv_training_rows(d, t, err);
-        if (!code) code = dt__csv_pass(d, t, DT__FIT_ROWS, err);
-        if (!code) code = dt__fit_end(t, err);
+        if (d->source.folds) code = dt__csv_training_rows(t);
+        if (!code) code = dt__csv_pass(t, DT__FIT_ROWS);
+        if (!code) code = dt__fit_end(t);
     }
     if (code) return code;
     for (i = 0; i < t->n; i++) width += t->feature[i].width = dt__feature_width(&t->feature[i]);
-    if (width < 1 || width > 10000000) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" gives %.0f features: at least one, and at most 10,000,000", t->o->path, width);
-    if (t->n_rows == 0) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" has no row of data", t->o->path);
+    if (width < 1 || width > 10000000) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" gives %.0f features: at least one, and at most 10,000,000", t->o.path, width);
+    if (t->n_rows == 0) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" has no row of data", t->o.path);
     t->width = (int)width;
-    if (!dt__mul(t->n_rows, t->width, &n)) return dt__csv_memory(t, err);
+    if (!dt__mul(t->n_rows, t->width, &n)) return dt__csv_memory(t);
     d->owned[0] = t->x = (float *)calloc((size_t)n, sizeof *t->x);
     d->owned[1] = t->y = (float *)calloc((size_t)t->n_rows, sizeof *t->y);
-    if (!t->x || !t->y) return dt__csv_memory(t, err);
-    if ((code = dt__csv_pass(d, t, DT__APPLY_ROWS, err)) != 0) return code;
+    if (!t->x || !t->y) return dt__csv_memory(t);
+    if ((code = dt__csv_pass(t, DT__APPLY_ROWS)) != 0) return code;
     memset(&w, 0, sizeof w);
     dt__put_columns(&w, t);
     w.size = w.n + 1;
     w.n = 0;
     d->owned[2] = w.text = (char *)malloc(w.size);
     d->columns = w.text;
-    if (!w.text) return dt__csv_memory(t, err);
+    if (!w.text) return dt__csv_memory(t);
     dt__put_columns(&w, t);
     return 0;
 }
 
 DT__PRIVATE int dt__open_csv(dt_dataset *d, dt_error *err) {
-    dt_csv_options o = d->source.csv;
     dt__table t;
-    int i, code;
+    long row;
+    int i, code, whole;
     const char *path;
     char *fitted = NULL;
     memset(&t, 0, sizeof t);
-    t.o = &o;
+    t.d = d;
+    t.err = err;
+    t.o = d->source.csv;
     t.whole_labels = 1;
     t.word_labels = -1;
-    if (o.skip < 0) return dt__fail(err, DT_ERR_ARGUMENT, "dt_csv: .skip is %d: it must be 0 or more", o.skip);
-    if (o.fitted && *o.fitted != '[') {
-        o.fitted = fitted = dt__columns_of_file(o.fitted, err);
+    if (t.o.skip < 0) return dt__fail(err, DT_ERR_ARGUMENT, "dt_csv: .skip is %d: it must be 0 or more", t.o.skip);
+    if (t.o.fitted && *t.o.fitted != '[') {
+        t.o.fitted = fitted = dt__columns_of_file(t.o.fitted, err);
         if (!fitted) return DT_ERR_IO;
     }
-    code = dt__add_paths(d, &d->paths[0], o.path, err);
+    code = dt__add_paths(d, &d->paths[0], t.o.path, err);
     path = (const char *)d->paths[0].data;
     for (i = 0; i < d->paths[0].n && !code; i++, path += strlen(path) + 1) if (!dt__add_file(d, path, err)) code = DT_ERR_IO;
-    if (!code) code = dt__csv_read(d, &t, err);
+    if (!code) code = dt__csv_read(&t);
     free(fitted);
     dt__close_files(d);
-    dt__table_close(&t);
+    for (; t.n > 0; t.n--, t.feature++) { free(t.feature->numbers.data); free(t.feature->words.data); }
+    free(t.features.data);
+    free(t.text);
+    free(t.fits);
     if (code) return code;
     d->info.input[0] = t.width;
     d->info.x_type = DT_FLOAT32;
     d->x_stride = t.width * (ptrdiff_t)sizeof(float);
-    if (t.label >= 0) {
-        long row;
-        const int whole = t.whole_labels && o.label_type != DT_FLOAT32;
-        d->info.y_type = whole ? DT_INT32 : DT_FLOAT32;
-        d->y_stride = sizeof(float);
-        for (row = 0; whole && row < t.n_rows; row++) {
-            int32_t label = (int32_t)t.y[row];
-            memcpy(&t.y[row], &label, sizeof label);
-            d->info.classes = DT__MAX(d->info.classes, (int)label + 1);
-        }
+    if (t.label < 0) return dt__add_part(d, t.x, NULL, (size_t)t.n_rows, err);
+    whole = t.whole_labels && t.o.label_type != DT_FLOAT32;
+    d->info.y_type = whole ? DT_INT32 : DT_FLOAT32;
+    d->y_stride = sizeof(float);
+    for (row = 0; whole && row < t.n_rows; row++) {
+        int32_t label = (int32_t)t.y[row];
+        memcpy(&t.y[row], &label, sizeof label);
+        d->info.classes = DT__MAX(d->info.classes, (int)label + 1);
     }
-    return dt__add_part(d, t.x, t.label >= 0 ? t.y : NULL, (size_t)t.n_rows, err);
+    return dt__add_part(d, t.x, t.y, (size_t)t.n_rows, err);
 }
 #endif  // DTRAIN_NO_STDIO
 
