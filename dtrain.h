@@ -4948,12 +4948,12 @@ typedef struct { const unsigned char *x, *y; long n; } dt__part;
 
 #define DT__MAX_PARTS 64
 
-// The values of a file: their shape, values of a sample and, in NumPy's three characters, type.
+// The values of a file: their shape and, in NumPy's three characters, type.
 typedef struct {
     const unsigned char *data;
     size_t dim[DT_MAX_RANK];
-    ptrdiff_t values;
-    int rank, convert;  // convert: 1: no type of ours
+    ptrdiff_t values;  // of a sample
+    int rank, convert; // convert: 1: no type of ours
     char descr[4];
 } dt__array;
 
@@ -4962,20 +4962,21 @@ typedef struct { void *data; size_t size, used; int n; } dt__list;
 
 struct dt_dataset {
     dt_source source;
-    const char *what;                    // the function that made the source
+    const char *what;              // the function that made the source
+    dt_error *err;                 // while it is opened
     dt_dataset_info info;
-    long n_all;                          // before folding
-    ptrdiff_t x_stride, y_stride;        // bytes; 0: as large as the model's sample
+    long n_all;                    // before folding
+    ptrdiff_t x_stride, y_stride;  // bytes; 0: as large as the model's sample
     dt__part part[DT__MAX_PARTS];
     int n_parts;
 #ifndef DTRAIN_NO_STDIO
-    dt__list paths[2];                   // of x, of labels
+    dt__list paths[2];             // of x, of labels
     dt__file file[2 * DT__MAX_PARTS];
     int n_files;
 #endif
-    dt__array array[2];                  // IDX and NPY: samples and labels of one file; the others are like it
-    void *owned[3];                      // x, y, columns
-    const char *columns;                 // what was fitted to the columns of a CSV
+    dt__array array[2];            // IDX and NPY: samples and labels of one file; the others are like it
+    void *owned[3];                // x, y, columns
+    const char *columns;           // what was fitted to the columns of a CSV
 };
 
 DT__PRIVATE dt_source dt__source(int kind, const char *path, const char *labels, dt_split split) {
@@ -5079,17 +5080,17 @@ DT__PRIVATE size_t dt__type_size(dt_type type) { return type == DT_UINT8 ? 1 : 4
 #ifndef DTRAIN_NO_MALLOC
 
 // Choose the samples of a fold or part among all.
-DT__PRIVATE int dt__open_fold(dt_dataset *d, dt_error *err) {
+DT__PRIVATE int dt__open_fold(dt_dataset *d) {
     const dt_source *s = &d->source;
     long n = d->n_all, held;
-    if (s->folds == -2) return dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: the data is a part already: a part of a part is not made");
+    if (s->folds == -2) return dt__fail(d->err, DT_ERR_ARGUMENT, "dt_fold: a part of a part is not made");
     if (s->fraction != 0) {
         held = (long)((double)n * s->fraction + 0.5);
         if (s->fraction < 0 || held < 1 || held >= n)
-            return dt__fail(err, DT_ERR_ARGUMENT, "dt_part: this fraction of %ld samples leaves one side empty: it must lie between 0 and 1, as 0.2 does", n);
+            return dt__fail(d->err, DT_ERR_ARGUMENT, "dt_part: the fraction of %ld samples must leave some on both sides, as 0.2 does", n);
     } else {
         if (s->folds < 2 || s->fold < 0 || s->fold >= s->folds || n < s->folds)
-            return dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: fold %d of %d folds of %ld samples: 2 or more folds, no more than samples, counted from 0", s->fold, DT__MAX(s->folds, 0), n);
+            return dt__fail(d->err, DT_ERR_ARGUMENT, "dt_fold: fold %d of %d folds of %ld samples: 2 or more folds, no more than samples, counted from 0", s->fold, DT__MAX(s->folds, 0), n);
         held = n / s->folds + (n % s->folds > s->fold);
     }
     d->info.n = s->held_out ? held : n - held;
@@ -5097,9 +5098,9 @@ DT__PRIVATE int dt__open_fold(dt_dataset *d, dt_error *err) {
 }
 
 // Add n samples to a data set; bounded by what a long holds.
-DT__PRIVATE int dt__add_part(dt_dataset *d, const void *x, const void *y, size_t n, dt_error *err) {
+DT__PRIVATE int dt__add_part(dt_dataset *d, const void *x, const void *y, size_t n) {
     dt__part *p = &d->part[d->n_parts++];
-    if (n > (size_t)(LONG_MAX - d->n_all)) return dt__fail(err, DT_ERR_FORMAT, "%s: more samples than can be counted", d->what);
+    if (n > (size_t)(LONG_MAX - d->n_all)) return dt__fail(d->err, DT_ERR_FORMAT, "%s: more samples than can be counted", d->what);
     p->x = (const unsigned char *)x;
     p->y = (const unsigned char *)y;
     p->n = (long)n;
@@ -5131,31 +5132,33 @@ DT__PRIVATE int dt__word_number(const dt__list *l, const char *word) {
     return -1;
 }
 
-DT__PRIVATE int dt__add_path(const dt_dataset *d, dt__list *l, const char *path, dt_error *err) {
-    return dt__list_add(l, path, strlen(path) + 1) ? dt__fail(err, DT_ERR_MEMORY, "%s: no memory for the names of the files", d->what) : 0;
+DT__PRIVATE int dt__names_memory(const dt_dataset *d) { return dt__fail(d->err, DT_ERR_MEMORY, "%s: no memory for the names of the files", d->what); }
+
+DT__PRIVATE int dt__add_path(const dt_dataset *d, dt__list *l, const char *path) {
+    return dt__list_add(l, path, strlen(path) + 1) ? dt__names_memory(d) : 0;
 }
 
 // The paths in a list separated by commas.
-DT__PRIVATE int dt__add_paths(const dt_dataset *d, dt__list *l, const char *paths, dt_error *err) {
+DT__PRIVATE int dt__add_paths(const dt_dataset *d, dt__list *l, const char *paths) {
     char path[1024];
     int code = 0;
-    if (!paths || !*paths) return dt__fail(err, DT_ERR_ARGUMENT, "%s: the path is empty", d->what);
+    if (!paths || !*paths) return dt__fail(d->err, DT_ERR_ARGUMENT, "%s: the path is empty", d->what);
     while (*paths && !code) {
         size_t n = strcspn(paths, ",");
-        if (n >= sizeof path) return dt__fail(err, DT_ERR_ARGUMENT, "%s: the path \"%.40s...\" is too long", d->what, paths);
+        if (n >= sizeof path) return dt__fail(d->err, DT_ERR_ARGUMENT, "%s: the path \"%.40s...\" is too long", d->what, paths);
         memcpy(path, paths, n);
         path[n] = 0;
-        code = dt__add_path(d, l, path, err);
+        code = dt__add_path(d, l, path);
         paths += n + (paths[n] != 0);
     }
     return code;
 }
 
 // A file of the data set; its bytes stay until the set is closed.
-DT__PRIVATE const dt__file *dt__add_file(dt_dataset *d, const char *path, dt_error *err) {
+DT__PRIVATE const dt__file *dt__add_file(dt_dataset *d, const char *path) {
     if (d->n_files == DT__COUNT(d->file) || d->n_parts == DT__MAX_PARTS)
-        dt__fail(err, DT_ERR_ARGUMENT, "%s: more than %d files", d->what, DT__MAX_PARTS);
-    else if (!dt__file_read(d->what, path, &d->file[d->n_files], err))
+        dt__fail(d->err, DT_ERR_ARGUMENT, "%s: more than %d files", d->what, DT__MAX_PARTS);
+    else if (!dt__file_read(d->what, path, &d->file[d->n_files], d->err))
         return &d->file[d->n_files++];
     return NULL;
 }
@@ -5181,16 +5184,20 @@ DT__PRIVATE int dt__check_size(const char *path, dt__array *a, size_t follow, dt
 // IDX: 0 0 type(8: bytes) rank, then rank big-endian sizes, then the bytes.
 DT__PRIVATE int dt__read_idx(const dt__file *f, const char *path, int labels, dt__array *a, dt_error *err) {
     const unsigned char *b = f->data;
-    int i, least = labels ? 1 : 2, most = labels ? 1 : 4;
-    if (f->size < 4 || b[0] || b[1]) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no IDX file, which begins with two zero bytes; one that is compressed needs a name in .gz", path);
+    const int least = labels ? 1 : 2, most = labels ? 1 : 4;
+    size_t at;
+    int i;
+    if (f->size < 4 || b[0] || b[1]) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no IDX file, which begins with two zero bytes, or compressed without .gz in its name", path);
     if (b[2] != 8) return dt__fail(err, DT_ERR_FORMAT, "\"%s\": IDX type 0x%02x: only bytes (0x08) are read", path, (unsigned)b[2]);
     a->rank = b[3];
-    if (a->rank < least || a->rank > most) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" has %d dimensions where %d to %d are needed: is it the %s file?", path, a->rank, least, most, labels ? "label" : "image");
-    a->data = b + 4 + 4 * a->rank;
-    if (f->size < 4 + 4 * (size_t)a->rank) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" ends inside its header, after %zu bytes", path, f->size);
+    at = 4 + 4 * (size_t)a->rank;
+    if (a->rank < least || a->rank > most)
+        return dt__fail(err, DT_ERR_FORMAT, "\"%s\" has %d dimensions where %d to %d are needed: is it the %s file?", path, a->rank, least, most, labels ? "label" : "image");
+    if (f->size < at) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" ends inside its header, after %zu bytes", path, f->size);
     for (i = 0; i < a->rank; i++) a->dim[i] = dt__read_be32(b + 4 + 4 * i);
     memcpy(a->descr, "|u1", 4);
-    i = dt__check_size(path, a, f->size - 4 - 4 * (size_t)a->rank, err);
+    a->data = b + at;
+    i = dt__check_size(path, a, f->size - at, err);
     if (a->rank == 3) a->dim[a->rank++] = 1;  // a grey image has one channel
     return i;
 }
@@ -5230,7 +5237,7 @@ DT__PRIVATE int dt__read_npy(const dt__file *f, const char *path, dt__array *a, 
     size_t at = f->size > 12 && f->data[6] == 1 ? 10 : 12, n = f->size > 12 ? (size_t)dt__read_le(f->data + 8, (int)at - 8) : SIZE_MAX;
     int key, seen = 0, ok, comma = 1;
     if (n > f->size - at || n > 10000 || memcmp(f->data, "\x93NUMPY", 6) || f->data[6] < 1 || f->data[6] > 3 || f->data[7])
-        return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no .npy file of version 1.0 to 3.0, or is cut in its header, or compressed without .gz in its name: np.save writes one", path);
+        return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no .npy file of version 1.0 to 3.0, or cut in its header, or compressed without .gz in its name: np.save it", path);
     p = (const char *)f->data + at;
     end = p + n;
     ok = dt__pass(&p, end, "{");
@@ -5250,7 +5257,7 @@ DT__PRIVATE int dt__read_npy(const dt__file *f, const char *path, dt__array *a, 
     }
     ok = ok && (comma || dt__pass(&p, end, "}")) && seen == 7 && dt__pass(&p, end, "") && p == end;
     if (ok && fortran && a->rank > 1) { ok = 0; p = fortran; }
-    if (!ok) return dt__fail(err, DT_ERR_FORMAT, "\"%s\": cannot take its header from \"%.*s\" on: np.save(file, np.ascontiguousarray(a, np.float32)) writes a type and order that are read, of 1 to %d dimensions", path, (int)DT__MIN(end - p, 24), p, DT_MAX_RANK);
+    if (!ok) return dt__fail(err, DT_ERR_FORMAT, "\"%s\": cannot take its header from \"%.*s\" on: np.save np.ascontiguousarray(a, np.float32), of 1 to %d dimensions", path, (int)DT__MIN(end - p, 24), p, DT_MAX_RANK);
     a->data = f->data + at + n;
     return dt__check_size(path, a, f->size - at - n, err);
 }
@@ -5278,18 +5285,18 @@ DT__PRIVATE int dt__convert(float *dst, const unsigned char *src, const char *de
 }
 
 // One more file of samples, path[0], and of their labels, path[1] or NULL.
-DT__PRIVATE int dt__open_pair(dt_dataset *d, const char *const *path, dt_error *err) {
+DT__PRIVATE int dt__open_pair(dt_dataset *d, const char *const *path) {
     const dt__array *x = &d->array[0], *y = &d->array[1];
     int k, width[2] = {1, 1};
     size_t i;
     for (k = 0; k < 2 && path[k]; k++) {
-        const dt__file *f = dt__add_file(d, path[k], err);
+        const dt__file *f = dt__add_file(d, path[k]);
         const char *type, *before = d->array[k].descr;
         dt__array a;
         memset(&a, 0, sizeof a);
-        if (!f || (d->source.kind == DT__SOURCE_NPY ? dt__read_npy(f, path[k], &a, err) : dt__read_idx(f, path[k], k, &a, err))) return DT_ERR_FORMAT;
+        if (!f || (d->source.kind == DT__SOURCE_NPY ? dt__read_npy(f, path[k], &a, d->err) : dt__read_idx(f, path[k], k, &a, d->err))) return DT_ERR_FORMAT;
         if (d->n_parts && (strcmp(a.descr, before) || memcmp(a.dim + 1, d->array[k].dim + 1, sizeof a.dim - sizeof *a.dim)))
-            return dt__fail(err, DT_ERR_FORMAT, "\"%s\" differs in shape or type from the file before it in the list: only the number of samples may", path[k]);
+            return dt__fail(d->err, DT_ERR_FORMAT, "\"%s\" differs from the file before it in shape or type: only the number of samples may", path[k]);
         type = a.descr[1] == 'f' ? "f4" : strcmp(a.descr + 1, "u1") ? "i4" : "u1";
         a.convert = *type != 'u' && (!dt__native(a.descr) || strcmp(a.descr + 1, type));
         *(k ? &d->info.y_type : &d->info.x_type) = *type == 'f' ? DT_FLOAT32 : *type == 'i' ? DT_INT32 : DT_UINT8;
@@ -5300,52 +5307,52 @@ DT__PRIVATE int dt__open_pair(dt_dataset *d, const char *const *path, dt_error *
     d->y_stride = y->values * width[1];
     d->info.input[0] = 1;  // of [n]
     for (k = 1; k < x->rank; k++) d->info.input[k - 1] = (int)x->dim[k];
-    if (y->rank && x->dim[0] != y->dim[0]) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" holds %zu samples, \"%s\" %zu labels: they must agree", path[0], x->dim[0], path[1], y->dim[0]);
+    if (y->rank && x->dim[0] != y->dim[0]) return dt__fail(d->err, DT_ERR_FORMAT, "\"%s\" holds %zu samples, \"%s\" %zu labels: they must agree", path[0], x->dim[0], path[1], y->dim[0]);
     for (i = 0; d->info.y_type != DT_FLOAT32 && i < y->dim[0] * (size_t)y->values; i++) {
         float value;
         int32_t v;
-        if (dt__convert(&value, y->data + i * (size_t)width[1], y->descr, 1, path[1], (ptrdiff_t)i / y->values, err)) return DT_ERR_FORMAT;
+        if (dt__convert(&value, y->data + i * (size_t)width[1], y->descr, 1, path[1], (ptrdiff_t)i / y->values, d->err)) return DT_ERR_FORMAT;
         memcpy(&v, &value, 4);
         d->info.classes = DT__MAX(d->info.classes, v < INT_MAX ? v + 1 : v);
     }
-    return dt__add_part(d, x->data, y->data, x->dim[0], err);
+    return dt__add_part(d, x->data, y->data, x->dim[0]);
 }
 
-DT__PRIVATE int dt__open_pairs(dt_dataset *d, dt_error *err) {
+DT__PRIVATE int dt__open_pairs(dt_dataset *d) {
     const dt_source *s = &d->source;
     const char *path[2];
     int i;
-    if (dt__add_paths(d, &d->paths[0], s->path, err) || (s->labels && dt__add_paths(d, &d->paths[1], s->labels, err))) return DT_ERR_ARGUMENT;
+    if (dt__add_paths(d, &d->paths[0], s->path) || (s->labels && dt__add_paths(d, &d->paths[1], s->labels))) return DT_ERR_ARGUMENT;
     if (s->labels && d->paths[0].n != d->paths[1].n)
-        return dt__fail(err, DT_ERR_ARGUMENT, "%s: \"%.80s\" and \"%.80s\" list different numbers of files", d->what, s->path, s->labels);
+        return dt__fail(d->err, DT_ERR_ARGUMENT, "%s: \"%.80s\" and \"%.80s\" list different numbers of files", d->what, s->path, s->labels);
     path[0] = (const char *)d->paths[0].data;
     path[1] = (const char *)d->paths[1].data;
     for (i = 0; i < d->paths[0].n; i++) {
-        if (dt__open_pair(d, path, err)) return DT_ERR_FORMAT;
+        if (dt__open_pair(d, path)) return DT_ERR_FORMAT;
         path[0] += strlen(path[0]) + 1;
         if (path[1]) path[1] += strlen(path[1]) + 1;
     }
     return 0;
 }
 
-DT__PRIVATE int dt__open_mnist(dt_dataset *d, dt_error *err) {
+DT__PRIVATE int dt__open_mnist(dt_dataset *d) {
     const char *folder = d->source.path, *stem = d->source.split == DT_TEST ? "t10k" : "train", *pair[2];
     char path[2][1024];
     int k, i;
-    if (!folder) return dt__fail(err, DT_ERR_ARGUMENT, "dt_mnist: the folder is NULL");
+    if (!folder) return dt__fail(d->err, DT_ERR_ARGUMENT, "dt_mnist: the folder is NULL");
     for (k = 0; k < 2; k++) {
         const char *kind = k ? "labels" : "images";
         FILE *f = NULL;
         for (i = 0; i < 4 && !f; i++) {  // with - or . before idx, plain or .gz
-            size_t n = dt__format(path[k], sizeof path[k], "%s/%s-%s%cidx%d-ubyte%s", folder, stem, kind, i % 2 ? '.' : '-', k ? 1 : 3, i >= 2 ? ".gz" : "");
-            if (n >= sizeof path[k]) return dt__fail(err, DT_ERR_ARGUMENT, "dt_mnist: the folder's name \"%.40s...\" is too long", folder);
+            size_t n = dt__format(path[k], sizeof path[k], "%s/%s-%s%cidx%d-ubyte%s", folder, stem, kind, "-."[i % 2], k ? 1 : 3, i < 2 ? "" : ".gz");
+            if (n >= sizeof path[k]) return dt__fail(d->err, DT_ERR_ARGUMENT, "dt_mnist: the folder's name \"%.40s...\" is too long", folder);
             f = fopen(path[k], "rb");
         }
-        if (!f) return dt__fail(err, DT_ERR_IO, "dt_mnist: no \"%s-%s-idx%d-ubyte\" (or .gz) in the folder \"%s\": put the four files of MNIST or Fashion-MNIST there, as examples/data.sh does", stem, kind, k ? 1 : 3, folder);
+        if (!f) return dt__fail(d->err, DT_ERR_IO, "dt_mnist: no \"%s-%s-idx%d-ubyte\" (or .gz) in the folder \"%s\": examples/data.sh fetches all four", stem, kind, k ? 1 : 3, folder);
         fclose(f);
         pair[k] = path[k];
     }
-    return dt__open_pair(d, pair, err);
+    return dt__open_pair(d, pair);
 }
 
 // ---- folders
@@ -5355,11 +5362,11 @@ DT__PRIVATE int dt__by_name(const struct dirent **a, const struct dirent **b) { 
 
 // Add the paths of a folder's files whose names, in small or capital letters, match the globs; if classes, those of its
 // sub-folders, one at least in each. Names that begin with a dot are passed over.
-DT__PRIVATE int dt__list_folder(dt_dataset *d, const char *folder, int classes, const char *globs, dt_error *err) {
+DT__PRIVATE int dt__list_folder(dt_dataset *d, const char *folder, int classes, const char *globs) {
     char path[1024];
     struct dirent **e = NULL;
     int i, n = scandir(folder, &e, NULL, dt__by_name), before = d->paths[0].n, code = 0;
-    if (n < 0) return dt__fail(err, DT_ERR_IO, "%s: cannot list the folder \"%s\": %s", d->what, folder, strerror(errno));
+    if (n < 0) return dt__fail(d->err, DT_ERR_IO, "%s: cannot list the folder \"%s\": %s", d->what, folder, strerror(errno));
     for (i = 0; i < n; free(e[i++])) {
         char *name = e[i]->d_name;
         size_t length = dt__format(path, sizeof path, "%s/%s", folder, name);
@@ -5367,42 +5374,42 @@ DT__PRIVATE int dt__list_folder(dt_dataset *d, const char *folder, int classes, 
         if (code || *name == '.') continue;
         for (; *name && !classes; name++) if (*name >= 'A' && *name <= 'Z') *name = (char)(*name | 32);
         if (!classes && !dt__glob(globs, e[i]->d_name)) continue;
-        if (length >= sizeof path) code = dt__fail(err, DT_ERR_ARGUMENT, "%s: the path \"%.80s...\" is too long", d->what, path);
+        if (length >= sizeof path) code = dt__fail(d->err, DT_ERR_ARGUMENT, "%s: the path \"%.80s...\" is too long", d->what, path);
         else if (stat(path, &st)) continue;
-        else if (classes && S_ISDIR(st.st_mode)) code = dt__list_folder(d, path, 0, globs, err);
-        else if (!classes && S_ISREG(st.st_mode)) code = dt__add_path(d, &d->paths[0], path, err);
+        else if (classes && S_ISDIR(st.st_mode)) code = dt__list_folder(d, path, 0, globs);
+        else if (!classes && S_ISREG(st.st_mode)) code = dt__add_path(d, &d->paths[0], path);
     }
     free(e);
     if (code || d->paths[0].n > before) return code;
-    return dt__fail(err, DT_ERR_IO, "%s: no %s\"%s\" in the folder \"%s\"", d->what, classes ? "sub-folder with " : "", globs, folder);
+    return dt__fail(d->err, DT_ERR_IO, "%s: no %s\"%s\" in the folder \"%s\"", d->what, classes ? "sub-folder with " : "", globs, folder);
 }
 #endif
 
 // CIFAR-10 binary: records of a label byte and 3 planes of 32 x 32 bytes.
-DT__PRIVATE int dt__open_cifar_file(dt_dataset *d, const char *path, dt_error *err) {
-    const dt__file *f = dt__add_file(d, path, err);
+DT__PRIVATE int dt__open_cifar_file(dt_dataset *d, const char *path) {
+    const dt__file *f = dt__add_file(d, path);
     size_t i;
     if (!f) return DT_ERR_IO;
-    if (f->size == 0 || f->size % 3073) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" has %zu bytes, which is no whole number of CIFAR-10's records of 3073: it is cut, or another file", path, f->size);
+    if (f->size == 0 || f->size % 3073) return dt__fail(d->err, DT_ERR_FORMAT, "\"%s\" has %zu bytes, no whole number of CIFAR-10's records of 3073: it is cut, or another file", path, f->size);
     for (i = 0; i < f->size; i += 3073)
-        if (f->data[i] > 9) return dt__fail(err, DT_ERR_FORMAT, "\"%s\": record %zu has label %u, CIFAR-10 has 0..9: damaged, or another file", path, i / 3073, (unsigned)f->data[i]);
-    return dt__add_part(d, f->data + 1, f->data, f->size / 3073, err);
+        if (f->data[i] > 9) return dt__fail(d->err, DT_ERR_FORMAT, "\"%s\": record %zu has label %u, CIFAR-10 has 0..9: damaged, or another file", path, i / 3073, (unsigned)f->data[i]);
+    return dt__add_part(d, f->data + 1, f->data, f->size / 3073);
 }
 
-DT__PRIVATE int dt__open_cifar(dt_dataset *d, dt_error *err) {
+DT__PRIVATE int dt__open_cifar(dt_dataset *d) {
     const char *path = d->source.path, *before = NULL;
     int i, folder = 0, code;
 #if DT__POSIX
     struct stat st;
     folder = path && !stat(path, &st) && S_ISDIR(st.st_mode);
-    if (folder) code = dt__list_folder(d, path, 0, d->source.split == DT_TEST ? "test_batch*.bin,test_batch*.bin.gz" : "data_batch*.bin,data_batch*.bin.gz", err);
+    if (folder) code = dt__list_folder(d, path, 0, d->source.split == DT_TEST ? "test_batch*.bin,test_batch*.bin.gz" : "data_batch*.bin,data_batch*.bin.gz");
     else
 #endif
-    code = dt__add_paths(d, &d->paths[0], path, err);
+    code = dt__add_paths(d, &d->paths[0], path);
     path = (const char *)d->paths[0].data;
     for (i = 0; i < d->paths[0].n && !code; i++, path += strlen(path) + 1) {
         if (folder && before && !strncmp(path, before, strlen(before))) continue;  // of x.bin and x.bin.gz one is enough
-        code = dt__open_cifar_file(d, path, err);
+        code = dt__open_cifar_file(d, path);
         before = path;
     }
     d->info.input[0] = d->info.input[1] = 32;
@@ -5480,44 +5487,44 @@ DT__PRIVATE const char *dt__image_values(dt__image *m, dt_type to, float *x) {
             v = !m->colors ? pixel[2 - k] : *pixel < m->colors ? m->palette[4 * *pixel + 2 - k] : -1;  // blue comes first
         } else if (m->plain) v = dt__image_number(m, m->most);
         else { v = *m->p++; if (m->most > 255) v = v << 8 | *m->p++; }
-        if (v < 0 || v > m->most) return "an image with a value that is missing, no number, or above the largest of its header or palette";
+        if (v < 0 || v > m->most) return "an image with a value that is missing, no number, or above its header's largest or palette";
         if (to == DT_INT32) memcpy(x, &v, 4); else *x = (float)v * (1.0f / (float)m->most);
     }
     return NULL;
 }
 
-// Read the header of an image, which must have the size of the first one, and its pixels, if x is not NULL.
-DT__PRIVATE int dt__read_image(const char *path, const char *first, int *size, dt_type to, float *x, dt_error *err) {
+// Read the header of an image, which must have the size of the first one, found once, and its pixels, if x is not NULL.
+DT__PRIVATE int dt__read_image(const char *path, const char *first, const int *size, int *found, dt_type to, float *x, dt_error *err) {
     dt__image m;
     dt__file f;
     const char *wrong;
     int code = dt__file_read("dt_images", path, &f, err);
     if (code) return code;
     wrong = dt__image_start(&m, f.data, f.size);
-    if (!wrong && path == first && !x) { size[0] = m.h; size[1] = m.w; size[2] = m.c; }
+    if (!wrong && found) { found[0] = m.h; found[1] = m.w; found[2] = m.c; }
     if (!wrong && (size[0] != m.h || size[1] != m.w || size[2] != m.c))
-        code = dt__fail(err, DT_ERR_FORMAT, "\"%s\" is [%d,%d,%d], \"%s\" [%d,%d,%d]: give all images one height, width and number of channels", path, m.h, m.w, m.c, first, size[0], size[1], size[2]);
+        code = dt__fail(err, DT_ERR_FORMAT, "\"%s\" is [%d,%d,%d], \"%s\" [%d,%d,%d]: give all images one size", path, m.h, m.w, m.c, first, size[0], size[1], size[2]);
     else if (!wrong && x) wrong = dt__image_values(&m, to, x);
-    if (wrong) code = dt__fail(err, DT_ERR_FORMAT, "\"%s\" is %s (%d x %d, values to %d): save it as PGM, PPM or uncompressed BMP", path, wrong, m.h, m.w, m.most);
+    if (wrong) code = dt__fail(err, DT_ERR_FORMAT, "\"%s\" is %s (%d x %d, values to %d): save it as PGM, PPM or plain BMP", path, wrong, m.h, m.w, m.most);
     dt__file_free(&f);
     return code;
 }
 
-DT__PRIVATE int dt__open_images(dt_dataset *d, dt_error *err) {
 #if DT__POSIX
+DT__PRIVATE int dt__open_images(dt_dataset *d) {
     const char *folder = d->source.path, *name, *before = NULL, **path;
     int32_t *label;
     int i, n;
-    if (!folder || !*folder) return dt__fail(err, DT_ERR_ARGUMENT, "dt_images: the folder is empty");
-    if (dt__list_folder(d, folder, 1, "*.pgm,*.ppm,*.pnm,*.bmp", err)) return DT_ERR_IO;
+    if (!folder || !*folder) return dt__fail(d->err, DT_ERR_ARGUMENT, "dt_images: the folder is empty");
+    if (dt__list_folder(d, folder, 1, "*.pgm,*.ppm,*.pnm,*.bmp")) return DT_ERR_IO;
     n = d->paths[0].n;
     d->owned[0] = path = (const char **)malloc((size_t)n * sizeof *path);
     d->owned[1] = label = (int32_t *)malloc((size_t)n * sizeof *label);
-    if (!path || !label) return dt__fail(err, DT_ERR_MEMORY, "dt_images: the names in \"%s\" do not fit in memory", folder);
+    if (!path || !label) return dt__names_memory(d);
     name = (const char *)d->paths[0].data;
     for (i = 0; i < n; i++, before = name, name += strlen(name) + 1) {
         path[i] = name;
-        if (dt__read_image(name, path[0], d->info.input, DT_UINT8, NULL, err)) return DT_ERR_FORMAT;
+        if (dt__read_image(name, path[0], d->info.input, i ? NULL : d->info.input, DT_UINT8, NULL, d->err)) return DT_ERR_FORMAT;
         d->info.classes += !before || strncmp(name, before, (size_t)(strrchr(name, '/') - name) + 1);
         label[i] = d->info.classes - 1;
     }
@@ -5525,12 +5532,9 @@ DT__PRIVATE int dt__open_images(dt_dataset *d, dt_error *err) {
     d->info.y_type = DT_INT32;
     d->x_stride = sizeof *path;  // a sample is its path
     d->y_stride = sizeof *label;
-    return dt__add_part(d, path, label, (size_t)n, err);
-#else
-    (void)d;
-    return dt__fail(err, DT_ERR_DISABLED, "dt_images: folders are listed on POSIX systems only: use dt_from or dt_npy");
-#endif
+    return dt__add_part(d, path, label, (size_t)n);
 }
+#endif
 
 // ---- CSV (RFC 4180, with any of , ; tab between fields)
 
@@ -5613,26 +5617,26 @@ DT__PRIVATE int dt__kind_of_column(const char *name) {
 #define DT__CROSSED 4
 typedef struct {
     int kind, n_columns, column[DT__CROSSED];  // from 0
-    int size, width;                           // N of bucket, hash and cross; floats in a row of x
-    double mean, squares, count;               // while a number is fitted
-    dt__list numbers;                          // fitted: the mean, and the deviation; the edges of buckets; the size of hash and cross
-    dt__list words;                            // of onehot, and of labels that are words
+    int size, width;              // N of bucket, hash and cross; floats in a row of x
+    double mean, squares, count;  // while a number is fitted
+    dt__list numbers;             // fitted: the mean, and the deviation; the edges of buckets; the size of hash and cross
+    dt__list words;               // of onehot, and of labels that are words
 } dt__feature;
 
 typedef struct {
     dt_dataset *d;
     dt_error *err;
     dt_csv_options o;
-    dt__csv csv;                                     // the file that is read
+    dt__csv csv;                 // the file that is read
     dt__list features;
-    dt__feature *feature;                            // they
-    int n;
-    int columns, label, word_labels, whole_labels;  // of the file; word_labels: -1 until the first label is seen
-    char (*text)[DT__CSV_TEXT];                           // [columns], the row's fields
+    dt__feature *feature;        // [n], of the list
+    int n, columns, label;       // columns and label (-1: none) of the file
+    int word_labels;             // -1 until the first label is seen
+    int whole_labels, width;     // width: floats of a row of x
+    char (*text)[DT__CSV_TEXT];  // [columns], the row's fields
     float *x, *y;
     long n_rows;
-    int width;                                       // floats of a row of x
-    unsigned char *fits;                             // [rows] 1: of the training part, which is fitted to; NULL: all are
+    unsigned char *fits;         // [rows] 1: of the training part, which is fitted to; NULL: all are
 } dt__table;
 
 DT__PRIVATE int dt__csv_memory(const dt__table *t) { return dt__fail(t->err, DT_ERR_MEMORY, "\"%s\" does not fit in memory", t->o.path); }
@@ -5706,7 +5710,7 @@ DT__PRIVATE int dt__column_spec(dt__table *t, const char *spec, int n) {
             return dt__fail(t->err, DT_ERR_ARGUMENT, "dt_csv: .columns names \"%.60s\", which is %s in \"%s\": use a name of its header or a number from 1", name, column < 0 ? "no column" : "the label", t->csv.path);
     }
     if (wrong || (f.kind == DT__AS_CROSS && f.n_columns < 2))
-        return dt__fail(t->err, DT_ERR_ARGUMENT, "dt_csv: .columns has \"%.*s\": say NAME and one of number, standardise, onehot, hash N, bucket N, cross N, drop; N from 2; name the column, for cross two or more as in a*b, not more than %d", DT__MIN(n, 40), spec, DT__CROSSED);
+        return dt__fail(t->err, DT_ERR_ARGUMENT, "dt_csv: .columns has \"%.*s\": say NAME and number, standardise, onehot, hash N, bucket N, cross N or drop; N from 2; name the column, for cross two or more (a*b), not more than %d", DT__MIN(n, 40), spec, DT__CROSSED);
     if (f.kind == DT__AS_CROSS) return dt__add_feature(t, &f);
     t->feature[f.column[0]] = f;
     return 0;
@@ -5840,14 +5844,14 @@ DT__PRIVATE int dt__use_row(dt__table *t, float *x, float *y) {
         if (label && t->word_labels < 0) t->word_labels = !number;
         words = label ? t->word_labels : f->kind >= DT__AS_ONE_HOT;
         if (!words && !number) {
-            if (*s) return dt__csv_bad(&t->csv, column + 1, s, "is no number: repair it, or let .columns say what it is, as in \"NAME onehot\"");
+            if (*s) return dt__csv_bad(&t->csv, column + 1, s, "is no number: repair it, or let .columns say what it is (\"NAME onehot\")");
             v = (float)NAN;
         }
         if (!x) {
             if ((label && words) || f->kind == DT__AS_ONE_HOT) {
                 if (*s && dt__add_word(t, f, s)) return DT_ERR_MEMORY;
                 if (!label && f->words.n > 1000)
-                    return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" column %d has more than 1,000 different values: use \"hash N\" instead of \"onehot\"", t->csv.path, column + 1);
+                    return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" column %d has more than 1,000 values: use \"hash N\" instead of \"onehot\"", t->csv.path, column + 1);
             } else if (f->kind == DT__AS_BUCKET) {
                 if (v == v && dt__add_number(t, f, (double)v)) return DT_ERR_MEMORY;
             } else if (f->kind <= DT__AS_STANDARD && v == v) {
@@ -5940,7 +5944,7 @@ DT__PRIVATE int dt__csv_start(dt__table *t, int file) {
     t->columns = n;
     t->label = o->label == DT_OFF ? -1 : o->label ? o->label - 1 : n - 1;
     if (t->label < -1 || t->label >= n) return dt__fail(t->err, DT_ERR_ARGUMENT, "\"%s\" has %d columns, .label is %d: columns count from 1", c->path, n, o->label);
-    if (n == (t->label >= 0)) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" is empty or has one column only: where are the features? .separator may help", c->path);
+    if (n == (t->label >= 0)) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" has no features: it is empty, or needs another .separator", c->path);
     if (!t->text) t->text = (char (*)[DT__CSV_TEXT])malloc((size_t)n * sizeof *t->text);
     if (!t->text) return dt__csv_memory(t);
     memset(t->text, 0, (size_t)n * sizeof *t->text);
@@ -5971,7 +5975,7 @@ DT__PRIVATE int dt__csv_pass(dt__table *t, int pass) {
         for (f = t->feature; f < t->feature + t->n; f++)
             for (k = 0; k < f->n_columns; k++)
                 if (f->kind == DT__AS_LABEL ? t->label >= 0 && f->column[k] != t->label : f->column[k] >= t->columns || f->column[k] == t->label)
-                    return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" has %d columns and its label in column %d, which is not so in the training data", path, t->columns, t->label + 1);
+                    return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" has %d columns and its label in column %d, unlike the training data", path, t->columns, t->label + 1);
         for (; c->p < c->end && row < t->n_rows; dt__csv_next_line(c), row += keep) {  // no more than were counted, should the file grow
             code = dt__csv_row(t, &keep);
             if (code) return code;
@@ -5995,7 +5999,7 @@ DT__PRIVATE int dt__csv_training_rows(dt__table *t) {
     d->source.held_out = 0;
     t->fits = (unsigned char *)calloc((size_t)d->n_all + 1, 1);
     if (!t->fits) return dt__csv_memory(t);
-    code = dt__open_fold(d, t->err);
+    code = dt__open_fold(d);
     for (i = 0; i < d->info.n && !code; i++) t->fits[dt__unfold(d, i)] = 1;
     d->source.held_out = held_out;
     d->n_all = 0;
@@ -6040,7 +6044,7 @@ DT__PRIVATE int dt__csv_read(dt__table *t) {
     return 0;
 }
 
-DT__PRIVATE int dt__open_csv(dt_dataset *d, dt_error *err) {
+DT__PRIVATE int dt__open_csv(dt_dataset *d) {
     dt__table t;
     long row;
     int i, code, whole;
@@ -6048,18 +6052,18 @@ DT__PRIVATE int dt__open_csv(dt_dataset *d, dt_error *err) {
     char *fitted = NULL;
     memset(&t, 0, sizeof t);
     t.d = d;
-    t.err = err;
+    t.err = d->err;
     t.o = d->source.csv;
     t.whole_labels = 1;
     t.word_labels = -1;
-    if (t.o.skip < 0) return dt__fail(err, DT_ERR_ARGUMENT, "dt_csv: .skip is %d: it must be 0 or more", t.o.skip);
+    if (t.o.skip < 0) return dt__fail(d->err, DT_ERR_ARGUMENT, "dt_csv: .skip is %d: it must be 0 or more", t.o.skip);
     if (t.o.fitted && *t.o.fitted != '[') {
-        t.o.fitted = fitted = dt__columns_of_file(t.o.fitted, err);
+        t.o.fitted = fitted = dt__columns_of_file(t.o.fitted, d->err);
         if (!fitted) return DT_ERR_IO;
     }
-    code = dt__add_paths(d, &d->paths[0], t.o.path, err);
+    code = dt__add_paths(d, &d->paths[0], t.o.path);
     path = (const char *)d->paths[0].data;
-    for (i = 0; i < d->paths[0].n && !code; i++, path += strlen(path) + 1) if (!dt__add_file(d, path, err)) code = DT_ERR_IO;
+    for (i = 0; i < d->paths[0].n && !code; i++, path += strlen(path) + 1) if (!dt__add_file(d, path)) code = DT_ERR_IO;
     if (!code) code = dt__csv_read(&t);
     free(fitted);
     dt__close_files(d);
@@ -6071,7 +6075,7 @@ DT__PRIVATE int dt__open_csv(dt_dataset *d, dt_error *err) {
     d->info.input[0] = t.width;
     d->info.x_type = DT_FLOAT32;
     d->x_stride = t.width * (ptrdiff_t)sizeof(float);
-    if (t.label < 0) return dt__add_part(d, t.x, NULL, (size_t)t.n_rows, err);
+    if (t.label < 0) return dt__add_part(d, t.x, NULL, (size_t)t.n_rows);
     whole = t.whole_labels && t.o.label_type != DT_FLOAT32;
     d->info.y_type = whole ? DT_INT32 : DT_FLOAT32;
     d->y_stride = sizeof(float);
@@ -6080,44 +6084,50 @@ DT__PRIVATE int dt__open_csv(dt_dataset *d, dt_error *err) {
         memcpy(&t.y[row], &label, sizeof label);
         d->info.classes = DT__MAX(d->info.classes, (int)label + 1);
     }
-    return dt__add_part(d, t.x, t.y, (size_t)t.n_rows, err);
+    return dt__add_part(d, t.x, t.y, (size_t)t.n_rows);
 }
 #endif  // DTRAIN_NO_STDIO
 
-DT__PRIVATE int dt__open_memory(dt_dataset *d, dt_error *err) {
+DT__PRIVATE int dt__open_memory(dt_dataset *d) {
     const dt_source *s = &d->source;
     const int read = s->kind == DT__SOURCE_READ;
-    if (s->n < 1) return dt__fail(err, DT_ERR_ARGUMENT, "%s: n is %ld: at least 1 sample is needed", d->what, s->n);
-    if (read ? !s->read : !s->x) return dt__fail(err, DT_ERR_ARGUMENT, "%s: %s is NULL", d->what, read ? "read" : "x");
-    if (s->x_type == DT_ONE_HOT) return dt__fail(err, DT_ERR_ARGUMENT, "dt_arrays: x_type is DT_ONE_HOT, which is for labels");
+    if (s->n < 1) return dt__fail(d->err, DT_ERR_ARGUMENT, "%s: n is %ld: at least 1 sample is needed", d->what, s->n);
+    if (read ? !s->read : !s->x) return dt__fail(d->err, DT_ERR_ARGUMENT, "%s: %s is NULL", d->what, read ? "read" : "x");
+    if (s->x_type == DT_ONE_HOT) return dt__fail(d->err, DT_ERR_ARGUMENT, "dt_arrays: x_type is DT_ONE_HOT, which is for labels");
     d->info.x_type = DT__ELSE(s->x_type, DT_FLOAT32);
     d->info.y_type = s->y_type;
-    return dt__add_part(d, s->x, s->y, (size_t)s->n, err);
+    return dt__add_part(d, s->x, s->y, (size_t)s->n);
 }
 
-DT__PRIVATE int dt__open_opened(dt_dataset *d, dt_error *err) {
+DT__PRIVATE int dt__open_opened(dt_dataset *d) {
     const dt_source s = d->source;
+    dt_error *err = d->err;
     if (!s.dataset) return dt__fail(err, DT_ERR_ARGUMENT, "dt_opened: the data set is NULL");
-    memcpy(d, s.dataset, sizeof *d);
+    *d = *s.dataset;
+    d->err = err;
 #ifndef DTRAIN_NO_STDIO
     d->n_files = 0;  // borrowed
     memset(d->paths, 0, sizeof d->paths);
 #endif
     memset(d->owned, 0, sizeof d->owned);
-    if (!s.folds) return 0;
-    d->source.folds = d->source.folds ? -2 : s.folds;
-    d->source.fold = s.fold;
-    d->source.fraction = s.fraction;
-    d->source.held_out = s.held_out;
+    if (s.folds) {
+        d->source.folds = d->source.folds ? -2 : s.folds;
+        d->source.fold = s.fold;
+        d->source.fraction = s.fraction;
+        d->source.held_out = s.held_out;
+    }
     return 0;
 }
 
 // By kind of source.
-static const struct { const char *name; int (*open)(dt_dataset *d, dt_error *err); } dt__opener[] = {
+static const struct { const char *name; int (*open)(dt_dataset *d); } dt__opener[] = {
     {"", NULL}, {"dt_arrays", dt__open_memory}, {"dt_from", dt__open_memory}, {"dt_opened", dt__open_opened},
 #ifndef DTRAIN_NO_STDIO
     {"dt_idx", dt__open_pairs}, {"dt_mnist", dt__open_mnist}, {"dt_cifar10", dt__open_cifar}, {"dt_csv", dt__open_csv},
-    {"dt_npy", dt__open_pairs}, {"dt_images", dt__open_images},
+    {"dt_npy", dt__open_pairs},
+#if DT__POSIX
+    {"dt_images", dt__open_images},
+#endif
 #endif
 };
 
@@ -6135,19 +6145,21 @@ DT_API void dt_dataset_close(dt_dataset *d) {
 DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
     dt_dataset *d = NULL;
     if (!s || s->kind < DT__SOURCE_ARRAYS || s->kind > DT__SOURCE_IMAGES)
-        dt__fail(err, DT_ERR_ARGUMENT, "dt_dataset_open: no source is given: use dt_mnist, dt_csv, dt_arrays or a relative");
+        dt__fail(err, DT_ERR_ARGUMENT, "dt_dataset_open: no source: use dt_csv, dt_arrays or a relative");
     else if (s->kind >= DT__COUNT(dt__opener))
-        dt__disabled(err, "reading data files", "DTRAIN_NO_STDIO");
+        dt__fail(err, DT_ERR_DISABLED, "dt_dataset_open: this build has DTRAIN_NO_STDIO, or a folder needs POSIX: use dt_from or dt_arrays");
     else if (!(d = (dt_dataset *)calloc(1, sizeof *d)))
         dt__fail(err, DT_ERR_MEMORY, "dt_dataset_open: no memory for a data set");
     if (!d) return NULL;
     d->source = *s;
     d->what = dt__opener[s->kind].name;
-    if (dt__opener[s->kind].open(d, err) || (s->folds && dt__open_fold(d, err))) {
+    d->err = err;
+    if (dt__opener[s->kind].open(d) || (s->folds && dt__open_fold(d))) {
         dt_dataset_close(d);
         return NULL;
     }
     if (!d->source.folds) d->info.n = d->n_all;
+    d->err = NULL;
     return d;
 }
 #else
@@ -6188,9 +6200,8 @@ DT__PRIVATE int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type
     }
 #ifndef DTRAIN_NO_STDIO
     if (d->source.kind == DT__SOURCE_IMAGES) {
-        int size[3];
-        memcpy(size, d->info.input, sizeof size);
-        code = dt__read_image(*(const char *const *)(const void *)from, *(const char *const *)(const void *)p->x, size, t->type, x, err);
+        const char *const *path = (const char *const *)(const void *)p->x;
+        code = dt__read_image(path[k], path[0], d->info.input, NULL, t->type, x, err);
     } else if (d->array[0].convert) {
         code = dt__convert(x, from, d->array[0].descr, n, "dt_npy", i, err);
         if (!code) code = dt__set_values(x, x, x_type, t->type, n, i, err);
@@ -6209,7 +6220,7 @@ DT__PRIVATE int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type
     }
     if (code || !loss) return code;
     if (!label) return dt__fail(err, DT_ERR_ARGUMENT, "the data has no labels, which the loss \"%s\" needs", loss->name);
-    if (d->y_stride && values != loss->size) return dt__fail(err, DT_ERR_SHAPE, "a label of the data has %td values, the loss \"%s\" needs %td: they must agree", values, loss->name, loss->size);
+    if (d->y_stride && values != loss->size) return dt__fail(err, DT_ERR_SHAPE, "a label of the data has %td values, the loss \"%s\" needs %td", values, loss->name, loss->size);
 #ifndef DTRAIN_NO_STDIO
     if (d->array[1].convert) {
         if (dt__convert(y, label, d->array[1].descr, values, "dt_npy", i, err)) return DT_ERR_FORMAT;
@@ -6252,8 +6263,10 @@ DT__PRIVATE int dt__augment(const dt_options *o, const dt_tensor *t, float *x, i
     ptrdiff_t i;
     int k, c = t->dim[t->rank - 1], code;
     if (training && t->rank == 4) {
-        if (o->crop) dt__shift_image(x, t->dim[1], t->dim[2], c, (int)(random % (uint64_t)(2 * o->crop + 1)) - o->crop, (int)((random >> 24) % (uint64_t)(2 * o->crop + 1)) - o->crop);
-        if (o->flip && random >> 63) dt__mirror_image(x, t->dim[1], t->dim[2], c);
+        const int h = t->dim[1], w = t->dim[2];
+        const uint64_t places = 2 * (uint64_t)o->crop + 1;
+        dt__shift_image(x, h, w, c, (int)(random % places) - o->crop, (int)((random >> 24) % places) - o->crop);
+        if (o->flip && random >> 63) dt__mirror_image(x, h, w, c);
     }
     for (k = 0; k < DT__MIN(c, DT_MAX_CHANNELS); k++) {
         float mean = (float)o->mean[k], scale = (float)(1 / o->deviation[k]);
