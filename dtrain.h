@@ -5142,7 +5142,6 @@ DT__PRIVATE int dt__add_path(const dt_dataset *d, dt__list *l, const char *path)
 DT__PRIVATE int dt__add_paths(const dt_dataset *d, dt__list *l, const char *paths) {
     char path[1024];
     int code = 0;
-    if (!paths || !*paths) return dt__fail(d->err, DT_ERR_ARGUMENT, "%s: the path is empty", d->what);
     while (*paths && !code) {
         size_t n = strcspn(paths, ",");
         if (n >= sizeof path) return dt__fail(d->err, DT_ERR_ARGUMENT, "%s: the path \"%.40s...\" is too long", d->what, paths);
@@ -5183,22 +5182,17 @@ DT__PRIVATE int dt__check_size(const char *path, dt__array *a, size_t follow, dt
 
 // IDX: 0 0 type(8: bytes) rank, then rank big-endian sizes, then the bytes.
 DT__PRIVATE int dt__read_idx(const dt__file *f, const char *path, int labels, dt__array *a, dt_error *err) {
-    const unsigned char *b = f->data;
-    const int least = labels ? 1 : 2, most = labels ? 1 : 4;
-    size_t at;
+    const unsigned least = labels ? 1 : 2, most = labels ? 1 : 4, start = f->size < 4 ? 0 : dt__read_be32(f->data), rank = start - 0x0800;
+    const size_t header = 4 + 4 * (size_t)rank;
     int i;
-    if (f->size < 4 || b[0] || b[1]) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no IDX file, which begins with two zero bytes, or compressed without .gz in its name", path);
-    if (b[2] != 8) return dt__fail(err, DT_ERR_FORMAT, "\"%s\": IDX type 0x%02x: only bytes (0x08) are read", path, (unsigned)b[2]);
-    a->rank = b[3];
-    at = 4 + 4 * (size_t)a->rank;
-    if (a->rank < least || a->rank > most)
-        return dt__fail(err, DT_ERR_FORMAT, "\"%s\" has %d dimensions where %d to %d are needed: is it the %s file?", path, a->rank, least, most, labels ? "label" : "image");
-    if (f->size < at) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" ends inside its header, after %zu bytes", path, f->size);
-    for (i = 0; i < a->rank; i++) a->dim[i] = dt__read_be32(b + 4 + 4 * i);
+    if (rank < least || rank > most || f->size < header)
+        return dt__fail(err, DT_ERR_FORMAT, "\"%s\" (%zu bytes, it begins with 0x%08x) is no IDX file of bytes in %u to %u dimensions: is it the %s file, and not compressed without .gz in its name?", path, f->size, start, least, most, labels ? "label" : "image");
+    for (i = 0; i < (int)rank; i++) a->dim[i] = dt__read_be32(f->data + 4 + 4 * i);
+    a->rank = (int)rank;
+    a->data = f->data + header;
     memcpy(a->descr, "|u1", 4);
-    a->data = b + at;
-    i = dt__check_size(path, a, f->size - at, err);
-    if (a->rank == 3) a->dim[a->rank++] = 1;  // a grey image has one channel
+    i = dt__check_size(path, a, f->size - header, err);
+    if (rank == 3) a->dim[a->rank++] = 1;  // a grey image has one channel
     return i;
 }
 
@@ -5339,14 +5333,12 @@ DT__PRIVATE int dt__open_mnist(dt_dataset *d) {
     const char *folder = d->source.path, *stem = d->source.split == DT_TEST ? "t10k" : "train", *pair[2];
     char path[2][1024];
     int k, i;
-    if (!folder) return dt__fail(d->err, DT_ERR_ARGUMENT, "dt_mnist: the folder is NULL");
     for (k = 0; k < 2; k++) {
         const char *kind = k ? "labels" : "images";
         FILE *f = NULL;
         for (i = 0; i < 4 && !f; i++) {  // with - or . before idx, plain or .gz
             size_t n = dt__format(path[k], sizeof path[k], "%s/%s-%s%cidx%d-ubyte%s", folder, stem, kind, "-."[i % 2], k ? 1 : 3, i < 2 ? "" : ".gz");
-            if (n >= sizeof path[k]) return dt__fail(d->err, DT_ERR_ARGUMENT, "dt_mnist: the folder's name \"%.40s...\" is too long", folder);
-            f = fopen(path[k], "rb");
+            if (n < sizeof path[k]) f = fopen(path[k], "rb");
         }
         if (!f) return dt__fail(d->err, DT_ERR_IO, "dt_mnist: no \"%s-%s-idx%d-ubyte\" (or .gz) in the folder \"%s\": examples/data.sh fetches all four", stem, kind, k ? 1 : 3, folder);
         fclose(f);
@@ -5401,7 +5393,7 @@ DT__PRIVATE int dt__open_cifar(dt_dataset *d) {
     int i, folder = 0, code;
 #if DT__POSIX
     struct stat st;
-    folder = path && !stat(path, &st) && S_ISDIR(st.st_mode);
+    folder = !stat(path, &st) && S_ISDIR(st.st_mode);
     if (folder) code = dt__list_folder(d, path, 0, d->source.split == DT_TEST ? "test_batch*.bin,test_batch*.bin.gz" : "data_batch*.bin,data_batch*.bin.gz");
     else
 #endif
@@ -5515,7 +5507,6 @@ DT__PRIVATE int dt__open_images(dt_dataset *d) {
     const char *folder = d->source.path, *name, *before = NULL, **path;
     int32_t *label;
     int i, n;
-    if (!folder || !*folder) return dt__fail(d->err, DT_ERR_ARGUMENT, "dt_images: the folder is empty");
     if (dt__list_folder(d, folder, 1, "*.pgm,*.ppm,*.pnm,*.bmp")) return DT_ERR_IO;
     n = d->paths[0].n;
     d->owned[0] = path = (const char **)malloc((size_t)n * sizeof *path);
@@ -5822,8 +5813,8 @@ DT__PRIVATE int dt__csv_row(dt__table *t, int *keep) {
         if (c->cut) return dt__csv_bad(c, k + 1, text, "… has more than 127 bytes");
         if (!dt__csv_is_missing(text)) continue;
         if (t->o.missing == DT_MISSING_SKIP) *keep = 0;
-        else if (k == t->label) return dt__csv_bad(c, k + 1, text, "is a missing label: set .missing = DT_MISSING_SKIP");
-        else if (t->o.missing == DT_MISSING_ERROR) return dt__csv_bad(c, k + 1, text, "is a missing value: set .missing");
+        else if (k == t->label || t->o.missing == DT_MISSING_ERROR)
+            return dt__csv_bad(c, k + 1, text, k == t->label ? "is a missing label: set .missing = DT_MISSING_SKIP" : "is a missing value: set .missing");
         *text = 0;
     }
     return 0;
@@ -5980,7 +5971,7 @@ DT__PRIVATE int dt__csv_pass(dt__table *t, int pass) {
             code = dt__csv_row(t, &keep);
             if (code) return code;
             if (!keep || pass == DT__COUNT_ROWS || (pass == DT__FIT_ROWS && t->fits && !t->fits[row])) continue;
-            code = pass == DT__APPLY_ROWS ? dt__use_row(t, t->x + row * t->width, t->y + row) : dt__use_row(t, NULL, NULL);
+            code = pass == DT__APPLY_ROWS ? dt__use_row(t, t->x + (ptrdiff_t)row * t->width, t->y + row) : dt__use_row(t, NULL, NULL);
             if (code) return code;
         }
     }
@@ -6013,17 +6004,13 @@ DT__PRIVATE int dt__csv_read(dt__table *t) {
     dt__writer w;
     double width = 0;
     ptrdiff_t n;
-    int i, code = 0;
+    int i;
     t->n_rows = LONG_MAX;
     if (t->o.fitted) {
-        code = dt__columns_parse(t);
-        if (!code) code = dt__csv_pass(t, DT__COUNT_ROWS);
-    } else {
-        if (d->source.folds) code = dt__csv_training_rows(t);
-        if (!code) code = dt__csv_pass(t, DT__FIT_ROWS);
-        if (!code) code = dt__fit_end(t);
+        if (dt__columns_parse(t) || dt__csv_pass(t, DT__COUNT_ROWS)) return DT_ERR_FORMAT;
+    } else if ((d->source.folds && dt__csv_training_rows(t)) || dt__csv_pass(t, DT__FIT_ROWS) || dt__fit_end(t)) {
+        return DT_ERR_FORMAT;
     }
-    if (code) return code;
     for (i = 0; i < t->n; i++) width += t->feature[i].width = dt__feature_width(&t->feature[i]);
     if (width < 1 || width > 10000000) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" gives %.0f features: at least one, and at most 10,000,000", t->o.path, width);
     if (t->n_rows == 0) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" has no row of data", t->o.path);
@@ -6032,7 +6019,7 @@ DT__PRIVATE int dt__csv_read(dt__table *t) {
     d->owned[0] = t->x = (float *)calloc((size_t)n, sizeof *t->x);
     d->owned[1] = t->y = (float *)calloc((size_t)t->n_rows, sizeof *t->y);
     if (!t->x || !t->y) return dt__csv_memory(t);
-    if ((code = dt__csv_pass(t, DT__APPLY_ROWS)) != 0) return code;
+    if (dt__csv_pass(t, DT__APPLY_ROWS)) return DT_ERR_FORMAT;
     memset(&w, 0, sizeof w);
     dt__put_columns(&w, t);
     w.size = w.n + 1;
@@ -6148,6 +6135,8 @@ DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
         dt__fail(err, DT_ERR_ARGUMENT, "dt_dataset_open: no source: use dt_csv, dt_arrays or a relative");
     else if (s->kind >= DT__COUNT(dt__opener))
         dt__fail(err, DT_ERR_DISABLED, "dt_dataset_open: this build has DTRAIN_NO_STDIO, or a folder needs POSIX: use dt_from or dt_arrays");
+    else if (s->kind >= DT__SOURCE_IDX && (!s->path || !*s->path))
+        dt__fail(err, DT_ERR_ARGUMENT, "%s: the path is empty", dt__opener[s->kind].name);
     else if (!(d = (dt_dataset *)calloc(1, sizeof *d)))
         dt__fail(err, DT_ERR_MEMORY, "dt_dataset_open: no memory for a data set");
     if (!d) return NULL;
