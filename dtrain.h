@@ -4814,50 +4814,68 @@ typedef struct { const unsigned char *x, *y; long n; } dt__part;
 
 #define DT__MAX_PARTS 64
 
-// The values of a file: their shape and, in NumPy's three characters, their type.
-typedef struct { const unsigned char *data; size_t dim[DT_MAX_RANK]; int rank; char descr[4]; } dt__array;
+// The values of a file: their shape and, in NumPy's three characters, type.
+typedef struct {
+    const unsigned char *data;
+    size_t dim[DT_MAX_RANK];
+    ptrdiff_t values;  // of a sample
+    int rank, convert; // convert: 1: no type of ours
+    char descr[4];
+} dt__array;
+
+// Items one behind the other: words with their zeros, or numbers, or features.
+typedef struct { void *data; size_t size, used; int n; } dt__list;
 
 struct dt_dataset {
     dt_source source;
+    const char *what;              // the function that made the source
+    dt_error *err;                 // while it is opened
     dt_dataset_info info;
-    long n_all;                          // before folding
-    ptrdiff_t x_stride, y_stride;        // bytes; 0: as large as the model's sample
-    int planar;                          // x is [channels][height * width] bytes
+    long n_all;                    // before folding
+    ptrdiff_t x_stride, y_stride;  // bytes; 0: as large as the model's sample
     dt__part part[DT__MAX_PARTS];
     int n_parts;
 #ifndef DTRAIN_NO_STDIO
+    dt__list paths[2];             // of x, of labels
     dt__file file[2 * DT__MAX_PARTS];
     int n_files;
 #endif
-    dt__array array[2];                  // IDX and NPY: samples and labels of one file; the others are like it
-    int convert[2];                      // 1: no type of ours, to be converted
-    void *owned[3];                      // x, y, columns
-    const char *columns;                 // what was fitted to the columns of a CSV
+    dt__array array[2];            // IDX and NPY: samples and labels of one file; the others are like it
+    void *owned[3];                // x, y, columns
+    const char *columns;           // what was fitted to the columns of a CSV
 };
 
-DT__PRIVATE dt_source dt__source(int kind) {
+DT__PRIVATE dt_source dt__source(int kind, const char *path, const char *labels, dt_split split) {
     dt_source s;
     memset(&s, 0, sizeof s);
-    s.kind = kind;
+    s.kind = kind; s.path = path; s.labels = labels; s.split = (int)split;
     return s;
 }
-DT_API dt_source dt_mnist(const char *folder, dt_split split) { dt_source s = dt__source(DT__SOURCE_MNIST); s.path = folder; s.split = (int)split; return s; }
-DT_API dt_source dt_idx(const char *images, const char *labels) { dt_source s = dt__source(DT__SOURCE_IDX); s.path = images; s.labels = labels; return s; }
-DT_API dt_source dt_npy(const char *x, const char *y) { dt_source s = dt__source(DT__SOURCE_NPY); s.path = x; s.labels = y; return s; }
-DT_API dt_source dt_images(const char *folder) { dt_source s = dt__source(DT__SOURCE_IMAGES); s.path = folder; return s; }
-DT_API dt_source dt_cifar10(const char *path, dt_split split) { dt_source s = dt__source(DT__SOURCE_CIFAR); s.path = path; s.split = (int)split; return s; }
-DT_API dt_source dt_csv_opt(dt_csv_options o) { dt_source s = dt__source(DT__SOURCE_CSV); s.path = o.path; s.csv = o; return s; }
+DT_API dt_source dt_mnist(const char *folder, dt_split split) { return dt__source(DT__SOURCE_MNIST, folder, NULL, split); }
+DT_API dt_source dt_idx(const char *images, const char *labels) { return dt__source(DT__SOURCE_IDX, images, labels, DT_TRAIN); }
+DT_API dt_source dt_npy(const char *x, const char *y) { return dt__source(DT__SOURCE_NPY, x, y, DT_TRAIN); }
+DT_API dt_source dt_images(const char *folder) { return dt__source(DT__SOURCE_IMAGES, folder, NULL, DT_TRAIN); }
+DT_API dt_source dt_cifar10(const char *path, dt_split split) { return dt__source(DT__SOURCE_CIFAR, path, NULL, split); }
+DT_API dt_source dt_csv_opt(dt_csv_options o) {
+    dt_source s = dt__source(DT__SOURCE_CSV, o.path, NULL, DT_TRAIN);
+    s.csv = o;
+    return s;
+}
 DT_API dt_source dt_arrays(const void *x, dt_type x_type, const void *y, dt_type y_type, long n) {
-    dt_source s = dt__source(DT__SOURCE_ARRAYS);
+    dt_source s = dt__source(DT__SOURCE_ARRAYS, NULL, NULL, DT_TRAIN);
     s.x = x; s.x_type = x_type; s.y = y; s.y_type = y_type; s.n = n;
     return s;
 }
 DT_API dt_source dt_from(int (*read)(void *user, long index, void *x, void *y), void *user, long n) {
-    dt_source s = dt__source(DT__SOURCE_READ);
+    dt_source s = dt__source(DT__SOURCE_READ, NULL, NULL, DT_TRAIN);
     s.read = read; s.user = user; s.n = n;
     return s;
 }
-DT_API dt_source dt_opened(dt_dataset *d) { dt_source s = dt__source(DT__SOURCE_OPENED); s.dataset = d; return s; }
+DT_API dt_source dt_opened(dt_dataset *d) {
+    dt_source s = dt__source(DT__SOURCE_OPENED, NULL, NULL, DT_TRAIN);
+    s.dataset = d;
+    return s;
+}
 DT_API dt_source dt_fold(dt_source s, int folds, int fold, dt_split split) {
     s.folds = s.folds ? -2 : folds ? folds : -1;  // errors, told when the source is opened: a fold of a fold, no folds
     s.fold = fold;
@@ -4904,22 +4922,21 @@ DT__PRIVATE long dt__unfold(const dt_dataset *d, long i) {
 
 // n values of type to floats (bytes / 255) or, for integer inputs, to int32; dst may hold src at its end.
 DT__PRIVATE int dt__set_values(float *dst, const void *src, dt_type type, dt_type to, ptrdiff_t n, ptrdiff_t index, dt_error *err) {
+    const unsigned char *bytes = (const unsigned char *)src;
     ptrdiff_t i;
-    if (type == DT_UINT8 && to == DT_FLOAT32) { dt__cpu()->from_bytes(n, (const unsigned char *)src, 1.0f / 255, dst); return 0; }
+    if (type == DT_UINT8 && to == DT_FLOAT32) { dt__cpu()->from_bytes(n, bytes, 1.0f / 255, dst); return 0; }
     if (type == to || (type == DT_ONE_HOT && to == DT_FLOAT32)) { memmove(dst, src, (size_t)n * 4); return 0; }
     for (i = 0; i < n; i++) {
         int32_t v;
         float f;
-        if (type == DT_UINT8) v = ((const unsigned char *)src)[i];
-        else memcpy(&v, (const char *)src + 4 * i, 4);
-        memcpy(&f, &v, 4);
-        if (to == DT_FLOAT32) f = (float)v;
-        else if (type == DT_FLOAT32) {
-            if (!(f > -2147483648.0f && f < 2147483648.0f) || f != floorf(f)) return dt__fail(err, DT_ERR_ARGUMENT, "sample %td holds %g where its DT_INT32 input needs a whole number", index, (double)f);
-            v = (int32_t)f;
+        if (type == DT_UINT8) v = bytes[i]; else memcpy(&v, bytes + 4 * i, 4);
+        if (type == DT_FLOAT32) {
             memcpy(&f, &v, 4);
+            if (!(f > -2147483648.0f && f < 2147483648.0f) || f != floorf(f))
+                return dt__fail(err, DT_ERR_ARGUMENT, "sample %td holds %g where its DT_INT32 input needs a whole number", index, (double)f);
+            v = (int32_t)f;
         }
-        dst[i] = f;
+        if (to == DT_FLOAT32) dst[i] = (float)v; else memcpy(dst + i, &v, 4);
     }
     return 0;
 }
@@ -4928,91 +4945,120 @@ DT__PRIVATE size_t dt__type_size(dt_type type) { return type == DT_UINT8 ? 1 : 4
 
 #ifndef DTRAIN_NO_MALLOC
 
-DT__PRIVATE int dt__open_fold(dt_dataset *d, const dt_source *s, dt_error *err) {
-    long held = 0;
-    if (s->folds == -2 || (d->source.folds && s->kind == DT__SOURCE_OPENED)) return dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: the data is a part already: a part of a part is not made");
+// Choose the samples of a fold or part among all.
+DT__PRIVATE int dt__open_fold(dt_dataset *d) {
+    const dt_source *s = &d->source;
+    long n = d->n_all, held;
+    if (s->folds == -2) return dt__fail(d->err, DT_ERR_ARGUMENT, "dt_fold: a part of a part is not made");
     if (s->fraction != 0) {
-        held = (long)((double)d->n_all * s->fraction + 0.5);
-        if (s->fraction < 0 || held < 1 || held >= d->n_all)
-            return dt__fail(err, DT_ERR_ARGUMENT, "dt_part: this fraction of %ld samples leaves one side empty: it must lie between 0 and 1, as 0.2 does", d->n_all);
-    } else if (s->folds < 2 || s->fold < 0 || s->fold >= s->folds || d->n_all < s->folds) {
-        return dt__fail(err, DT_ERR_ARGUMENT, "dt_fold: fold %d of %d folds of %ld samples: 2 or more folds, no more than samples, counted from 0", s->fold, DT__MAX(s->folds, 0), d->n_all);
+        held = (long)((double)n * s->fraction + 0.5);
+        if (s->fraction < 0 || held < 1 || held >= n)
+            return dt__fail(d->err, DT_ERR_ARGUMENT, "dt_part: the fraction of %ld samples must leave some on both sides, as 0.2 does", n);
     } else {
-        held = d->n_all / s->folds + (d->n_all % s->folds > s->fold);
+        if (s->folds < 2 || s->fold < 0 || s->fold >= s->folds || n < s->folds)
+            return dt__fail(d->err, DT_ERR_ARGUMENT, "dt_fold: fold %d of %d folds of %ld samples: 2 or more folds, no more than samples, counted from 0", s->fold, DT__MAX(s->folds, 0), n);
+        held = n / s->folds + (n % s->folds > s->fold);
     }
-    d->source.folds = s->folds;
-    d->source.fold = s->fold;
-    d->source.fraction = s->fraction;
-    d->source.held_out = s->held_out;
-    d->info.n = s->held_out ? held : d->n_all - held;
+    d->info.n = s->held_out ? held : n - held;
     return 0;
 }
 
-// Add n samples to a data set; bounded by what a long and the parts hold.
-DT__PRIVATE int dt__add_part(dt_dataset *d, const unsigned char *x, const unsigned char *y, size_t n, const char *what, dt_error *err) {
-    if (d->n_parts == DT__MAX_PARTS) return dt__fail(err, DT_ERR_ARGUMENT, "%s: more than %d files", what, DT__MAX_PARTS);
-    if (n > (size_t)(LONG_MAX - d->n_all)) return dt__fail(err, DT_ERR_FORMAT, "%s: more samples than can be counted", what);
-    d->part[d->n_parts].x = x;
-    d->part[d->n_parts].y = y;
-    d->part[d->n_parts++].n = (long)n;
-    d->n_all += (long)n;
+// Add n samples to a data set; bounded by what a long holds.
+DT__PRIVATE int dt__add_part(dt_dataset *d, const void *x, const void *y, size_t n) {
+    dt__part *p = &d->part[d->n_parts++];
+    if (n > (size_t)(LONG_MAX - d->n_all)) return dt__fail(d->err, DT_ERR_FORMAT, "%s: more samples than can be counted", d->what);
+    p->x = (const unsigned char *)x;
+    p->y = (const unsigned char *)y;
+    p->n = (long)n;
+    d->n_all += p->n;
     return 0;
 }
 
 #ifndef DTRAIN_NO_STDIO
 
-// A file of the data set; its bytes stay until the set is closed.
-DT__PRIVATE dt__file *dt__add_file(dt_dataset *d, const char *what, const char *path, dt_error *err) {
-    if (d->n_files == DT__COUNT(d->file)) { dt__fail(err, DT_ERR_ARGUMENT, "%s: more than %d files", what, DT__MAX_PARTS); return NULL; }
-    if (dt__file_read(what, path, &d->file[d->n_files], err)) return NULL;
-    return &d->file[d->n_files++];
+DT__PRIVATE int dt__list_add(dt__list *l, const void *item, size_t bytes) {
+    if (bytes > l->size - l->used) {
+        size_t size = (l->size + bytes) * 2;
+        void *p = realloc(l->data, size);
+        if (!p) return DT_ERR_MEMORY;
+        l->data = p;
+        l->size = size;
+    }
+    memcpy((char *)l->data + l->used, item, bytes);
+    l->used += bytes;
+    l->n++;
+    return 0;
 }
 
-// Path number i of several separated by commas, into out[1024]. 0: there are fewer; -1: an error.
-DT__PRIVATE int dt__path_of(const char *what, const char *paths, int i, char *out, dt_error *err) {
-    size_t n;
-    if (!paths || !*paths) { dt__fail(err, DT_ERR_ARGUMENT, "%s: the path is empty", what); return -1; }
-    for (; i > 0 && *paths; i--) { paths += strcspn(paths, ","); paths += *paths != 0; }
-    n = strcspn(paths, ",");
-    if (n >= 1024) { dt__fail(err, DT_ERR_ARGUMENT, "%s: the path \"%.40s...\" is too long", what, paths); return -1; }
-    memcpy(out, paths, n);
-    out[n] = 0;
-    return *paths != 0;
+// The number of a word in a list, or -1.
+DT__PRIVATE int dt__word_number(const dt__list *l, const char *word) {
+    const char *w = (const char *)l->data;
+    int k;
+    for (k = 0; k < l->n; k++, w += strlen(w) + 1) if (!strcmp(w, word)) return k;
+    return -1;
 }
 
-DT__PRIVATE int dt__add_files(dt_dataset *d, const char *what, const char *paths, dt_error *err) {
+DT__PRIVATE int dt__names_memory(const dt_dataset *d) { return dt__fail(d->err, DT_ERR_MEMORY, "%s: no memory for the names of the files", d->what); }
+
+DT__PRIVATE int dt__add_path(const dt_dataset *d, dt__list *l, const char *path) {
+    return dt__list_add(l, path, strlen(path) + 1) ? dt__names_memory(d) : 0;
+}
+
+// The paths in a list separated by commas.
+DT__PRIVATE int dt__add_paths(const dt_dataset *d, dt__list *l, const char *paths) {
     char path[1024];
-    int i, more;
-    for (i = 0; (more = dt__path_of(what, paths, i, path, err)) > 0; i++) if (!dt__add_file(d, what, path, err)) return DT_ERR_IO;
-    return more;
+    int code = 0;
+    while (*paths && !code) {
+        size_t n = strcspn(paths, ",");
+        if (n >= sizeof path) return dt__fail(d->err, DT_ERR_ARGUMENT, "%s: the path \"%.40s...\" is too long", d->what, paths);
+        memcpy(path, paths, n);
+        path[n] = 0;
+        code = dt__add_path(d, l, path);
+        paths += n + (paths[n] != 0);
+    }
+    return code;
+}
+
+// A file of the data set; its bytes stay until the set is closed.
+DT__PRIVATE const dt__file *dt__add_file(dt_dataset *d, const char *path) {
+    if (d->n_files == DT__COUNT(d->file) || d->n_parts == DT__MAX_PARTS)
+        dt__fail(d->err, DT_ERR_ARGUMENT, "%s: more than %d files", d->what, DT__MAX_PARTS);
+    else if (!dt__file_read(d->what, path, &d->file[d->n_files], d->err))
+        return &d->file[d->n_files++];
+    return NULL;
+}
+
+DT__PRIVATE void dt__close_files(dt_dataset *d) {
+    while (d->n_files > 0) dt__file_free(&d->file[--d->n_files]);
 }
 
 // ---- arrays: IDX and NPY
 
 // The shape of a header against the bytes that follow it.
-DT__PRIVATE int dt__check_size(const char *path, const dt__array *a, size_t follow, dt_error *err) {
-    size_t bytes = (size_t)(a->descr[2] - '0');
+DT__PRIVATE int dt__check_size(const char *path, dt__array *a, size_t follow, dt_error *err) {
+    size_t width = (size_t)(a->descr[2] - '0'), bytes = width;
     int i;
     for (i = a->rank - 1; i >= 0; bytes *= a->dim[i--])
         if (a->dim[i] == 0 || (i && a->dim[i] > INT_MAX) || bytes > SIZE_MAX / a->dim[i])
             return dt__fail(err, DT_ERR_FORMAT, "\"%s\": size %d of its shape is %zu: %s", path, i + 1, a->dim[i], a->dim[i] ? "no memory holds so many values" : "it holds no sample");
+    a->values = (ptrdiff_t)(bytes / a->dim[0] / width);
     if (bytes == follow) return 0;
     return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is %s: its header promises %zu bytes, %zu follow", path, bytes > follow ? "cut" : "too long", bytes, follow);
 }
 
 // IDX: 0 0 type(8: bytes) rank, then rank big-endian sizes, then the bytes.
 DT__PRIVATE int dt__read_idx(const dt__file *f, const char *path, int labels, dt__array *a, dt_error *err) {
-    int i, least = labels ? 1 : 2, most = labels ? 1 : 4;
-    if (f->size < 4 || f->data[0] || f->data[1]) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no IDX file: it must begin with two zero bytes%s", path, f->size > 1 && f->data[0] == 0x1f && f->data[1] == 0x8b ? "; it is compressed: give its name the ending .gz" : "");
-    if (f->data[2] != 8) return dt__fail(err, DT_ERR_FORMAT, "\"%s\": IDX type 0x%02x: only bytes (0x08) are read", path, (unsigned)f->data[2]);
-    a->rank = f->data[3];
-    if (a->rank < least || a->rank > most) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" has %d dimensions where %d to %d are needed: is it the %s file?", path, a->rank, least, most, labels ? "label" : "image");
-    if (f->size < 4 + 4 * (size_t)a->rank) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" ends inside its header, after %zu bytes", path, f->size);
-    for (i = 0; i < a->rank; i++) a->dim[i] = dt__read_be32(f->data + 4 + 4 * i);
-    a->data = f->data + 4 + 4 * a->rank;
+    const unsigned least = labels ? 1 : 2, most = labels ? 1 : 4, start = f->size < 4 ? 0 : dt__read_be32(f->data), rank = start - 0x0800;
+    const size_t header = 4 + 4 * (size_t)rank;
+    int i;
+    if (rank < least || rank > most || f->size < header)
+        return dt__fail(err, DT_ERR_FORMAT, "\"%s\" (%zu bytes, it begins with 0x%08x) is no IDX file of bytes in %u to %u dimensions: is it the %s file, and not compressed without .gz in its name?", path, f->size, start, least, most, labels ? "label" : "image");
+    for (i = 0; i < (int)rank; i++) a->dim[i] = dt__read_be32(f->data + 4 + 4 * i);
+    a->rank = (int)rank;
+    a->data = f->data + header;
     memcpy(a->descr, "|u1", 4);
-    i = dt__check_size(path, a, f->size - 4 - 4 * (size_t)a->rank, err);
-    if (a->rank == 3) a->dim[a->rank++] = 1;  // a grey image has one channel
+    i = dt__check_size(path, a, f->size - header, err);
+    if (rank == 3) a->dim[a->rank++] = 1;  // a grey image has one channel
     return i;
 }
 
@@ -5046,13 +5092,12 @@ DT__PRIVATE int dt__npy_shape(const char **p, const char *end, dt__array *a) {
 }
 
 // NPY (numpy.lib.format): magic, version, length, {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }, the values.
-DT__PRIVATE int dt__read_npy(const dt__file *f, const char *path, int labels, dt__array *a, dt_error *err) {
+DT__PRIVATE int dt__read_npy(const dt__file *f, const char *path, dt__array *a, dt_error *err) {
     const char *p, *end, *fortran = NULL;
     size_t at = f->size > 12 && f->data[6] == 1 ? 10 : 12, n = f->size > 12 ? (size_t)dt__read_le(f->data + 8, (int)at - 8) : SIZE_MAX;
     int key, seen = 0, ok, comma = 1;
-    (void)labels;
     if (n > f->size - at || n > 10000 || memcmp(f->data, "\x93NUMPY", 6) || f->data[6] < 1 || f->data[6] > 3 || f->data[7])
-        return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no .npy file of version 1.0 to 3.0, or is cut in its header, or compressed without .gz in its name: np.save writes one", path);
+        return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no .npy file of version 1.0 to 3.0, or cut in its header, or compressed without .gz in its name: np.save it", path);
     p = (const char *)f->data + at;
     end = p + n;
     ok = dt__pass(&p, end, "{");
@@ -5062,7 +5107,8 @@ DT__PRIVATE int dt__read_npy(const dt__file *f, const char *path, int labels, dt
         seen |= key;
         if (ok && key == 1 && (ok = dt__pass(&p, end, "'...'")) != 0) {
             memcpy(a->descr, p - 4, 3);
-            if (strlen(a->descr) != 3 || !strchr("<>|", p[-4]) || !strstr("f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8 b1", a->descr + 1) || p[-3] < 'b' || (p[-4] == '|' && p[-2] != '1')) { ok = 0; p -= 5; }
+            ok = strlen(a->descr) == 3 && strchr("<>|", p[-4]) && strstr("f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8 b1", a->descr + 1) && p[-3] >= 'b' && (p[-4] != '|' || p[-2] == '1');
+            if (!ok) p -= 5;
         } else if (ok && key == 2) {
             dt__pass(&p, end, "");
             if (dt__pass(&p, end, "True")) fortran = p - 4; else ok = dt__pass(&p, end, "False");
@@ -5071,7 +5117,7 @@ DT__PRIVATE int dt__read_npy(const dt__file *f, const char *path, int labels, dt
     }
     ok = ok && (comma || dt__pass(&p, end, "}")) && seen == 7 && dt__pass(&p, end, "") && p == end;
     if (ok && fortran && a->rank > 1) { ok = 0; p = fortran; }
-    if (!ok) return dt__fail(err, DT_ERR_FORMAT, "\"%s\": cannot take its header from \"%.*s\" on: np.save(file, np.ascontiguousarray(a, np.float32)) writes a type and order that are read, of 1 to %d dimensions", path, (int)DT__MIN(end - p, 24), p, DT_MAX_RANK);
+    if (!ok) return dt__fail(err, DT_ERR_FORMAT, "\"%s\": cannot take its header from \"%.*s\" on: np.save np.ascontiguousarray(a, np.float32), of 1 to %d dimensions", path, (int)DT__MIN(end - p, 24), p, DT_MAX_RANK);
     a->data = f->data + at + n;
     return dt__check_size(path, a, f->size - at - n, err);
 }
@@ -5099,175 +5145,138 @@ DT__PRIVATE int dt__convert(float *dst, const unsigned char *src, const char *de
 }
 
 // One more file of samples, path[0], and of their labels, path[1] or NULL.
-typedef int (*dt__array_reader)(const dt__file *f, const char *path, int labels, dt__array *a, dt_error *err);
-DT__PRIVATE int dt__open_pair(dt_dataset *d, const char *what, const char *const *path, dt__array_reader read, dt_error *err) {
-    const unsigned char *label;
-    dt__array a[2];
-    int k, n;
-    memset(a, 0, sizeof a);
+DT__PRIVATE int dt__open_pair(dt_dataset *d, const char *const *path) {
+    const dt__array *x = &d->array[0], *y = &d->array[1];
+    int k, width[2] = {1, 1};
+    size_t i;
     for (k = 0; k < 2 && path[k]; k++) {
-        const dt__file *f = dt__add_file(d, what, path[k], err);
-        ptrdiff_t *stride = k ? &d->y_stride : &d->x_stride;
-        dt_type type;
-        if (!f || read(f, path[k], k, &a[k], err)) return DT_ERR_FORMAT;
-        if (d->n_parts && (strcmp(a[k].descr, d->array[k].descr) || memcmp(a[k].dim + 1, d->array[k].dim + 1, sizeof a[k].dim - sizeof *a[k].dim)))
-            return dt__fail(err, DT_ERR_FORMAT, "\"%s\" differs in shape or type from the file before it in the list: only the number of samples may", path[k]);
-        d->array[k] = a[k];
-        *stride = a[k].descr[2] - '0';
-        for (n = 1; n < a[k].rank; n++) *stride *= (ptrdiff_t)a[k].dim[n];
-        type = a[k].descr[1] == 'f' ? DT_FLOAT32 : strcmp(a[k].descr + 1, "u1") ? DT_INT32 : DT_UINT8;
-        d->convert[k] = type != DT_UINT8 && (!dt__native(a[k].descr) || strcmp(a[k].descr + 1, type == DT_INT32 ? "i4" : "f4"));
-        *(k ? &d->info.y_type : &d->info.x_type) = type;
+        const dt__file *f = dt__add_file(d, path[k]);
+        const char *type, *before = d->array[k].descr;
+        dt__array a;
+        memset(&a, 0, sizeof a);
+        if (!f || (d->source.kind == DT__SOURCE_NPY ? dt__read_npy(f, path[k], &a, d->err) : dt__read_idx(f, path[k], k, &a, d->err))) return DT_ERR_FORMAT;
+        if (d->n_parts && (strcmp(a.descr, before) || memcmp(a.dim + 1, d->array[k].dim + 1, sizeof a.dim - sizeof *a.dim)))
+            return dt__fail(d->err, DT_ERR_FORMAT, "\"%s\" differs from the file before it in shape or type: only the number of samples may", path[k]);
+        type = a.descr[1] == 'f' ? "f4" : strcmp(a.descr + 1, "u1") ? "i4" : "u1";
+        a.convert = *type != 'u' && (!dt__native(a.descr) || strcmp(a.descr + 1, type));
+        *(k ? &d->info.y_type : &d->info.x_type) = *type == 'f' ? DT_FLOAT32 : *type == 'i' ? DT_INT32 : DT_UINT8;
+        width[k] = a.descr[2] - '0';
+        d->array[k] = a;
     }
+    d->x_stride = x->values * width[0];
+    d->y_stride = y->values * width[1];
     d->info.input[0] = 1;  // of [n]
-    for (n = 1; n < a[0].rank; n++) d->info.input[n - 1] = (int)a[0].dim[n];
-    if (k == 2 && a[0].dim[0] != a[1].dim[0]) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" holds %zu samples, \"%s\" %zu labels: they must agree", path[0], a[0].dim[0], path[1], a[1].dim[0]);
-    label = a[1].data;
-    for (n = a[1].descr[2] - '0'; k == 2 && d->info.y_type != DT_FLOAT32 && label < a[1].data + a[1].dim[0] * (size_t)d->y_stride; label += n) {
+    for (k = 1; k < x->rank; k++) d->info.input[k - 1] = (int)x->dim[k];
+    if (y->rank && x->dim[0] != y->dim[0]) return dt__fail(d->err, DT_ERR_FORMAT, "\"%s\" holds %zu samples, \"%s\" %zu labels: they must agree", path[0], x->dim[0], path[1], y->dim[0]);
+    for (i = 0; d->info.y_type != DT_FLOAT32 && i < y->dim[0] * (size_t)y->values; i++) {
         float value;
         int32_t v;
-        if (dt__convert(&value, label, a[1].descr, 1, path[1], (label - a[1].data) / d->y_stride, err)) return DT_ERR_FORMAT;
+        if (dt__convert(&value, y->data + i * (size_t)width[1], y->descr, 1, path[1], (ptrdiff_t)i / y->values, d->err)) return DT_ERR_FORMAT;
         memcpy(&v, &value, 4);
         d->info.classes = DT__MAX(d->info.classes, v < INT_MAX ? v + 1 : v);
     }
-    return dt__add_part(d, a[0].data, a[1].data, a[0].dim[0], what, err);
+    return dt__add_part(d, x->data, y->data, x->dim[0]);
 }
 
-DT__PRIVATE int dt__open_pairs(dt_dataset *d, const char *what, const dt_source *s, dt__array_reader read, dt_error *err) {
-    char x[1024], y[1024];
-    const char *pair[2];
-    int i, more, code = 0;
-    pair[0] = x;
-    pair[1] = s->labels ? y : NULL;
-    for (i = 0; !code && (more = dt__path_of(what, s->path, i, x, err)) >= 0; i++) {
-        if (s->labels && dt__path_of(what, s->labels, i, y, err) != more) return dt__fail(err, DT_ERR_ARGUMENT, "%s: \"%.80s\" and \"%.80s\" list different numbers of files", what, s->path, s->labels);
-        if (!more) return 0;
-        code = dt__open_pair(d, what, pair, read, err);
-    }
-    return DT_ERR_FORMAT;
-}
-
-// The first of a file's usual names that is there: with - or . before idx, plain or .gz.
-DT__PRIVATE int dt__mnist_name(const char *folder, const char *stem, const char *kind, char *out, size_t size, dt_error *err) {
+DT__PRIVATE int dt__open_pairs(dt_dataset *d) {
+    const dt_source *s = &d->source;
+    const char *path[2];
     int i;
-    for (i = 0; i < 4; i++) {
-        FILE *f;
-        int gz = i >= 2;
-        size_t n = dt__format(out, size, "%s/%s%c%s-ubyte%s", folder, stem, i % 2 ? '.' : '-', kind, gz ? ".gz" : "");
-        if (n >= size) return dt__fail(err, DT_ERR_ARGUMENT, "dt_mnist: the folder's name \"%.40s...\" is too long", folder);
-        f = fopen(out, "rb");
-        if (f) { fclose(f); return 0; }
+    if (dt__add_paths(d, &d->paths[0], s->path) || (s->labels && dt__add_paths(d, &d->paths[1], s->labels))) return DT_ERR_ARGUMENT;
+    if (s->labels && d->paths[0].n != d->paths[1].n)
+        return dt__fail(d->err, DT_ERR_ARGUMENT, "%s: \"%.80s\" and \"%.80s\" list different numbers of files", d->what, s->path, s->labels);
+    path[0] = (const char *)d->paths[0].data;
+    path[1] = (const char *)d->paths[1].data;
+    for (i = 0; i < d->paths[0].n; i++) {
+        if (dt__open_pair(d, path)) return DT_ERR_FORMAT;
+        path[0] += strlen(path[0]) + 1;
+        if (path[1]) path[1] += strlen(path[1]) + 1;
     }
-    return dt__fail(err, DT_ERR_IO, "dt_mnist: no \"%s-%s-ubyte\" (or .gz) in the folder \"%s\": put the four files of MNIST or Fashion-MNIST there, as examples/data.sh does", stem, kind, folder);
+    return 0;
 }
 
-DT__PRIVATE int dt__open_mnist(dt_dataset *d, const dt_source *s, dt_error *err) {
-    char images[1024], labels[1024];
-    const char *pair[2];
-    const char *stem = s->split == DT_TEST ? "t10k" : "train";
-    char x[32], y[32];
-    if (!s->path) return dt__fail(err, DT_ERR_ARGUMENT, "dt_mnist: the folder is NULL");
-    dt__format(x, sizeof x, "%s-images", stem);
-    dt__format(y, sizeof y, "%s-labels", stem);
-    if (dt__mnist_name(s->path, x, "idx3", images, sizeof images, err) || dt__mnist_name(s->path, y, "idx1", labels, sizeof labels, err)) return DT_ERR_IO;
-    pair[0] = images;
-    pair[1] = labels;
-    return dt__open_pair(d, "dt_mnist", pair, dt__read_idx, err);
+DT__PRIVATE int dt__open_mnist(dt_dataset *d) {
+    const char *folder = d->source.path, *stem = d->source.split == DT_TEST ? "t10k" : "train", *pair[2];
+    char path[2][1024];
+    int k, i;
+    for (k = 0; k < 2; k++) {
+        const char *kind = k ? "labels" : "images";
+        FILE *f = NULL;
+        for (i = 0; i < 4 && !f; i++) {  // with - or . before idx, plain or .gz
+            size_t n = dt__format(path[k], sizeof path[k], "%s/%s-%s%cidx%d-ubyte%s", folder, stem, kind, "-."[i % 2], k ? 1 : 3, i < 2 ? "" : ".gz");
+            if (n < sizeof path[k]) f = fopen(path[k], "rb");
+        }
+        if (!f) return dt__fail(d->err, DT_ERR_IO, "dt_mnist: no \"%s-%s-idx%d-ubyte\" (or .gz) in the folder \"%s\": examples/data.sh fetches all four", stem, kind, k ? 1 : 3, folder);
+        fclose(f);
+        pair[k] = path[k];
+    }
+    return dt__open_pair(d, pair);
 }
 
 // ---- folders
 
-// Words, one behind the other.
-typedef struct { char *text; size_t size, used; int n; } dt__words;
-
-DT__PRIVATE int dt__word_add(dt__words *w, const char *s) {
-    size_t n = strlen(s) + 1;
-    if (w->used + n > w->size) {
-        char *p = (char *)realloc(w->text, (w->size + n) * 2);
-        if (!p) return -2;
-        w->text = p;
-        w->size = (w->size + n) * 2;
-    }
-    memcpy(w->text + w->used, s, n);
-    w->used += n;
-    return w->n++;
-}
-
-// The number of a word; a new one is added if add, else -1. -2: no memory.
-DT__PRIVATE int dt__word_number(dt__words *w, const char *s, int add) {
-    size_t at = 0;
-    int k = 0;
-    for (; at < w->used; at += strlen(w->text + at) + 1, k++) if (!strcmp(w->text + at, s)) return k;
-    return add ? dt__word_add(w, s) : -1;
-}
-
 #if DT__POSIX
 DT__PRIVATE int dt__by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
 
-// Add the paths of a folder's files whose names begin with prefix and have one of the endings, in small or capital
-// letters; if classes, those of its sub-folders, one at least in each. Names that begin with a dot are passed over.
-DT__PRIVATE int dt__list_folder(const char *what, const char *folder, int classes, const char *prefix, const char *const *ending, dt__words *w, dt_error *err) {
+// Add the paths of a folder's files whose names, in small or capital letters, match the globs; if classes, those of its
+// sub-folders, one at least in each. Names that begin with a dot are passed over.
+DT__PRIVATE int dt__list_folder(dt_dataset *d, const char *folder, int classes, const char *globs) {
     char path[1024];
     struct dirent **e = NULL;
-    int i, k, n = scandir(folder, &e, NULL, dt__by_name), before = w->n, code = 0;
-    if (n < 0) return dt__fail(err, DT_ERR_IO, "%s: cannot list the folder \"%s\": %s", what, folder, strerror(errno));
+    int i, n = scandir(folder, &e, NULL, dt__by_name), before = d->paths[0].n, code = 0;
+    if (n < 0) return dt__fail(d->err, DT_ERR_IO, "%s: cannot list the folder \"%s\": %s", d->what, folder, strerror(errno));
     for (i = 0; i < n; free(e[i++])) {
-        const char *name = e[i]->d_name, *end = name + strlen(name);
+        char *name = e[i]->d_name;
+        size_t length = dt__format(path, sizeof path, "%s/%s", folder, name);
         struct stat st;
-        size_t left = !classes;
-        for (k = 0; left && ending[k]; k++) for (left = strlen(ending[k]); left && left <= (size_t)(end - name) && (end[-(ptrdiff_t)left] | 32) == ending[k][strlen(ending[k]) - left];) left--;
-        if (code || left || *name == '.' || strncmp(name, prefix, strlen(prefix))) continue;
-        if (dt__format(path, sizeof path, "%s/%s", folder, name) >= sizeof path) code = dt__fail(err, DT_ERR_ARGUMENT, "%s: the path \"%.80s...\" is too long", what, path);
+        if (code || *name == '.') continue;
+        for (; *name && !classes; name++) if (*name >= 'A' && *name <= 'Z') *name = (char)(*name | 32);
+        if (!classes && !dt__glob(globs, e[i]->d_name)) continue;
+        if (length >= sizeof path) code = dt__fail(d->err, DT_ERR_ARGUMENT, "%s: the path \"%.80s...\" is too long", d->what, path);
         else if (stat(path, &st)) continue;
-        else if (classes && S_ISDIR(st.st_mode)) code = dt__list_folder(what, path, 0, prefix, ending, w, err);
-        else if (!classes && S_ISREG(st.st_mode) && dt__word_add(w, path) < 0) code = dt__fail(err, DT_ERR_MEMORY, "%s: the names in \"%s\" do not fit in memory", what, folder);
+        else if (classes && S_ISDIR(st.st_mode)) code = dt__list_folder(d, path, 0, globs);
+        else if (!classes && S_ISREG(st.st_mode)) code = dt__add_path(d, &d->paths[0], path);
     }
     free(e);
-    return code || w->n > before ? code : dt__fail(err, DT_ERR_IO, "%s: no %s\"%s*%s\" (or %s) in the folder \"%s\"", what, classes ? "sub-folder with " : "", prefix, ending[0], ending[1], folder);
+    if (code || d->paths[0].n > before) return code;
+    return dt__fail(d->err, DT_ERR_IO, "%s: no %s\"%s\" in the folder \"%s\"", d->what, classes ? "sub-folder with " : "", globs, folder);
 }
 #endif
 
 // CIFAR-10 binary: records of a label byte and 3 planes of 32 x 32 bytes.
-DT__PRIVATE int dt__open_cifar_file(dt_dataset *d, const char *path, dt_error *err) {
-    const dt__file *f = dt__add_file(d, "dt_cifar10", path, err);
-    size_t i, n;
+DT__PRIVATE int dt__open_cifar_file(dt_dataset *d, const char *path) {
+    const dt__file *f = dt__add_file(d, path);
+    size_t i;
     if (!f) return DT_ERR_IO;
-    n = f->size / 3073;
-    if (n == 0 || f->size % 3073) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" has %zu bytes, which is no whole number of CIFAR-10's records of 3073: it is cut, or another file", path, f->size);
-    for (i = 0; i < n; i++)
-        if (f->data[i * 3073] > 9) return dt__fail(err, DT_ERR_FORMAT, "\"%s\": record %zu has label %u, CIFAR-10 has 0..9: damaged, or another file", path, i, (unsigned)f->data[i * 3073]);
-    return dt__add_part(d, f->data + 1, f->data, n, "dt_cifar10", err);
+    if (f->size == 0 || f->size % 3073) return dt__fail(d->err, DT_ERR_FORMAT, "\"%s\" has %zu bytes, no whole number of CIFAR-10's records of 3073: it is cut, or another file", path, f->size);
+    for (i = 0; i < f->size; i += 3073)
+        if (f->data[i] > 9) return dt__fail(d->err, DT_ERR_FORMAT, "\"%s\": record %zu has label %u, CIFAR-10 has 0..9: damaged, or another file", path, i / 3073, (unsigned)f->data[i]);
+    return dt__add_part(d, f->data + 1, f->data, f->size / 3073);
 }
 
-DT__PRIVATE int dt__open_cifar(dt_dataset *d, const dt_source *s, dt_error *err) {
-    char path[1024];
-    int i, more, code = 0;
+DT__PRIVATE int dt__open_cifar(dt_dataset *d) {
+    const char *path = d->source.path, *before = NULL;
+    int i, folder = 0, code;
+#if DT__POSIX
+    struct stat st;
+    folder = !stat(path, &st) && S_ISDIR(st.st_mode);
+    if (folder) code = dt__list_folder(d, path, 0, d->source.split == DT_TEST ? "test_batch*.bin,test_batch*.bin.gz" : "data_batch*.bin,data_batch*.bin.gz");
+    else
+#endif
+    code = dt__add_paths(d, &d->paths[0], path);
+    path = (const char *)d->paths[0].data;
+    for (i = 0; i < d->paths[0].n && !code; i++, path += strlen(path) + 1) {
+        if (folder && before && !strncmp(path, before, strlen(before))) continue;  // of x.bin and x.bin.gz one is enough
+        code = dt__open_cifar_file(d, path);
+        before = path;
+    }
     d->info.input[0] = d->info.input[1] = 32;
     d->info.input[2] = 3;
     d->info.classes = 10;
     d->info.x_type = d->info.y_type = DT_UINT8;
     d->x_stride = d->y_stride = 3073;
-    d->planar = 1;
-#if DT__POSIX
-    {
-        static const char *const ending[] = {".bin", ".bin.gz", NULL};
-        struct stat st;
-        if (s->path && !stat(s->path, &st) && S_ISDIR(st.st_mode)) {
-            const char *name, *before = NULL;
-            dt__words w;
-            memset(&w, 0, sizeof w);
-            code = dt__list_folder("dt_cifar10", s->path, 0, s->split == DT_TEST ? "test_batch" : "data_batch", ending, &w, err);
-            for (name = w.text; !code && name < w.text + w.used; before = name, name += strlen(name) + 1)  // of x.bin and x.bin.gz one is enough
-                if (!before || strncmp(name, before, strlen(before))) code = dt__open_cifar_file(d, name, err);
-            free(w.text);
-            return code;
-        }
-    }
-#endif
-    for (i = 0; !code && (more = dt__path_of("dt_cifar10", s->path, i, path, err)) != 0; i++) code = more < 0 ? more : dt__open_cifar_file(d, path, err);
     return code;
 }
-
 // ---- images: PGM and PPM (netpbm's, plain and raw), BMP
 
 typedef struct {
@@ -5336,117 +5345,112 @@ DT__PRIVATE const char *dt__image_values(dt__image *m, dt_type to, float *x) {
             v = !m->colors ? pixel[2 - k] : *pixel < m->colors ? m->palette[4 * *pixel + 2 - k] : -1;  // blue comes first
         } else if (m->plain) v = dt__image_number(m, m->most);
         else { v = *m->p++; if (m->most > 255) v = v << 8 | *m->p++; }
-        if (v < 0 || v > m->most) return "an image with a value that is missing, no number, or above the largest of its header or palette";
+        if (v < 0 || v > m->most) return "an image with a value that is missing, no number, or above its header's largest or palette";
         if (to == DT_INT32) memcpy(x, &v, 4); else *x = (float)v * (1.0f / (float)m->most);
     }
     return NULL;
 }
 
-// Read the header of an image, which must have the size of the first one, and its pixels, if x is not NULL.
-DT__PRIVATE int dt__read_image(const char *path, const char *first, int *size, dt_type to, float *x, dt_error *err) {
+// Read the header of an image, which must have the size of the first one, found once, and its pixels, if x is not NULL.
+DT__PRIVATE int dt__read_image(const char *path, const char *first, const int *size, int *found, dt_type to, float *x, dt_error *err) {
     dt__image m;
     dt__file f;
     const char *wrong;
     int code = dt__file_read("dt_images", path, &f, err);
     if (code) return code;
     wrong = dt__image_start(&m, f.data, f.size);
-    if (!wrong && path == first && !x) { size[0] = m.h; size[1] = m.w; size[2] = m.c; }
+    if (!wrong && found) { found[0] = m.h; found[1] = m.w; found[2] = m.c; }
     if (!wrong && (size[0] != m.h || size[1] != m.w || size[2] != m.c))
-        code = dt__fail(err, DT_ERR_FORMAT, "\"%s\" is [%d,%d,%d], \"%s\" [%d,%d,%d]: give all images one height, width and number of channels", path, m.h, m.w, m.c, first, size[0], size[1], size[2]);
+        code = dt__fail(err, DT_ERR_FORMAT, "\"%s\" is [%d,%d,%d], \"%s\" [%d,%d,%d]: give all images one size", path, m.h, m.w, m.c, first, size[0], size[1], size[2]);
     else if (!wrong && x) wrong = dt__image_values(&m, to, x);
-    if (wrong) code = dt__fail(err, DT_ERR_FORMAT, "\"%s\" is %s (%d x %d, values to %d): save it as PGM, PPM or uncompressed BMP", path, wrong, m.h, m.w, m.most);
+    if (wrong) code = dt__fail(err, DT_ERR_FORMAT, "\"%s\" is %s (%d x %d, values to %d): save it as PGM, PPM or plain BMP", path, wrong, m.h, m.w, m.most);
     dt__file_free(&f);
     return code;
 }
 
-DT__PRIVATE int dt__open_images(dt_dataset *d, const char *folder, dt_error *err) {
 #if DT__POSIX
-    static const char *const ending[] = {".pgm", ".ppm", ".pnm", ".bmp", NULL};
-    dt__words w;
+DT__PRIVATE int dt__open_images(dt_dataset *d) {
+    const char *folder = d->source.path, *name, *before = NULL, **path;
     int32_t *label;
-    const char **path, *name;
-    int i, code;
-    memset(&w, 0, sizeof w);
-    if (!folder || !*folder) return dt__fail(err, DT_ERR_ARGUMENT, "dt_images: the folder is empty");
-    code = dt__list_folder("dt_images", folder, 1, "", ending, &w, err);
-    d->owned[0] = w.text;
-    name = w.text;
-    if (code) return code;
-    d->owned[1] = path = (const char **)malloc((size_t)w.n * sizeof *path);
-    d->owned[2] = label = (int32_t *)malloc((size_t)w.n * sizeof *label);
-    if (!path || !label) return dt__fail(err, DT_ERR_MEMORY, "dt_images: the names in \"%s\" do not fit in memory", folder);
-    for (i = 0; i < w.n; i++, name += strlen(name) + 1) {
+    int i, n;
+    if (dt__list_folder(d, folder, 1, "*.pgm,*.ppm,*.pnm,*.bmp")) return DT_ERR_IO;
+    n = d->paths[0].n;
+    d->owned[0] = path = (const char **)malloc((size_t)n * sizeof *path);
+    d->owned[1] = label = (int32_t *)malloc((size_t)n * sizeof *label);
+    if (!path || !label) return dt__names_memory(d);
+    name = (const char *)d->paths[0].data;
+    for (i = 0; i < n; i++, before = name, name += strlen(name) + 1) {
         path[i] = name;
-        if (dt__read_image(name, path[0], d->info.input, DT_UINT8, NULL, err)) return DT_ERR_FORMAT;
-        d->info.classes += i == 0 || strncmp(name, path[i - 1], (size_t)(strrchr(name, '/') - name) + 1);
+        if (dt__read_image(name, path[0], d->info.input, i ? NULL : d->info.input, DT_UINT8, NULL, d->err)) return DT_ERR_FORMAT;
+        d->info.classes += !before || strncmp(name, before, (size_t)(strrchr(name, '/') - name) + 1);
         label[i] = d->info.classes - 1;
     }
     d->info.x_type = DT_UINT8;
     d->info.y_type = DT_INT32;
     d->x_stride = sizeof *path;  // a sample is its path
     d->y_stride = sizeof *label;
-    return dt__add_part(d, (const unsigned char *)path, (const unsigned char *)label, (size_t)w.n, "dt_images", err);
-#else
-    (void)d; (void)folder;
-    return dt__fail(err, DT_ERR_DISABLED, "dt_images: folders are listed on POSIX systems only: use dt_from or dt_npy");
-#endif
+    return dt__add_part(d, path, label, (size_t)n);
 }
+#endif
 
 // ---- CSV (RFC 4180, with any of , ; tab between fields)
 
+#define DT__CSV_TEXT 128  // bytes of a field that are kept, with a final zero
+
 typedef struct {
+    dt_error *err;
     const char *path, *p, *end;
     char separator;
     long line;            // of the field just read, from 1
     int column;           // likewise
-    char text[128];       // the field without quotes and blanks around it
-    int cut;              // … of which there is more
-    int last;             // of its row
+    int cut, last;        // it is longer than its text; it is the last of its row
 } dt__csv;
 
-// Read one field; 0 or an error.
-DT__PRIVATE int dt__csv_field(dt__csv *c, dt_error *err) {
-    size_t n = 0, count = 0;
+DT__PRIVATE int dt__csv_bad(const dt__csv *c, int column, const char *text, const char *wrong) {
+    return dt__fail(c->err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: \"%.40s\" %s", c->path, c->line, column, text, wrong);
+}
+
+DT__PRIVATE int dt__csv_at_end(const dt__csv *c) {  // of a field
+    return c->p == c->end || *c->p == c->separator || *c->p == '\n' || *c->p == '\r';
+}
+
+// Read one field, without quotes and blanks around it; 0 or an error.
+DT__PRIVATE int dt__csv_field(dt__csv *c, char *text) {
+    const char *wrong = NULL;
+    size_t n = 0, count = 0;  // count: with blanks that may stand at the end
     long line = c->line;
+    int quoted;
     c->column = c->last ? 1 : c->column + 1;
-    c->cut = 0;
     while (c->p < c->end && (*c->p == ' ' || (*c->p == '\t' && c->separator != '\t'))) c->p++;
-    if (c->p < c->end && *c->p == '"') {
-        for (c->p++;; c->p++) {
-            if (c->p >= c->end) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: a quote does not end", c->path, line, c->column);
-            if (*c->p == '"' && !(c->p + 1 < c->end && c->p[1] == '"')) break;
-            if (*c->p == '"') c->p++;
-            c->line += *c->p == '\n';
-            if (!*c->p) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld holds a zero byte: it is no text file", c->path, c->line);
-            if (n + 1 < sizeof c->text) c->text[n++] = *c->p; else c->cut = 1;
-        }
-        for (c->p++; c->p < c->end && *c->p == ' '; c->p++) {}
-        if (c->p < c->end && *c->p != c->separator && *c->p != '\n' && *c->p != '\r') return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: text behind a closing quote", c->path, c->line, c->column);
-    } else {
-        for (; c->p < c->end && *c->p != c->separator && *c->p != '\n' && *c->p != '\r'; c->p++) {
-            if (!*c->p) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld holds a zero byte: it is no text file", c->path, c->line);
-            if (count + 1 < sizeof c->text) c->text[count] = *c->p;
-            count++;
-            if (*c->p != ' ') { n = DT__MIN(count, sizeof c->text - 1); c->cut = n < count; }
-        }
+    quoted = c->p < c->end && *c->p == '"';
+    for (c->p += quoted; !wrong && (quoted ? c->p < c->end : !dt__csv_at_end(c)); c->p++) {
+        if (quoted && *c->p == '"' && (++c->p == c->end || *c->p != '"')) { quoted = 2; break; }  // 2: it has ended
+        if (!*c->p) wrong = "stands before a zero byte: it is no text file";
+        c->line += *c->p == '\n';
+        if (count < DT__CSV_TEXT - 1) text[count] = *c->p;
+        count++;
+        if (quoted || *c->p != ' ') n = count;
     }
-    c->text[n] = 0;
-    c->last = 1;
-    if (c->p < c->end && *c->p == c->separator) { c->p++; c->last = 0; return 0; }
+    c->cut = n >= DT__CSV_TEXT;
+    text[DT__MIN(n, DT__CSV_TEXT - 1)] = 0;
+    if (quoted == 1 && !wrong) { wrong = "has a quote that does not end"; c->line = line; }
+    while (quoted && c->p < c->end && *c->p == ' ') c->p++;
+    if (!wrong && !dt__csv_at_end(c)) wrong = "has text behind its closing quote";
+    if (wrong) return dt__csv_bad(c, c->column, text, wrong);
+    c->last = c->p == c->end || *c->p != c->separator;
+    if (!c->last) { c->p++; return 0; }
     if (c->p < c->end && *c->p == '\r') c->p++;
     if (c->p < c->end && *c->p == '\n') c->p++;
     return 0;
 }
 
-DT__PRIVATE void dt__csv_skip_blank(dt__csv *c) {
-    for (; c->p < c->end && (*c->p == '\n' || *c->p == '\r'); c->p++) c->line += *c->p == '\n';
+// From the end of a line to the next one that is not empty.
+DT__PRIVATE void dt__csv_next_line(dt__csv *c) {
+    for (c->line++; c->p < c->end && (*c->p == '\n' || *c->p == '\r'); c->p++) c->line += *c->p == '\n';
 }
 
 DT__PRIVATE int dt__csv_is_missing(const char *s) {
-    static const char *const word[] = {"", "?", "NA", "N/A", "nan", "NaN", "NAN", "null", "NULL"};
-    int i;
-    for (i = 0; i < DT__COUNT(word); i++) if (!strcmp(s, word[i])) return 1;
-    return 0;
+    return !*s || !strcmp(s, "?") || dt__glob("NA,N/A,nan,NaN,NAN,null,NULL", s);
 }
 
 DT__PRIVATE int dt__csv_number(const char *s, float *out) {
@@ -5456,139 +5460,134 @@ DT__PRIVATE int dt__csv_number(const char *s, float *out) {
     return end > s && !*end && v - v == 0 && (double)*out - (double)*out == 0;
 }
 
-// What becomes of a column, or of several crossed. number holds what was fitted: the mean of a number; mean and deviation to
-// standardise; the edges of buckets; the size of hash and cross. words: of onehot, and of labels that are words.
-enum { DT__AS_NUMBER, DT__AS_STANDARD, DT__AS_ONE_HOT, DT__AS_HASH, DT__AS_BUCKET, DT__AS_CROSS, DT__AS_NOTHING, DT__AS_LABEL, DT__KINDS_OF_COLUMN };
-static const char *const dt__column_kind[] = {"number", "standardise", "onehot", "hash", "bucket", "cross", "drop", "label"};
+// What becomes of a column, or of several crossed; those up to BUCKET are read as numbers.
+enum { DT__AS_NUMBER, DT__AS_STANDARD, DT__AS_BUCKET, DT__AS_ONE_HOT, DT__AS_HASH, DT__AS_CROSS, DT__AS_NOTHING, DT__AS_LABEL };
+static const struct { const char *name; int takes_size, n_numbers; } dt__column_kind[] = {  // n_numbers: fitted; -1: any
+    {"number", 0, 1}, {"standardise", 0, 2}, {"bucket", 1, -1}, {"onehot", 0, 0}, {"hash", 1, 1}, {"cross", 1, 1}, {"drop", 0, 0}, {"label", 0, 0}};
+
+DT__PRIVATE int dt__kind_of_column(const char *name) {
+    int kind = 0;
+    while (kind < DT__COUNT(dt__column_kind) && strcmp(dt__column_kind[kind].name, name)) kind++;
+    return kind;
+}
+
 #define DT__CROSSED 4
 typedef struct {
     int kind, n_columns, column[DT__CROSSED];  // from 0
-    double *number;
-    int n_numbers, buckets;
-    dt__words words;
+    int size, width;              // N of bucket, hash and cross; floats in a row of x
+    double mean, squares, count;  // while a number is fitted
+    dt__list numbers;             // fitted: the mean, and the deviation; the edges of buckets; the size of hash and cross
+    dt__list words;               // of onehot, and of labels that are words
 } dt__feature;
 
 typedef struct {
-    dt__feature *feature;
-    int n, cap;
-    int columns, label, word_labels, whole_labels;  // of the file; word_labels: -1 until the first label is seen
-    char (*text)[128];                               // [columns], the row's fields
+    dt_dataset *d;
+    dt_error *err;
+    dt_csv_options o;
+    dt__csv csv;                 // the file that is read
+    dt__list features;
+    dt__feature *feature;        // [n], of the list
+    int n, columns, label;       // columns and label (-1: none) of the file
+    int word_labels;             // -1 until the first label is seen
+    int whole_labels, width;     // width: floats of a row of x
+    char (*text)[DT__CSV_TEXT];  // [columns], the row's fields
     float *x, *y;
-    long n_rows, row_cap;
-    int width;                                       // floats of a row of x
-    unsigned char *fits;                             // [rows] 1: of the training part, which is fitted to; NULL: all are
+    long n_rows;
+    unsigned char *fits;         // [rows] 1: of the training part, which is fitted to; NULL: all are
 } dt__table;
 
-DT__PRIVATE void dt__table_close(dt__table *t) {
-    int i;
-    for (i = 0; i < t->n; i++) { free(t->feature[i].number); free(t->feature[i].words.text); }
-    free(t->feature);
-    free(t->text);
-    free(t->fits);
-}
+DT__PRIVATE int dt__csv_memory(const dt__table *t) { return dt__fail(t->err, DT_ERR_MEMORY, "\"%s\" does not fit in memory", t->o.path); }
 
-DT__PRIVATE int dt__csv_memory(const char *path, dt_error *err) { return dt__fail(err, DT_ERR_MEMORY, "\"%s\" does not fit in memory", path); }
-
-DT__PRIVATE dt__feature *dt__add_feature(dt__table *t, int kind) {
-    if (t->n == t->cap) {
-        int cap = t->cap ? 2 * t->cap : 16;
-        dt__feature *f = (dt__feature *)realloc(t->feature, (size_t)cap * sizeof *f);
-        if (!f) return NULL;
-        t->feature = f;
-        t->cap = cap;
-    }
-    memset(&t->feature[t->n], 0, sizeof *t->feature);
-    t->feature[t->n].kind = kind;
-    return &t->feature[t->n++];
-}
-
-DT__PRIVATE int dt__add_number(dt__feature *f, double v) {
-    if ((f->n_numbers & (f->n_numbers - 1)) == 0) {  // full at every power of two
-        double *p = (double *)realloc(f->number, (size_t)DT__MAX(2 * f->n_numbers, 1) * sizeof *p);
-        if (!p) return DT_ERR_MEMORY;
-        f->number = p;
-    }
-    f->number[f->n_numbers++] = v;
+DT__PRIVATE int dt__add_feature(dt__table *t, const dt__feature *f) {
+    if (dt__list_add(&t->features, f, sizeof *f)) return dt__csv_memory(t);
+    t->feature = (dt__feature *)t->features.data;
+    t->n = t->features.n;
     return 0;
 }
 
-DT__PRIVATE int dt__feature_width(const dt__feature *f) {
-    switch (f->kind) {
-    case DT__AS_NUMBER: case DT__AS_STANDARD: return 1;
-    case DT__AS_ONE_HOT: return f->words.n;
-    case DT__AS_HASH: case DT__AS_CROSS: return (int)f->number[0];
-    case DT__AS_BUCKET: return f->n_numbers + 1;
-    default: return 0;
-    }
+DT__PRIVATE int dt__add_number(const dt__table *t, dt__feature *f, double v) {
+    return dt__list_add(&f->numbers, &v, sizeof v) ? dt__csv_memory(t) : 0;
+}
+
+DT__PRIVATE int dt__add_word(const dt__table *t, dt__feature *f, const char *s) {
+    return dt__word_number(&f->words, s) < 0 && dt__list_add(&f->words, s, strlen(s) + 1) ? dt__csv_memory(t) : 0;
 }
 
 // ---- .columns: "age standardise, city onehot, zip hash 64, income bucket 10, city*sex cross 32, id drop"
 
+// A number in digits alone; 0: it is none.
+DT__PRIVATE int dt__digits(const char *s) {
+    int v = 0;
+    for (; *s >= '0' && *s <= '9' && v < 1000000; s++) v = v * 10 + (*s - '0');
+    return *s ? 0 : v;
+}
+
 // A column by its name in the header, or its number from 1; -1: there is none.
-DT__PRIVATE int dt__csv_column(dt__csv header, int columns, const char *name, size_t n) {
-    int i, number = 0;
-    size_t k;
-    dt_error none;
-    memset(&none, 0, sizeof none);
-    for (i = 0; header.p && i < columns && !dt__csv_field(&header, &none); i++) if (strlen(header.text) == n && !memcmp(header.text, name, n)) return i;
-    for (k = 0; k < n && name[k] >= '0' && name[k] <= '9' && number < 1000000; k++) number = number * 10 + (name[k] - '0');
-    return k == n && number >= 1 && number <= columns ? number - 1 : -1;
+DT__PRIVATE int dt__csv_column(const dt__table *t, const char *name) {
+    int i = 0, number = dt__digits(name);
+    while (i < t->columns && strcmp(t->text[i], name)) i++;
+    return i < t->columns ? i : number <= t->columns ? number - 1 : -1;
 }
 
-// The last word of spec [0, *n), which becomes shorter by it.
-DT__PRIVATE const char *dt__last_word(const char *spec, size_t *n, size_t *length) {
-    size_t end = *n, begin;
-    while (end && spec[end - 1] == ' ') end--;
-    for (begin = end; begin && spec[begin - 1] != ' ';) begin--;
-    *length = end - begin;
-    for (*n = begin; *n && spec[*n - 1] == ' ';) --*n;
-    return spec + begin;
+// Cut blanks off both ends.
+DT__PRIVATE char *dt__trim(char *s) {
+    size_t n = strlen(s);
+    while (n && s[n - 1] == ' ') s[--n] = 0;
+    return s + strspn(s, " ");
 }
 
-DT__PRIVATE int dt__column_spec(dt__table *t, const char *path, dt__csv header, const char *spec, size_t n, dt_error *err) {
-    size_t length, at, end, left = n;
-    const char *word = dt__last_word(spec, &left, &length);
-    int size = 0, kind, column[DT__CROSSED], n_columns = 0, needs;
-    dt__feature *f;
-    for (at = 0; at < length && word[at] >= '0' && word[at] <= '9' && size < 1000000; at++) size = size * 10 + (word[at] - '0');
-    if (at == length && length) word = dt__last_word(spec, &left, &length); else size = 0;
-    for (kind = 0; kind < DT__AS_LABEL && (strlen(dt__column_kind[kind]) != length || memcmp(dt__column_kind[kind], word, length)); kind++) {}
-    needs = kind == DT__AS_HASH || kind == DT__AS_BUCKET || kind == DT__AS_CROSS;
-    if (kind == DT__AS_LABEL || needs != (size > 0) || (needs && (size < 2 || size > 100000)))
-        return dt__fail(err, DT_ERR_ARGUMENT, "dt_csv: .columns has \"%.*s\": say NAME and one of number, standardise, onehot, hash N, bucket N, cross N, drop; N from 2", (int)DT__MIN(n, (size_t)60), spec);
-    for (at = 0; at <= left && left; at = end + 1) {
-        size_t begin = at, stop;
-        for (end = at; end < left && !(kind == DT__AS_CROSS && spec[end] == '*'); end++) {}
-        for (stop = end; stop > begin && spec[stop - 1] == ' ';) stop--;
-        while (begin < stop && spec[begin] == ' ') begin++;
-        if (n_columns == DT__CROSSED) return dt__fail(err, DT_ERR_ARGUMENT, "dt_csv: .columns crosses more than %d columns in \"%.*s\"", DT__CROSSED, (int)DT__MIN(n, (size_t)60), spec);
-        column[n_columns] = dt__csv_column(header, t->columns, spec + begin, stop - begin);
-        if (column[n_columns] < 0 || column[n_columns] == t->label)
-            return dt__fail(err, DT_ERR_ARGUMENT, "dt_csv: .columns names \"%.*s\", which is %s in \"%s\": use a name of its header or a number from 1", (int)DT__MIN(stop - begin, (size_t)60), spec + begin, column[n_columns] < 0 ? "no column" : "the label", path);
-        n_columns++;
+// Cut off the last word, before which stands a blank.
+DT__PRIVATE char *dt__cut_word(char *s) {
+    char *word;
+    dt__trim(s);
+    word = strrchr(s, ' ');
+    if (!word) return s + strlen(s);
+    *word = 0;
+    return word + 1;
+}
+
+DT__PRIVATE int dt__column_spec(dt__table *t, const char *spec, int n) {
+    char item[640], *word, *name, *next;  // four names and a kind fit
+    int wrong = dt__format(item, sizeof item, " %.*s", n, spec) >= sizeof item, column;
+    dt__feature f;
+    memset(&f, 0, sizeof f);
+    word = dt__cut_word(item);
+    f.size = dt__digits(word);
+    if (f.size) word = dt__cut_word(item);
+    f.kind = dt__kind_of_column(word);
+    wrong |= f.kind >= DT__AS_LABEL || dt__column_kind[f.kind].takes_size != (f.size > 0) || f.size == 1 || f.size > 100000;
+    for (name = item; name && !wrong; name = next) {
+        next = f.kind == DT__AS_CROSS ? strchr(name, '*') : NULL;
+        if (next) *next++ = 0;
+        name = dt__trim(name);
+        wrong = !*name || f.n_columns == DT__CROSSED;
+        if (wrong) break;
+        column = f.column[f.n_columns++] = dt__csv_column(t, name);
+        if (column < 0 || column == t->label)
+            return dt__fail(t->err, DT_ERR_ARGUMENT, "dt_csv: .columns names \"%.60s\", which is %s in \"%s\": use a name of its header or a number from 1", name, column < 0 ? "no column" : "the label", t->csv.path);
     }
-    if (n_columns < (kind == DT__AS_CROSS ? 2 : 1)) return dt__fail(err, DT_ERR_ARGUMENT, "dt_csv: .columns has \"%.*s\": name the column, or for cross two or more as in a*b", (int)DT__MIN(n, (size_t)60), spec);
-    f = kind == DT__AS_CROSS ? dt__add_feature(t, kind) : &t->feature[column[0]];
-    if (!f) return dt__csv_memory(path, err);
-    f->kind = kind;
-    f->n_columns = n_columns;
-    f->buckets = size;
-    memcpy(f->column, column, sizeof column);
-    return (kind == DT__AS_HASH || kind == DT__AS_CROSS) && dt__add_number(f, size) ? dt__csv_memory(path, err) : 0;
+    if (wrong || (f.kind == DT__AS_CROSS && f.n_columns < 2))
+        return dt__fail(t->err, DT_ERR_ARGUMENT, "dt_csv: .columns has \"%.*s\": say NAME and number, standardise, onehot, hash N, bucket N, cross N or drop; N from 2; name the column, for cross two or more (a*b), not more than %d", DT__MIN(n, 40), spec, DT__CROSSED);
+    if (f.kind == DT__AS_CROSS) return dt__add_feature(t, &f);
+    t->feature[f.column[0]] = f;
+    return 0;
 }
 
 // One feature per column, then the crosses.
-DT__PRIVATE int dt__columns_spec(dt__table *t, const char *path, dt__csv header, const char *spec, dt_error *err) {
+DT__PRIVATE int dt__columns_spec(dt__table *t) {
+    const char *spec = t->o.columns;
+    dt__feature f;
     int i, code = 0;
-    for (i = 0; i < t->columns; i++) {
-        dt__feature *f = dt__add_feature(t, i == t->label ? DT__AS_LABEL : DT__AS_NUMBER);
-        if (!f) return dt__csv_memory(path, err);
-        f->n_columns = 1;
-        f->column[0] = i;
+    memset(&f, 0, sizeof f);
+    f.n_columns = 1;
+    for (i = 0; i < t->columns && !code; i++) {
+        f.kind = i == t->label ? DT__AS_LABEL : DT__AS_NUMBER;
+        f.column[0] = i;
+        code = dt__add_feature(t, &f);
     }
     while (spec && *spec && !code) {
         size_t n = strcspn(spec, ",;");
-        if (n > strspn(spec, " ")) code = dt__column_spec(t, path, header, spec, n, err);
+        if (n > strspn(spec, " ")) code = dt__column_spec(t, spec, (int)DT__MIN(n, 1000));
         spec += n + (spec[n] != 0);
     }
     return code;
@@ -5598,112 +5597,144 @@ DT__PRIVATE int dt__columns_spec(dt__table *t, const char *path, dt__csv header,
 
 DT__PRIVATE void dt__put_columns(dt__writer *w, const dt__table *t) {
     int i, k;
-    size_t at;
     for (i = 0; i < t->n; i++) {
         const dt__feature *f = &t->feature[i];
-        dt__print(w, "%s[\"%s\",[", i ? "," : "[", dt__column_kind[f->kind]);
+        const char *word = (const char *)f->words.data;
+        dt__print(w, "%s[\"%s\",[", i ? "," : "[", dt__column_kind[f->kind].name);
         for (k = 0; k < f->n_columns; k++) dt__print(w, "%s%d", k ? "," : "", f->column[k]);
         dt__put(w, ']');
-        for (k = 0; k < f->n_numbers; k++) { dt__put(w, ','); dt__put_double(w, f->number[k], 17, 0); }
-        for (at = 0; at < f->words.used; at += strlen(f->words.text + at) + 1) { dt__put_text(w, ",\""); dt__put_json(w, f->words.text + at); dt__put(w, '"'); }
+        for (k = 0; k < f->numbers.n; k++) { dt__put(w, ','); dt__put_double(w, ((const double *)f->numbers.data)[k], 17, 0); }
+        for (k = 0; k < f->words.n; k++, word += strlen(word) + 1) { dt__put_text(w, ",\""); dt__put_json(w, word); dt__put(w, '"'); }
         dt__put(w, ']');
     }
     dt__put(w, ']');
 }
 
-DT__PRIVATE int dt__columns_parse(dt__table *t, const char *fitted, dt_error *err) {
+DT__PRIVATE int dt__json_word(dt__json *j, char word[128]) {
+    size_t n = 0;
+    if (!dt__json_string(j, word, 127, &n)) return 0;
+    if (n > 127 || memchr(word, 0, n)) return dt__json_fail(j, "a bad word");
+    word[n] = 0;
+    return 1;
+}
+
+// After the first error all functions of dt__json return 0.
+DT__PRIVATE int dt__columns_parse(dt__table *t) {
+    const char *fitted = t->o.fitted, *list = "a list is expected";
     dt__json j;
-    int first = 1, inner, k;
+    int first = 1, code = 0;
     j.p = fitted; j.end = fitted + strlen(fitted); j.error = NULL;
-    dt__json_expect(&j, '[', "a list is expected");
-    while (!j.error && dt__json_more(&j, ']', &first)) {
-        char word[128];
-        size_t n = 0;
-        uint64_t v = 0;
+    dt__json_expect(&j, '[', list);
+    while (!code && dt__json_more(&j, ']', &first)) {
+        char word[128] = "";
+        uint64_t column;
         double number;
-        dt__feature *f = dt__add_feature(t, 0);
-        if (!f) return dt__csv_memory("the table", err);
-        if (!dt__json_expect(&j, '[', "a list is expected") || !dt__json_string(&j, word, sizeof word, &n)) break;
-        for (f->kind = 0; f->kind < DT__KINDS_OF_COLUMN && (strlen(dt__column_kind[f->kind]) != n || memcmp(dt__column_kind[f->kind], word, n)); f->kind++) {}
-        if (f->kind == DT__KINDS_OF_COLUMN) { f->kind = DT__AS_NOTHING; dt__json_fail(&j, "an unknown kind of column"); }
-        if (!dt__json_expect(&j, ',', "',' is expected") || !dt__json_expect(&j, '[', "a list is expected")) break;
-        for (inner = 1; dt__json_more(&j, ']', &inner); f->column[f->n_columns++] = (int)v)
-            if (f->n_columns == DT__CROSSED || !dt__json_uint(&j, &v) || v > 100000) { dt__json_fail(&j, "a bad column"); break; }
-        for (inner = 0; dt__json_more(&j, ']', &inner);) {
-            if (dt__json_peek(&j) == '"') {
-                if (!dt__json_string(&j, word, sizeof word - 1, &n) || n >= sizeof word - 1 || memchr(word, 0, n)) dt__json_fail(&j, "a bad word");
-                else { word[n] = 0; if (dt__word_number(&f->words, word, 1) < 0) return dt__csv_memory("the table", err); }
-            } else if (dt__json_number(&j, &number)) {
-                if (number - number != 0) dt__json_fail(&j, "a number too large");
-                else if (dt__add_number(f, number)) return dt__csv_memory("the table", err);
-            }
-            if (j.error) break;
+        const double *v;
+        dt__feature *f, empty;
+        int inner = 1, n_numbers;
+        memset(&empty, 0, sizeof empty);
+        if (dt__add_feature(t, &empty)) return DT_ERR_MEMORY;
+        f = &t->feature[t->n - 1];
+        dt__json_expect(&j, '[', list);
+        dt__json_word(&j, word);
+        f->kind = dt__kind_of_column(word);
+        if (f->kind > DT__AS_LABEL) { dt__json_fail(&j, "an unknown kind of column"); break; }
+        dt__json_expect(&j, ',', "',' is expected");
+        dt__json_expect(&j, '[', list);
+        while (dt__json_more(&j, ']', &inner) && dt__json_uint(&j, &column)) {
+            if (f->n_columns == DT__CROSSED || column > 100000) dt__json_fail(&j, "a bad column");
+            else f->column[f->n_columns++] = (int)column;
         }
-        k = f->kind;
-        if (f->n_columns < 1 || (k == DT__AS_NUMBER && f->n_numbers != 1) || (k == DT__AS_STANDARD && (f->n_numbers != 2 || !(f->number[1] > 0))) || f->n_numbers > 100000
-            || ((k == DT__AS_HASH || k == DT__AS_CROSS) && (f->n_numbers != 1 || !(f->number[0] >= 2 && f->number[0] <= 100000)))) dt__json_fail(&j, "a bad column");
-        if (k == DT__AS_LABEL) t->word_labels = f->words.n > 0;
+        for (inner = 0; !code && dt__json_more(&j, ']', &inner);) {
+            if (dt__json_peek(&j) == '"') code = dt__json_word(&j, word) ? dt__add_word(t, f, word) : 0;
+            else if (dt__json_number(&j, &number) && number - number != 0) dt__json_fail(&j, "a number too large");
+            else if (!j.error) code = dt__add_number(t, f, number);
+        }
+        n_numbers = dt__column_kind[f->kind].n_numbers;
+        v = (const double *)f->numbers.data;
+        if (f->n_columns < 1 || f->numbers.n > 100000 || (n_numbers >= 0 && f->numbers.n != n_numbers) || (f->kind == DT__AS_STANDARD && !(v[1] > 0))
+            || ((f->kind == DT__AS_HASH || f->kind == DT__AS_CROSS) && !(v[0] >= 2 && v[0] <= 100000))) dt__json_fail(&j, "a bad column");
+        if (f->kind == DT__AS_LABEL) t->word_labels = f->words.n > 0;
     }
-    if (!j.error && j.p != j.end) dt__json_fail(&j, "something follows the list");
-    return j.error ? dt__fail(err, DT_ERR_FORMAT, "dt_csv: .fitted: %s, at byte %td: it must come from dt_dataset_columns", j.error, j.p - fitted) : 0;
+    if (!t->n || j.p != j.end) dt__json_fail(&j, "no column, or something behind the list");
+    return code ? code : j.error ? dt__fail(t->err, DT_ERR_FORMAT, "dt_csv: .fitted: %s, at byte %td: it must come from dt_dataset_columns", j.error, j.p - fitted) : 0;
 }
 
 // ---- rows
 
 // The fields of the next row into t->text. *keep: 0 if a missing value drops it.
-DT__PRIVATE int dt__csv_row(dt__csv *c, const dt_csv_options *o, dt__table *t, int *keep, dt_error *err) {
+DT__PRIVATE int dt__csv_row(dt__table *t, int *keep) {
+    dt__csv *c = &t->csv;
     int k;
     *keep = 1;
     for (k = 0; k < t->columns; k++) {
-        if (dt__csv_field(c, err)) return DT_ERR_FORMAT;
+        char *text = t->text[k];
+        if (dt__csv_field(c, text)) return DT_ERR_FORMAT;
         if (c->last != (k == t->columns - 1)) {
             long line = c->line;
-            while (!c->last && !dt__csv_field(c, err)) {}
-            return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld has %d fields, the first row has %d", c->path, line, c->column, t->columns);
+            while (!c->last && !dt__csv_field(c, text)) {}
+            return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" line %ld has %d fields, the first row has %d", c->path, line, c->column, t->columns);
         }
-        memcpy(t->text[k], c->text, sizeof c->text);
         if (k < t->n && t->feature[k].kind == DT__AS_NOTHING) continue;
-        if (c->cut) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: \"%.40s...\" has more than %d bytes", c->path, c->line, k + 1, c->text, (int)sizeof c->text - 1);
-        if (!dt__csv_is_missing(c->text)) continue;
-        t->text[k][0] = 0;
-        if (k == t->label && o->missing != DT_MISSING_SKIP) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: the label is missing: set .missing = DT_MISSING_SKIP", c->path, c->line, k + 1);
-        if (o->missing == DT_MISSING_ERROR) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: the value is missing: set .missing", c->path, c->line, k + 1);
-        if (o->missing == DT_MISSING_SKIP) *keep = 0;
+        if (c->cut) return dt__csv_bad(c, k + 1, text, "… has more than 127 bytes");
+        if (!dt__csv_is_missing(text)) continue;
+        if (t->o.missing == DT_MISSING_SKIP) *keep = 0;
+        else if (k == t->label || t->o.missing == DT_MISSING_ERROR)
+            return dt__csv_bad(c, k + 1, text, k == t->label ? "is a missing label: set .missing = DT_MISSING_SKIP" : "is a missing value: set .missing");
+        *text = 0;
     }
     return 0;
 }
 
-// The number in a feature's column; NAN where it is missing.
-DT__PRIVATE int dt__csv_value(const dt__csv *c, const dt__table *t, const dt__feature *f, float *v, dt_error *err) {
-    const char *s = t->text[f->column[0]];
-    *v = (float)NAN;
-    if (!*s || dt__csv_number(s, v)) return 0;
-    return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: \"%.40s\" is no number: repair it, or let .columns say what it is, as in \"%d onehot\"", c->path, c->line, f->column[0] + 1, s, f->column[0] + 1);
-}
-
-// Learn from a row: Welford's mean and sum of squares in number[0] and [1], the count in [2]; the values themselves for buckets.
-DT__PRIVATE int dt__fit_row(const dt__csv *c, dt__table *t, dt_error *err) {
-    int i, code = 0;
-    for (i = 0; i < t->n && !code; i++) {
-        dt__feature *f = &t->feature[i];
-        const char *s = t->text[f->column[0]];
-        float v;
-        if (f->kind == DT__AS_LABEL && t->word_labels < 0) t->word_labels = !dt__csv_number(s, &v);
-        if (f->kind == DT__AS_ONE_HOT || (f->kind == DT__AS_LABEL && t->word_labels)) {
-            if (*s && dt__word_number(&f->words, s, 1) < 0) return dt__csv_memory(c->path, err);
-            if (f->kind == DT__AS_ONE_HOT && f->words.n > 1000) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" column %d has more than 1,000 different values: use \"hash N\" instead of \"onehot\"", c->path, f->column[0] + 1);
+// Learn from a row, if x is NULL; else its features to x and its label to *y. Mean and sum of squares by Welford 1962.
+DT__PRIVATE int dt__use_row(dt__table *t, float *x, float *y) {
+    dt__feature *f;
+    for (f = t->feature; f < t->feature + t->n; f++) {
+        const double *fitted = (const double *)f->numbers.data;
+        const int column = f->column[0], label = f->kind == DT__AS_LABEL;
+        const char *s;
+        float v = (float)NAN;  // missing
+        int k, words, number;
+        if (f->kind == DT__AS_NOTHING || (label && column != t->label)) continue;
+        s = t->text[column];
+        number = dt__csv_number(s, &v);
+        if (label && t->word_labels < 0) t->word_labels = !number;
+        words = label ? t->word_labels : f->kind >= DT__AS_ONE_HOT;
+        if (!words && !number) {
+            if (*s) return dt__csv_bad(&t->csv, column + 1, s, "is no number: repair it, or let .columns say what it is (\"NAME onehot\")");
+            v = (float)NAN;
         }
-        if (f->kind != DT__AS_NUMBER && f->kind != DT__AS_STANDARD && f->kind != DT__AS_BUCKET) continue;
-        if ((code = dt__csv_value(c, t, f, &v, err)) != 0 || v != v) continue;
-        if (f->kind == DT__AS_BUCKET) { if (dt__add_number(f, (double)v)) return dt__csv_memory(c->path, err); continue; }
-        while (f->n_numbers < 3) if (dt__add_number(f, 0)) return dt__csv_memory(c->path, err);
-        {
-            double d = (double)v - f->number[0];
-            f->number[0] += d / ++f->number[2];
-            f->number[1] += d * ((double)v - f->number[0]);
+        if (!x) {
+            if ((label && words) || f->kind == DT__AS_ONE_HOT) {
+                if (*s && dt__add_word(t, f, s)) return DT_ERR_MEMORY;
+                if (!label && f->words.n > 1000)
+                    return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" column %d has more than 1,000 values: use \"hash N\" instead of \"onehot\"", t->csv.path, column + 1);
+            } else if (f->kind == DT__AS_BUCKET) {
+                if (v == v && dt__add_number(t, f, (double)v)) return DT_ERR_MEMORY;
+            } else if (f->kind <= DT__AS_STANDARD && v == v) {
+                double d = (double)v - f->mean;
+                f->mean += d / ++f->count;
+                f->squares += d * ((double)v - f->mean);
+            }
+        } else if (label) {
+            *y = words ? (float)dt__word_number(&f->words, s) : v;
+            if (words && *y < 0) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" line %ld: the label \"%.40s\" is none of the %d of the training data", t->csv.path, t->csv.line, s, f->words.n);
+            t->whole_labels &= *y >= 0 && *y < 1e6f && *y == floorf(*y);
+        } else if (f->kind <= DT__AS_STANDARD) {
+            if (v != v) v = t->o.missing == DT_MISSING_MEAN ? (float)fitted[0] : 0;
+            *x = f->kind == DT__AS_NUMBER ? v : (float)(((double)v - fitted[0]) / fitted[1]);
+        } else {
+            uint32_t hash = 0;
+            for (k = 0; k < f->n_columns; k++) hash = dt__crc32c(hash, t->text[f->column[k]], strlen(t->text[f->column[k]]) + 1);
+            memset(x, 0, (size_t)f->width * sizeof *x);
+            if (f->kind == DT__AS_ONE_HOT) k = dt__word_number(&f->words, s);
+            else if (f->kind != DT__AS_BUCKET) k = (int)(dt__mix(hash) % (uint64_t)f->width);
+            else for (k = v == v ? 0 : -1; k >= 0 && k < f->numbers.n && (double)v >= fitted[k]; k++) {}
+            if (k >= 0) x[k] = 1;
         }
+        if (x) x += f->width;
     }
-    return code;
+    return 0;
 }
 
 DT__PRIVATE int dt__by_value(const void *a, const void *b) {
@@ -5711,295 +5742,279 @@ DT__PRIVATE int dt__by_value(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-DT__PRIVATE int dt__fit_end(dt__table *t, const char *path, dt_error *err) {
-    int i, k, n;
-    for (i = 0; i < t->n; i++) {
-        dt__feature *f = &t->feature[i];
-        if (f->kind == DT__AS_NUMBER || f->kind == DT__AS_STANDARD) {
-            if (!f->n_numbers && (dt__add_number(f, 0) || dt__add_number(f, 0) || dt__add_number(f, 0))) return dt__csv_memory(path, err);
-            f->number[1] = f->number[2] > 0 && f->number[1] > 0 ? sqrt(f->number[1] / f->number[2]) : 1;
-            f->n_numbers = f->kind == DT__AS_NUMBER ? 1 : 2;
-        } else if (f->kind == DT__AS_BUCKET) {  // edges between equal shares of the values, each once
-            if (f->n_numbers) qsort(f->number, (size_t)f->n_numbers, sizeof *f->number, dt__by_value);
-            for (k = 1, n = 0; k < f->buckets && f->n_numbers; k++) {
-                double edge = f->number[(long)f->n_numbers * k / f->buckets];
-                if (edge > (n ? f->number[n - 1] : f->number[0])) f->number[n++] = edge;  // n < k: what is read is not yet overwritten
-            }
-            f->n_numbers = n;
+DT__PRIVATE int dt__fit_end(dt__table *t) {
+    dt__feature *f;
+    int k;
+    for (f = t->feature; f < t->feature + t->n; f++) {
+        double *v = (double *)f->numbers.data, fitted[2];
+        int all = f->numbers.n, n = 0;
+        fitted[0] = f->size ? f->size : f->mean;
+        fitted[1] = f->squares > 0 ? sqrt(f->squares / f->count) : 1;
+        for (k = 0; k < dt__column_kind[f->kind].n_numbers; k++) if (dt__add_number(t, f, fitted[k])) return DT_ERR_MEMORY;
+        if (f->kind != DT__AS_BUCKET || !all) continue;
+        qsort(v, (size_t)all, sizeof *v, dt__by_value);  // edges between equal shares of the values, each once
+        for (k = 1; k < f->size; k++) {
+            double edge = v[(long)all * k / f->size];
+            if (edge > v[n ? n - 1 : 0]) v[n++] = edge;  // n < k: what is read is not yet overwritten
         }
+        f->numbers.n = n;
     }
     return 0;
 }
 
-// The row's features to x and its label to *y.
-DT__PRIVATE int dt__apply_row(const dt__csv *c, dt__table *t, const dt_csv_options *o, float *x, float *y, dt_error *err) {
-    int i, k, code = 0, width;
-    for (i = 0; i < t->n && !code; i++, x += width) {
-        dt__feature *f = &t->feature[i];
-        const char *s = t->text[f->column[0]];
-        float v;
-        width = dt__feature_width(f);
-        if (f->kind == DT__AS_NUMBER || f->kind == DT__AS_STANDARD || f->kind == DT__AS_BUCKET) {
-            if ((code = dt__csv_value(c, t, f, &v, err)) != 0) break;
-            if (f->kind != DT__AS_BUCKET) {
-                if (v != v) v = o->missing == DT_MISSING_MEAN ? (float)f->number[0] : 0;
-                x[0] = f->kind == DT__AS_NUMBER ? v : (float)(((double)v - f->number[0]) / f->number[1]);
-                continue;
-            }
-            memset(x, 0, (size_t)width * sizeof *x);
-            for (k = 0; k < f->n_numbers && (double)v >= f->number[k]; k++) {}
-            if (v == v) x[k] = 1;
-        } else if (f->kind == DT__AS_LABEL && f->column[0] == t->label) {
-            k = t->word_labels > 0 ? dt__word_number(&f->words, s, 0) : 0;
-            if (k < 0) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld: the label \"%.40s\" is none of the %d of the training data", c->path, c->line, s, f->words.n);
-            v = (float)k;
-            if (t->word_labels <= 0 && (code = dt__csv_value(c, t, f, &v, err)) != 0) break;
-            *y = v;
-            t->whole_labels &= v >= 0 && v < 1e6f && v == floorf(v);
-        } else if (width) {
-            uint32_t hash = 0;
-            memset(x, 0, (size_t)width * sizeof *x);
-            for (k = 0; k < f->n_columns; k++) hash = dt__crc32c(hash, t->text[f->column[k]], strlen(t->text[f->column[k]]) + 1);
-            k = f->kind == DT__AS_ONE_HOT ? dt__word_number(&f->words, s, 0) : (int)(dt__mix(hash) % (uint64_t)width);
-            if (k >= 0) x[k] = 1;
-        }
-    }
-    return code;
+DT__PRIVATE int dt__feature_width(const dt__feature *f) {
+    if (f->kind == DT__AS_BUCKET) return f->numbers.n + 1;
+    if (f->kind == DT__AS_ONE_HOT) return f->words.n;
+    if (f->kind == DT__AS_HASH || f->kind == DT__AS_CROSS) return (int)*(const double *)f->numbers.data;
+    return f->kind <= DT__AS_STANDARD;
 }
 
-DT__PRIVATE int dt__add_row(const dt__csv *c, dt__table *t, const dt_csv_options *o, dt_error *err) {
-    if (t->n_rows == t->row_cap) {
-        long cap = t->row_cap ? t->row_cap * 2 : 256;
-        float *p;
-        if ((size_t)cap > SIZE_MAX / 8 / (size_t)(t->width + 1)) return dt__csv_memory(c->path, err);
-        p = (float *)realloc(t->x, (size_t)cap * (size_t)t->width * sizeof *p);
-        if (p) t->x = p;
-        if (p) p = (float *)realloc(t->y, (size_t)cap * sizeof *p);
-        if (!p) return dt__csv_memory(c->path, err);
-        t->y = p;
-        t->row_cap = cap;
-    }
-    if (dt__apply_row(c, t, o, t->x + t->n_rows * t->width, t->y + t->n_rows, err)) return DT_ERR_FORMAT;
-    t->n_rows++;
-    return 0;
-}
-
-// Find the separator, the header and the columns, and stop before the first row of data. *header: at its fields, or at NULL.
-DT__PRIVATE int dt__csv_start(dt__csv *c, const dt_csv_options *o, dt__table *t, dt__csv *header, dt_error *err) {
+// Find the separator, the columns and the header, and stop before the first row of data; t->text holds the header or is empty.
+DT__PRIVATE int dt__csv_start(dt__table *t, int file) {
+    static const char separators[] = ",;\t";
+    const dt_csv_options *o = &t->o;
+    dt__csv *c = &t->csv, row;
     const char *q;
-    int i, count[3] = {0, 0, 0}, words = 0;
+    char text[DT__CSV_TEXT];
+    int i, n, most = 0, words = 0, word = 0;
     float v;
-    dt__csv row;
-    c->line = c->last = 1;
-    if (o->skip < 0) return dt__fail(err, DT_ERR_ARGUMENT, "\"%s\": .skip is %d: it must be 0 or more", c->path, o->skip);
     if (c->end - c->p >= 3 && !memcmp(c->p, "\xef\xbb\xbf", 3)) c->p += 3;  // a byte order mark
-    for (i = 0; i < o->skip; i++) { while (c->p < c->end && *c->p != '\n') c->p++; if (c->p < c->end) { c->p++; c->line++; } }
-    dt__csv_skip_blank(c);
-    for (q = c->p; q < c->end && *q != '\n'; q++) { count[0] += *q == ','; count[1] += *q == ';'; count[2] += *q == '\t'; }
-    c->separator = o->separator ? (char)o->separator : count[1] > count[0] && count[1] >= count[2] ? ';' : count[2] > count[0] ? '\t' : ',';
-    row = *header = *c;
-    for (t->columns = 0; !t->columns || !row.last; t->columns++) {
-        if (dt__csv_field(&row, err)) return DT_ERR_FORMAT;
-        words += !dt__csv_number(row.text, &v) && !dt__csv_is_missing(row.text);
-        if (t->columns == 100000) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" line %ld has more than 100000 fields", c->path, c->line);
+    for (; c->line < o->skip && c->p < c->end; c->line++) {
+        q = (const char *)memchr(c->p, '\n', (size_t)(c->end - c->p));
+        c->p = q ? q + 1 : c->end;
     }
-    t->label = o->label == DT_OFF ? -1 : o->label ? o->label - 1 : t->columns - 1;
-    if (t->label < -1 || t->label >= t->columns) return dt__fail(err, DT_ERR_ARGUMENT, "\"%s\" has %d columns, .label is %d: columns count from 1", c->path, t->columns, o->label);
-    if (t->columns - (t->label >= 0) < 1) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" has one column only: where are the features? .separator may help", c->path);
+    dt__csv_next_line(c);
+    c->last = 1;
+    c->separator = o->separator ? (char)o->separator : ',';
+    for (i = 0; i < 3 && !o->separator; i++) {
+        for (q = c->p, n = 0; q < c->end && *q != '\n'; q++) n += *q == separators[i];
+        if (n > most) { most = n; c->separator = separators[i]; }
+    }
+    row = *c;
+    do {
+        if (dt__csv_field(&row, text)) return DT_ERR_FORMAT;
+        if (row.column > 100000) return dt__csv_bad(&row, row.column, text, "is one field too many");
+        if (!dt__csv_number(text, &v) && !dt__csv_is_missing(text)) { words++; word = row.column; }
+    } while (!row.last);
+    n = row.column;
+    if (t->columns && t->columns != n) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\": file %d has %d columns, the first has %d", c->path, file, n, t->columns);
+    t->columns = n;
+    t->label = o->label == DT_OFF ? -1 : o->label ? o->label - 1 : n - 1;
+    if (t->label < -1 || t->label >= n) return dt__fail(t->err, DT_ERR_ARGUMENT, "\"%s\" has %d columns, .label is %d: columns count from 1", c->path, n, o->label);
+    if (n == (t->label >= 0)) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" has no features: it is empty, or needs another .separator", c->path);
+    if (!t->text) t->text = (char (*)[DT__CSV_TEXT])malloc((size_t)n * sizeof *t->text);
+    if (!t->text) return dt__csv_memory(t);
+    memset(t->text, 0, (size_t)n * sizeof *t->text);
     // A word in the label's column alone is no header but a label.
-    if (words) {
-        dt__csv again = *c;
-        for (i = 0; i < t->columns; i++) {
-            if (dt__csv_field(&again, err)) return DT_ERR_FORMAT;
-            if (i == t->label && words == 1 && !dt__csv_number(again.text, &v) && !dt__csv_is_missing(again.text)) words = 0;
-        }
-    }
-    if (o->header == 1 || (o->header == 0 && words)) { *c = row; c->line++; dt__csv_skip_blank(c); }
-    else header->p = NULL;
-    t->text = (char (*)[128])calloc((size_t)t->columns, sizeof *t->text);
-    return t->text ? 0 : dt__csv_memory(c->path, err);
+    if (o->header == DT_OFF || (!o->header && (!words || (words == 1 && word == t->label + 1)))) return 0;
+    for (i = 0; i < n; i++) dt__csv_field(c, t->text[i]);
+    dt__csv_next_line(c);
+    return 0;
 }
 
 // The files of the set one after another: to count the rows, to fit, to apply.
 enum { DT__COUNT_ROWS, DT__FIT_ROWS, DT__APPLY_ROWS };
-DT__PRIVATE int dt__csv_pass(dt_dataset *d, const dt_csv_options *o, dt__table *t, int pass, dt_error *err) {
-    int i, k, keep, code = 0, apply = pass == DT__APPLY_ROWS;
+DT__PRIVATE int dt__csv_pass(dt__table *t, int pass) {
+    const char *path = (const char *)t->d->paths[0].data;
+    dt__csv *c = &t->csv;
     long row = 0;
-    for (i = 0; i < d->n_files && !code; i++) {
-        char path[1024];
-        dt__csv c, header;
-        int columns = t->columns;
-        memset(&c, 0, sizeof c);
-        dt__path_of("dt_csv", d->source.path, i, path, err);
-        c.path = path;
-        c.p = (const char *)d->file[i].data;
-        c.end = c.p + d->file[i].size;
-        free(t->text);
-        t->text = NULL;
-        if (d->file[i].size == 0) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is empty", c.path);
-        if ((code = dt__csv_start(&c, o, t, &header, err)) != 0) break;
-        if (columns && columns != t->columns) return dt__fail(err, DT_ERR_FORMAT, "\"%s\": file %d has %d columns, the first has %d", c.path, i + 1, t->columns, columns);
-        if (!t->n && (code = o->fitted ? dt__columns_parse(t, o->fitted, err) : dt__columns_spec(t, c.path, header, o->columns, err)) != 0) break;
-        for (k = 0; apply && k < t->n; k++) {
-            const dt__feature *f = &t->feature[k];
-            int j;
-            for (j = 0; j < f->n_columns; j++)
-                if (f->kind == DT__AS_LABEL ? t->label >= 0 && f->column[j] != t->label : f->column[j] >= t->columns || f->column[j] == t->label)
-                    return dt__fail(err, DT_ERR_FORMAT, "\"%s\" has %d columns and its label in column %d, which is not so in the training data", c.path, t->columns, t->label + 1);
-        }
-        for (; !code && c.p < c.end; c.line++, dt__csv_skip_blank(&c)) {
-            code = dt__csv_row(&c, o, t, &keep, err);
-            if (code || !keep) continue;
-            if (apply) code = dt__add_row(&c, t, o, err);
-            else if (pass == DT__FIT_ROWS && (!t->fits || t->fits[row])) code = dt__fit_row(&c, t, err);
-            row++;
+    int i, k, keep, code;
+    for (i = 0; i < t->d->n_files; i++, path += strlen(path) + 1) {
+        const dt__feature *f;
+        memset(c, 0, sizeof *c);
+        c->err = t->err;
+        c->path = path;
+        c->p = (const char *)t->d->file[i].data;
+        c->end = c->p + t->d->file[i].size;
+        code = dt__csv_start(t, i + 1);
+        if (!code && !t->n) code = dt__columns_spec(t);
+        if (code) return code;
+        for (f = t->feature; f < t->feature + t->n; f++)
+            for (k = 0; k < f->n_columns; k++)
+                if (f->kind == DT__AS_LABEL ? t->label >= 0 && f->column[k] != t->label : f->column[k] >= t->columns || f->column[k] == t->label)
+                    return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" has %d columns and its label in column %d, unlike the training data", path, t->columns, t->label + 1);
+        for (; c->p < c->end && row < t->n_rows; dt__csv_next_line(c), row += keep) {  // no more than were counted, should the file grow
+            code = dt__csv_row(t, &keep);
+            if (code) return code;
+            if (!keep || pass == DT__COUNT_ROWS || (pass == DT__FIT_ROWS && t->fits && !t->fits[row])) continue;
+            code = pass == DT__APPLY_ROWS ? dt__use_row(t, t->x + (ptrdiff_t)row * t->width, t->y + row) : dt__use_row(t, NULL, NULL);
+            if (code) return code;
         }
     }
-    if (pass == DT__COUNT_ROWS) t->n_rows = row;
-    return code;
+    t->n_rows = row;
+    return 0;
 }
 
-// Which rows belong to the training part of a source that is a fold or a part.
-DT__PRIVATE int dt__csv_training_rows(dt_dataset *d, const dt_csv_options *o, dt__table *t, const dt_source *s, dt_error *err) {
-    dt_source part = *s;
+// Count the rows and find which of them belong to the training part of a source that is a fold or a part.
+DT__PRIVATE int dt__csv_training_rows(dt__table *t) {
+    dt_dataset *d = t->d;
+    const int held_out = d->source.held_out;
     long i;
-    int code = dt__csv_pass(d, o, t, DT__COUNT_ROWS, err);
+    int code = dt__csv_pass(t, DT__COUNT_ROWS);
     if (code) return code;
     d->n_all = t->n_rows;
-    t->n_rows = 0;
-    part.held_out = 0;
+    d->source.held_out = 0;
     t->fits = (unsigned char *)calloc((size_t)d->n_all + 1, 1);
-    if (!t->fits) return dt__csv_memory(d->source.path, err);
-    code = dt__open_fold(d, &part, err);
+    if (!t->fits) return dt__csv_memory(t);
+    code = dt__open_fold(d);
     for (i = 0; i < d->info.n && !code; i++) t->fits[dt__unfold(d, i)] = 1;
-    d->source.folds = 0;
+    d->source.held_out = held_out;
     d->n_all = 0;
     return code;
 }
 
 DT__PRIVATE char *dt__columns_of_file(const char *path, dt_error *err);  // in >>checkpoint
 
-DT__PRIVATE int dt__csv_read(dt_dataset *d, const dt_csv_options *o, const dt_source *s, dt__table *t, dt_error *err) {
+DT__PRIVATE int dt__csv_read(dt__table *t) {
+    dt_dataset *d = t->d;
     dt__writer w;
     double width = 0;
-    int i, code = 0;
-    if (!o->fitted && s->folds) code = dt__csv_training_rows(d, o, t, s, err);
-    if (!o->fitted && !code) code = dt__csv_pass(d, o, t, DT__FIT_ROWS, err);
-    if (!code && !o->fitted) code = dt__fit_end(t, d->source.path, err);
-    else if (!code) code = dt__columns_parse(t, o->fitted, err);
-    if (code) return code;
-    for (i = 0; i < t->n; i++) width += dt__feature_width(&t->feature[i]);
-    if (width < 1 || width > 10000000) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" gives %.0f features: at least one, and at most 10,000,000", d->source.path, width);
+    ptrdiff_t n;
+    int i;
+    t->n_rows = LONG_MAX;
+    if (t->o.fitted) {
+        if (dt__columns_parse(t) || dt__csv_pass(t, DT__COUNT_ROWS)) return DT_ERR_FORMAT;
+    } else if ((d->source.folds && dt__csv_training_rows(t)) || dt__csv_pass(t, DT__FIT_ROWS) || dt__fit_end(t)) {
+        return DT_ERR_FORMAT;
+    }
+    for (i = 0; i < t->n; i++) width += t->feature[i].width = dt__feature_width(&t->feature[i]);
+    if (width < 1 || width > 10000000) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" gives %.0f features: at least one, and at most 10,000,000", t->o.path, width);
+    if (t->n_rows == 0) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" has no row of data", t->o.path);
     t->width = (int)width;
-    if ((code = dt__csv_pass(d, o, t, DT__APPLY_ROWS, err)) != 0) return code;
-    if (t->n_rows == 0) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" has no row of data", d->source.path);
+    if (!dt__mul(t->n_rows, t->width, &n)) return dt__csv_memory(t);
+    d->owned[0] = t->x = (float *)calloc((size_t)n, sizeof *t->x);
+    d->owned[1] = t->y = (float *)calloc((size_t)t->n_rows, sizeof *t->y);
+    if (!t->x || !t->y) return dt__csv_memory(t);
+    if (dt__csv_pass(t, DT__APPLY_ROWS)) return DT_ERR_FORMAT;
     memset(&w, 0, sizeof w);
     dt__put_columns(&w, t);
     w.size = w.n + 1;
     w.n = 0;
     d->owned[2] = w.text = (char *)malloc(w.size);
     d->columns = w.text;
-    if (!w.text) return dt__csv_memory(d->source.path, err);
+    if (!w.text) return dt__csv_memory(t);
     dt__put_columns(&w, t);
     return 0;
 }
 
-DT__PRIVATE int dt__open_csv(dt_dataset *d, const dt_source *s, dt_error *err) {
-    dt_csv_options o = s->csv;
+DT__PRIVATE int dt__open_csv(dt_dataset *d) {
     dt__table t;
-    int code;
-    long i;
+    long row;
+    int i, code, whole;
+    const char *path;
     char *fitted = NULL;
     memset(&t, 0, sizeof t);
+    t.d = d;
+    t.err = d->err;
+    t.o = d->source.csv;
     t.whole_labels = 1;
     t.word_labels = -1;
-    d->source.path = s->path;
-    if (o.fitted && *o.fitted != '[') {
-        o.fitted = fitted = dt__columns_of_file(o.fitted, err);
-        if (!fitted) return dt__code(err, DT_ERR_IO);
+    if (t.o.skip < 0) return dt__fail(d->err, DT_ERR_ARGUMENT, "dt_csv: .skip is %d: it must be 0 or more", t.o.skip);
+    if (t.o.fitted && *t.o.fitted != '[') {
+        t.o.fitted = fitted = dt__columns_of_file(t.o.fitted, d->err);
+        if (!fitted) return DT_ERR_IO;
     }
-    code = dt__add_files(d, "dt_csv", s->path, err);
-    if (!code) code = dt__csv_read(d, &o, s, &t, err);
+    code = dt__add_paths(d, &d->paths[0], t.o.path);
+    path = (const char *)d->paths[0].data;
+    for (i = 0; i < d->paths[0].n && !code; i++, path += strlen(path) + 1) if (!dt__add_file(d, path)) code = DT_ERR_IO;
+    if (!code) code = dt__csv_read(&t);
     free(fitted);
-    d->owned[0] = t.x;
-    d->owned[1] = t.y;
-    for (; d->n_files > 0; d->n_files--) dt__file_free(&d->file[d->n_files - 1]);
-    dt__table_close(&t);
+    dt__close_files(d);
+    for (; t.n > 0; t.n--, t.feature++) { free(t.feature->numbers.data); free(t.feature->words.data); }
+    free(t.features.data);
+    free(t.text);
+    free(t.fits);
     if (code) return code;
     d->info.input[0] = t.width;
     d->info.x_type = DT_FLOAT32;
     d->x_stride = t.width * (ptrdiff_t)sizeof(float);
-    if (t.label >= 0) {
-        d->info.y_type = DT_FLOAT32;
-        d->y_stride = sizeof(float);
-        if (t.whole_labels && s->csv.label_type != DT_FLOAT32) {
-            d->info.y_type = DT_INT32;
-            for (i = 0; i < t.n_rows; i++) {
-                int32_t label = (int32_t)t.y[i];
-                memcpy(&t.y[i], &label, sizeof label);
-                d->info.classes = DT__MAX(d->info.classes, (int)label + 1);
-            }
-        }
+    if (t.label < 0) return dt__add_part(d, t.x, NULL, (size_t)t.n_rows);
+    whole = t.whole_labels && t.o.label_type != DT_FLOAT32;
+    d->info.y_type = whole ? DT_INT32 : DT_FLOAT32;
+    d->y_stride = sizeof(float);
+    for (row = 0; whole && row < t.n_rows; row++) {
+        int32_t label = (int32_t)t.y[row];
+        memcpy(&t.y[row], &label, sizeof label);
+        d->info.classes = DT__MAX(d->info.classes, (int)label + 1);
     }
-    return dt__add_part(d, (const unsigned char *)t.x, t.label >= 0 ? (const unsigned char *)t.y : NULL, (size_t)t.n_rows, "dt_csv", err);
+    return dt__add_part(d, t.x, t.y, (size_t)t.n_rows);
 }
 #endif  // DTRAIN_NO_STDIO
 
-DT__PRIVATE int dt__open_memory(dt_dataset *d, const dt_source *s, dt_error *err) {
-    const char *what = s->kind == DT__SOURCE_READ ? "dt_from" : "dt_arrays";
-    if (s->n < 1) return dt__fail(err, DT_ERR_ARGUMENT, "%s: n is %ld: at least 1 sample is needed", what, s->n);
-    if (s->kind == DT__SOURCE_READ ? !s->read : !s->x) return dt__fail(err, DT_ERR_ARGUMENT, "%s: %s is NULL", what, s->kind == DT__SOURCE_READ ? "read" : "x");
-    d->info.x_type = s->x_type ? s->x_type : DT_FLOAT32;
+DT__PRIVATE int dt__open_memory(dt_dataset *d) {
+    const dt_source *s = &d->source;
+    const int read = s->kind == DT__SOURCE_READ;
+    if (s->n < 1) return dt__fail(d->err, DT_ERR_ARGUMENT, "%s: n is %ld: at least 1 sample is needed", d->what, s->n);
+    if (read ? !s->read : !s->x) return dt__fail(d->err, DT_ERR_ARGUMENT, "%s: %s is NULL", d->what, read ? "read" : "x");
+    if (s->x_type == DT_ONE_HOT) return dt__fail(d->err, DT_ERR_ARGUMENT, "dt_arrays: x_type is DT_ONE_HOT, which is for labels");
+    d->info.x_type = DT__ELSE(s->x_type, DT_FLOAT32);
     d->info.y_type = s->y_type;
-    if (d->info.x_type == DT_ONE_HOT) return dt__fail(err, DT_ERR_ARGUMENT, "dt_arrays: x_type is DT_ONE_HOT, which is for labels");
-    return dt__add_part(d, (const unsigned char *)s->x, (const unsigned char *)s->y, (size_t)s->n, what, err);
+    return dt__add_part(d, s->x, s->y, (size_t)s->n);
 }
 
+DT__PRIVATE int dt__open_opened(dt_dataset *d) {
+    const dt_source s = d->source;
+    dt_error *err = d->err;
+    if (!s.dataset) return dt__fail(err, DT_ERR_ARGUMENT, "dt_opened: the data set is NULL");
+    *d = *s.dataset;
+    d->err = err;
+#ifndef DTRAIN_NO_STDIO
+    d->n_files = 0;  // borrowed
+    memset(d->paths, 0, sizeof d->paths);
+#endif
+    memset(d->owned, 0, sizeof d->owned);
+    if (s.folds) {
+        d->source.folds = d->source.folds ? -2 : s.folds;
+        d->source.fold = s.fold;
+        d->source.fraction = s.fraction;
+        d->source.held_out = s.held_out;
+    }
+    return 0;
+}
+
+// By kind of source.
+static const struct { const char *name; int (*open)(dt_dataset *d); } dt__opener[] = {
+    {"", NULL}, {"dt_arrays", dt__open_memory}, {"dt_from", dt__open_memory}, {"dt_opened", dt__open_opened},
+#ifndef DTRAIN_NO_STDIO
+    {"dt_idx", dt__open_pairs}, {"dt_mnist", dt__open_mnist}, {"dt_cifar10", dt__open_cifar}, {"dt_csv", dt__open_csv},
+    {"dt_npy", dt__open_pairs},
+#if DT__POSIX
+    {"dt_images", dt__open_images},
+#endif
+#endif
+};
+
 DT_API void dt_dataset_close(dt_dataset *d) {
+    int i;
     if (!d) return;
 #ifndef DTRAIN_NO_STDIO
-    for (; d->n_files > 0; d->n_files--) dt__file_free(&d->file[d->n_files - 1]);
+    dt__close_files(d);
+    for (i = 0; i < 2; i++) free(d->paths[i].data);
 #endif
-    free(d->owned[0]);
-    free(d->owned[1]);
-    free(d->owned[2]);
+    for (i = 0; i < 3; i++) free(d->owned[i]);
     free(d);
 }
 
 DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
-    dt_dataset *d;
-    int code;
-    if (!s || !s->kind) { dt__fail(err, DT_ERR_ARGUMENT, "dt_dataset_open: no source is given: use dt_mnist, dt_csv, dt_arrays or a relative"); return NULL; }
-    d = (dt_dataset *)calloc(1, sizeof *d);
-    if (!d) { dt__fail(err, DT_ERR_MEMORY, "dt_dataset_open: no memory for a data set"); return NULL; }
-    switch (s->kind) {
-    case DT__SOURCE_ARRAYS: case DT__SOURCE_READ: code = dt__open_memory(d, s, err); break;
-    case DT__SOURCE_OPENED:
-        if (!s->dataset) { code = dt__fail(err, DT_ERR_ARGUMENT, "dt_opened: the data set is NULL"); break; }
-        memcpy(d, s->dataset, sizeof *d);
-#ifndef DTRAIN_NO_STDIO
-        d->n_files = 0;  // borrowed
-#endif
-        d->owned[0] = d->owned[1] = d->owned[2] = NULL;
-        code = 0;
-        break;
-#ifndef DTRAIN_NO_STDIO
-    case DT__SOURCE_IDX: code = dt__open_pairs(d, "dt_idx", s, dt__read_idx, err); break;
-    case DT__SOURCE_NPY: code = dt__open_pairs(d, "dt_npy", s, dt__read_npy, err); break;
-    case DT__SOURCE_IMAGES: code = dt__open_images(d, s->path, err); break;
-    case DT__SOURCE_MNIST: code = dt__open_mnist(d, s, err); break;
-    case DT__SOURCE_CIFAR: code = dt__open_cifar(d, s, err); break;
-    case DT__SOURCE_CSV: code = dt__open_csv(d, s, err); break;
-#else
-    case DT__SOURCE_IDX: case DT__SOURCE_MNIST: case DT__SOURCE_CIFAR: case DT__SOURCE_CSV: case DT__SOURCE_NPY: case DT__SOURCE_IMAGES:
-        code = dt__disabled(err, "reading data files", "DTRAIN_NO_STDIO"); break;
-#endif
-    default: code = dt__fail(err, DT_ERR_ARGUMENT, "dt_dataset_open: source of kind %d: use dt_mnist, dt_csv, dt_arrays or a relative", s->kind);
+    dt_dataset *d = NULL;
+    if (!s || s->kind < DT__SOURCE_ARRAYS || s->kind > DT__SOURCE_IMAGES)
+        dt__fail(err, DT_ERR_ARGUMENT, "dt_dataset_open: no source: use dt_csv, dt_arrays or a relative");
+    else if (s->kind >= DT__COUNT(dt__opener))
+        dt__fail(err, DT_ERR_DISABLED, "dt_dataset_open: this build has DTRAIN_NO_STDIO, or a folder needs POSIX: use dt_from or dt_arrays");
+    else if (s->kind >= DT__SOURCE_IDX && (!s->path || !*s->path))
+        dt__fail(err, DT_ERR_ARGUMENT, "%s: the path is empty", dt__opener[s->kind].name);
+    else if (!(d = (dt_dataset *)calloc(1, sizeof *d)))
+        dt__fail(err, DT_ERR_MEMORY, "dt_dataset_open: no memory for a data set");
+    if (!d) return NULL;
+    d->source = *s;
+    d->what = dt__opener[s->kind].name;
+    d->err = err;
+    if (dt__opener[s->kind].open(d) || (s->folds && dt__open_fold(d))) {
+        dt_dataset_close(d);
+        return NULL;
     }
-    if (!code && s->kind != DT__SOURCE_OPENED) d->source = *s;
-    if (!code && s->folds) code = dt__open_fold(d, s, err);
-    if (code) { dt_dataset_close(d); return NULL; }
     if (!d->source.folds) d->info.n = d->n_all;
+    d->err = NULL;
     return d;
 }
 #else
@@ -6019,53 +6034,55 @@ DT_API dt_dataset_info dt_dataset_describe(const dt_dataset *d) {
 
 // Sample index of d: x to dst as t's input wants it, labels to the loss node's place.
 DT__PRIVATE int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_type, float *x, const dt_tensor *loss, dt_type y_type, float *y, long index, dt_error *err) {
-    const unsigned char *from;
-    ptrdiff_t n = t->size;
+    const unsigned char *from, *label = NULL;
+    const dt__part *p = d->part;
+    ptrdiff_t n = t->size, values = d->array[1].rank ? d->array[1].values : 1;
     long i = dt__unfold(d, index), k = i;
-    int p = 0;
+    int code;
     if (d->source.kind == DT__SOURCE_READ) {  // bytes go to the end of the place, and spread from there
-        char *at = (char *)x + (4 - dt__type_size(x_type)) * (size_t)n, *label = (char *)y + (loss ? (4 - dt__type_size(y_type)) * (size_t)loss->size : 0);
-        int code = d->source.read(d->source.user, i, at, loss ? label : NULL);
+        unsigned char *to = (unsigned char *)x + (4 - dt__type_size(x_type)) * (size_t)n;
+        unsigned char *label_to = loss ? (unsigned char *)y + (4 - dt__type_size(y_type)) * (size_t)loss->size : NULL;
+        code = d->source.read(d->source.user, i, to, label_to);
         if (code) return dt__fail(err, DT_ERR_CALLBACK, "dt_from: read returned %d for sample %ld", code, i);
-        code = dt__set_values(x, at, x_type, t->type, n, i, err);
-        return code ? code : loss ? dt__set_labels(loss, y, label, y_type, i, err) : 0;
+        from = to;
+        label = label_to;
+    } else {
+        for (; k >= p->n; p++) k -= p->n;
+        x_type = d->info.x_type;
+        if (d->info.y_type) y_type = d->info.y_type;
+        from = p->x + k * DT__ELSE(d->x_stride, n * (ptrdiff_t)dt__type_size(x_type));
+        if (loss && p->y) label = p->y + k * DT__ELSE(d->y_stride, loss->size * (ptrdiff_t)dt__type_size(y_type));
     }
-    while (k >= d->part[p].n) k -= d->part[p++].n;
-    from = d->part[p].x + k * DT__ELSE(d->x_stride, n * (ptrdiff_t)dt__type_size(d->info.x_type));
 #ifndef DTRAIN_NO_STDIO
     if (d->source.kind == DT__SOURCE_IMAGES) {
-        int size[3];
-        memcpy(size, d->info.input, sizeof size);
-        if (dt__read_image(*(const char *const *)(const void *)from, *(const char *const *)(const void *)d->part[0].x, size, t->type, x, err)) return DT_ERR_FORMAT;
-    } else if (d->convert[0]) {
-        if (dt__convert(x, from, d->array[0].descr, n, "dt_npy", i, err) || dt__set_values(x, x, d->info.x_type, t->type, n, i, err)) return DT_ERR_FORMAT;
+        const char *const *path = (const char *const *)(const void *)p->x;
+        code = dt__read_image(path[k], path[0], d->info.input, NULL, t->type, x, err);
+    } else if (d->array[0].convert) {
+        code = dt__convert(x, from, d->array[0].descr, n, "dt_npy", i, err);
+        if (!code) code = dt__set_values(x, x, x_type, t->type, n, i, err);
     } else
 #endif
-    if (d->planar) {
+    if (d->source.kind == DT__SOURCE_CIFAR) {  // planes
         ptrdiff_t pixel, plane = n / 3;
         for (pixel = 0; pixel < plane; pixel++, x += 3) {
             x[0] = (float)from[pixel] * (1.0f / 255);
             x[1] = (float)from[plane + pixel] * (1.0f / 255);
             x[2] = (float)from[2 * plane + pixel] * (1.0f / 255);
         }
-    } else if (dt__set_values(x, from, d->info.x_type, t->type, n, i, err)) {
-        return DT_ERR_ARGUMENT;
+        code = 0;
+    } else {
+        code = dt__set_values(x, from, x_type, t->type, n, i, err);
     }
-    if (!loss) return 0;
-    if (!d->part[p].y) return dt__fail(err, DT_ERR_ARGUMENT, "the data has no labels, which the loss \"%s\" needs", loss->name);
-    if (d->info.y_type) y_type = d->info.y_type;
-    if (d->y_stride) {
-        ptrdiff_t values = d->array[1].rank ? d->y_stride / (d->array[1].descr[2] - '0') : 1;
-        if (values != loss->size) return dt__fail(err, DT_ERR_SHAPE, "a label of the data has %td values, the loss \"%s\" needs %td: they must agree", values, loss->name, loss->size);
-    }
-    from = d->part[p].y + k * DT__ELSE(d->y_stride, loss->size * (ptrdiff_t)dt__type_size(y_type));
+    if (code || !loss) return code;
+    if (!label) return dt__fail(err, DT_ERR_ARGUMENT, "the data has no labels, which the loss \"%s\" needs", loss->name);
+    if (d->y_stride && values != loss->size) return dt__fail(err, DT_ERR_SHAPE, "a label of the data has %td values, the loss \"%s\" needs %td", values, loss->name, loss->size);
 #ifndef DTRAIN_NO_STDIO
-    if (d->convert[1]) {
-        if (dt__convert(y, from, d->array[1].descr, loss->size, "dt_npy", i, err)) return DT_ERR_FORMAT;
-        from = (const unsigned char *)y;
+    if (d->array[1].convert) {
+        if (dt__convert(y, label, d->array[1].descr, values, "dt_npy", i, err)) return DT_ERR_FORMAT;
+        label = (const unsigned char *)y;
     }
 #endif
-    return dt__set_labels(loss, y, from, y_type, i, err);
+    return dt__set_labels(loss, y, label, y_type, i, err);
 }
 
 // ---- augmentation of one image x [h, w, c], in place
@@ -6101,8 +6118,10 @@ DT__PRIVATE int dt__augment(const dt_options *o, const dt_tensor *t, float *x, i
     ptrdiff_t i;
     int k, c = t->dim[t->rank - 1], code;
     if (training && t->rank == 4) {
-        if (o->crop) dt__shift_image(x, t->dim[1], t->dim[2], c, (int)(random % (uint64_t)(2 * o->crop + 1)) - o->crop, (int)((random >> 24) % (uint64_t)(2 * o->crop + 1)) - o->crop);
-        if (o->flip && random >> 63) dt__mirror_image(x, t->dim[1], t->dim[2], c);
+        const int h = t->dim[1], w = t->dim[2];
+        const uint64_t places = 2 * (uint64_t)o->crop + 1;
+        dt__shift_image(x, h, w, c, (int)(random % places) - o->crop, (int)((random >> 24) % places) - o->crop);
+        if (o->flip && random >> 63) dt__mirror_image(x, h, w, c);
     }
     for (k = 0; k < DT__MIN(c, DT_MAX_CHANNELS); k++) {
         float mean = (float)o->mean[k], scale = (float)(1 / o->deviation[k]);
