@@ -6276,8 +6276,8 @@ DT__PRIVATE dt__span dt__slice_of(ptrdiff_t n, ptrdiff_t unit, int parts, int i)
     return s;
 }
 
-// Combine a slice of buf[0..n-1] into buf[0], by a binary tree over the index, a piece of L1 at a time; the other buffers
-// serve as scratch. spread: the result goes to all of them.
+// Combine a slice of buf[0..n-1] into buf[0], by a binary tree over the index, a piece of L1 at a time; the others are
+// scratch. spread: the result goes to all of them.
 DT__PRIVATE void dt__reduce_slice(float *const *buf, int n, dt__span s, dt_reduction how, int spread) {
     ptrdiff_t at, count, j;
     int i, step;
@@ -6287,8 +6287,8 @@ DT__PRIVATE void dt__reduce_slice(float *const *buf, int n, dt__span s, dt_reduc
             for (i = 0; i + step < n; i += 2 * step) {
                 float *to = buf[i] + at;
                 const float *from = buf[i + step] + at;
-                if (how != DT_MAX) { dt__copy(count, from, to, 1); continue; }
-                for (j = 0; j < count; j++) if (from[j] > to[j] || from[j] != from[j]) to[j] = from[j];
+                if (how != DT_MAX) dt__copy(count, from, to, 1);
+                else for (j = 0; j < count; j++) if (from[j] > to[j] || from[j] != from[j]) to[j] = from[j];
             }
         if (how == DT_MEAN) dt__cpu()->axpby(count, 1 / (float)n, buf[0] + at, 0, buf[0] + at);
         for (i = 1; i < n && spread; i++) dt__copy(count, buf[0] + at, buf[i] + at, 0);
@@ -6336,7 +6336,7 @@ DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err) {
     dt__group *g;
     int i;
     if (n < 1 || n > 1024 || !out)
-        return dt__fail(err, DT_ERR_ARGUMENT, "dt_comm_group: n is %d: give 1 to 1024, and an array for the handles", n);
+        return dt__fail(err, DT_ERR_ARGUMENT, "dt_comm_group: n is %d: give 1 to 1024, and an array for them", n);
 #ifdef DTRAIN_NO_THREADS
     if (n > 1) return dt__disabled(err, "dt_comm_group", "DTRAIN_NO_THREADS");
 #endif
@@ -6371,14 +6371,13 @@ DT_API void dt_comm_close(dt_comm *c) { (void)c; }
 #endif
 
 DT__PRIVATE int dt__group_meet(const dt_comm *c, dt_error *err) {
+    int left = 0;
 #ifndef DTRAIN_NO_THREADS
-    int left = DT__LOAD(&c->group->meeting.broken);
+    left = DT__LOAD(&c->group->meeting.broken);
     if (!left) left = dt__meet(&c->group->meeting);
-    if (left) return dt__fail(err, DT_ERR_STATE, "%s: rank %d has closed its handle: let all ranks make the same calls first", c->call, left - 1);
-#else
-    (void)c; (void)err;
 #endif
-    return 0;
+    if (!left) return 0;
+    return dt__fail(err, DT_ERR_STATE, "%s: rank %d closed its handle: let all make the same calls first", c->call, left - 1);
 }
 
 // Say what this rank does, wait for all, and compare.
@@ -6395,10 +6394,11 @@ DT__PRIVATE int dt__group_agree(dt_comm *c, const char *call, float *buf, size_t
     if (code) return code;
     for (i = 0; i < c->group->n && !code; i++) {
         const dt_comm *o = &all[i];
-        if (o->n && !c->group->buf[i]) code = dt__fail(err, DT_ERR_ARGUMENT, "%s: the array of rank %d is NULL", o->call, i);
+        if (o->n && !c->group->buf[i])
+            code = dt__fail(err, DT_ERR_ARGUMENT, "%s: the array of rank %d is NULL", o->call, i);
         else if (strcmp(o->call, all->call) || o->n != all->n || o->detail != all->detail)
-            code = dt__fail(err, DT_ERR_STATE, "rank 0 calls %s, n = %zu, root or reduction %d; rank %d %s, %zu, %d: all must make the same call",
-                            all->call, all->n, all->detail, i, o->call, o->n, o->detail);
+            code = dt__fail(err, DT_ERR_STATE, "rank 0 calls %s, n = %zu, root or reduction %d; rank %d calls %s, %zu, %d: "
+                            "let all make the same call", all->call, all->n, all->detail, i, o->call, o->n, o->detail);
     }
     left = dt__group_meet(c, err);  // nobody's next call changes what others still compare
     return code ? code : left;
@@ -6408,7 +6408,7 @@ DT__PRIVATE int dt__group_reduce(dt_comm *c, const char *call, float *buf, size_
     dt__span s;
     int code = dt__group_agree(c, call, buf, n, (int)how, err);
     if (code) return code;
-    if ((unsigned)how > DT_MAX) return dt__fail(err, DT_ERR_ARGUMENT, "%s: how is %d: give DT_SUM, DT_MEAN or DT_MAX", call, (int)how);
+    if ((unsigned)how > DT_MAX) return dt__fail(err, DT_ERR_ARGUMENT, "%s: how is %d: give a dt_reduction", call, (int)how);
     s = dt__comm_slice(c, n, c->rank);
     dt__reduce_slice(c->group->buf, c->group->n, s, how, spread);
     if (!spread && n) dt__copy(s.end - s.begin, c->group->buf[0] + s.begin, buf + s.begin, 0);
@@ -6446,7 +6446,7 @@ typedef struct {            // what a job works on: arrays of the caller, or sam
     long epoch, position;   // of the batch's first sample in the epoch
     int shuffle;
     ptrdiff_t n;            // samples; 0: no forward has left its values
-    int training, labelled, parts;
+    int training, labelled, checking, parts;
     const float *seed;      // dt_backward_from
     int input_gradient;     // 1: that of the last backward lies at input 0
 } dt__task;
@@ -6508,14 +6508,13 @@ DT__PRIVATE void *dt__replica_main(void *p) {
 DT__PRIVATE int dt__threads_start(dt_model *m, dt_error *err) {
     int i;
     if (m->n_replicas == 1) return 0;
-    if (dt__meeting_open(&m->meeting, m->n_replicas)) return dt__fail(err, DT_ERR_MEMORY, "dt_model_create: the system has no mutex left");
-    m->threaded = 1;
-    for (i = 1; i < m->n_replicas; i++) {
-        if (pthread_create(&m->thread[i], NULL, dt__replica_main, &m->replica[i]))
-            return dt__fail(err, DT_ERR_MEMORY, "dt_model_create: the system refuses thread %d of %d: use fewer .replicas", i, m->n_replicas);
+    m->threaded = !dt__meeting_open(&m->meeting, m->n_replicas);
+    for (i = 1; m->threaded && i < m->n_replicas; i++) {
+        if (pthread_create(&m->thread[i], NULL, dt__replica_main, &m->replica[i])) break;
         m->n_threads = i;
     }
-    return 0;
+    if (i == m->n_replicas) return 0;
+    return dt__fail(err, DT_ERR_MEMORY, "the system refuses thread %d of %d: use fewer .replicas", i, m->n_replicas);
 }
 
 DT__PRIVATE void dt__threads_stop(dt_model *m) {
@@ -6547,18 +6546,24 @@ DT__PRIVATE void dt__sum_replicas(dt__replica *set, int n, ptrdiff_t floats, int
 
 DT__PRIVATE void dt__exchange_replicas(dt__replica *set, int n, ptrdiff_t floats) { dt__sum_replicas(set, n, floats, 1); }
 
+DT__PRIVATE const char *dt__row_of(const void *p, const dt_tensor *t, dt_type type, ptrdiff_t row) {
+    return (const char *)p + row * t->size * (ptrdiff_t)dt__type_size(type);
+}
+
 // Row i of the replica's part, of a data set, into the input and label buffers.
 DT__PRIVATE void dt__feed_sample(dt__replica *r, ptrdiff_t i) {
     const dt_options *o = &r->model->o;
     const dt__task *k = &r->model->task;
     const dt_tensor *t = r->graph->input[0], *loss = NULL;
-    float *x = dt__value(r, t) + i * t->size;
+    float *x = dt__value(r, t) + i * t->size, *y = NULL;
     long index = k->position + (long)(r->first_row + i);
+    dt_type type = DT_TYPE_DEFAULT;
     int l;
     for (l = 0; k->labelled && l < r->graph->n_losses; l++) if (r->graph->loss[l]->label == 0) loss = r->graph->loss[l];
     if (k->shuffle) index = dt_shuffle(index, k->data->info.n, o->seed, k->epoch);
-    if (!dt__read_sample(k->data, t, DT__ELSE(o->input_type, DT_FLOAT32), x, loss, loss ? ((const dt_loss_options *)loss->options)->label_type : DT_INT32,
-                         loss ? dt__value(r, loss) + i * loss->size : NULL, index, &r->error) && t->type == DT_FLOAT32)
+    if (loss) { type = ((const dt_loss_options *)loss->options)->label_type; y = dt__value(r, loss) + i * loss->size; }
+    if (!dt__read_sample(k->data, t, DT__ELSE(o->input_type, DT_FLOAT32), x, loss, type, y, index, &r->error) &&
+        t->type == DT_FLOAT32)
         dt__augment(o, t, x, k->training, k->epoch, index, &r->error);
 }
 
@@ -6571,14 +6576,14 @@ DT__PRIVATE void dt__feed_row(dt__replica *r, ptrdiff_t i) {
     for (l = 0; l < g->n_inputs; l++) {
         const dt_tensor *t = g->input[l];
         dt_type type = DT__ELSE(((const dt_input_options *)t->options)->type, DT_FLOAT32);
-        const char *x = (const char *)k->batch->x[l] + row * t->size * (ptrdiff_t)dt__type_size(type);
+        const char *x = dt__row_of(k->batch->x[l], t, type, row);
         dt__set_values(dt__value(r, t) + i * t->size, x, type, t->type, t->size, row, &r->error);
     }
     for (l = 0; k->labelled && l < g->n_losses; l++) {
         const dt_tensor *t = g->loss[l];
         dt_type type = ((const dt_loss_options *)t->options)->label_type;
         if (t->label < 0) continue;
-        dt__set_labels(t, dt__value(r, t) + i * t->size, (const char *)k->batch->y[t->label] + row * t->size * (ptrdiff_t)dt__type_size(type), type, row, &r->error);
+        dt__set_labels(t, dt__value(r, t) + i * t->size, dt__row_of(k->batch->y[t->label], t, type, row), type, row, &r->error);
     }
 }
 
@@ -6591,6 +6596,7 @@ DT__PRIVATE void dt__feed(dt__replica *r, int part) {
     r->rows = from + n * (r->rank + 1) / r->model->n_replicas - r->first_row;
     r->training = k->training;
     r->labelled = k->labelled;
+    r->checking = k->checking;
     r->step = r->model->step;
     memset(r->chunk_totals, 0, sizeof r->chunk_totals);
     r->chunk_totals[2 * DT_MAX_INPUTS + DT__ROWS] = (float)r->rows;
@@ -6603,20 +6609,24 @@ DT__PRIVATE void dt__feed(dt__replica *r, int part) {
     r->data_seconds += dt__now() - start;
 }
 
+// global_totals: the sums over the parts so far.
 DT__PRIVATE void dt__job_forward_part(dt__replica *set, int n, int part) {
-    int i;
+    int i, j;
     for (i = 0; i < n; i++) dt__feed(&set[i], part);
     dt__forward(set, n);
+    for (i = 0; i < n; i++)
+        for (j = 0; j < DT__TOTALS; j++)
+            set[i].global_totals[j] = (part ? set[i].global_totals[j] : 0) + set[i].chunk_totals[j];
 }
 
 DT__PRIVATE void dt__job_forward(dt__replica *set, int n) { dt__job_forward_part(set, n, 0); }
 
-// Mixed losses: the totals gathered at global_totals, of all replicas, give each loss its scale.
+// Mixed losses: the totals of the whole batch, on all replicas, give each loss its scale.
 DT__PRIVATE void dt__balance(dt__replica *set, int n) {
     int i;
     for (i = 0; i < n; i++) set[i].exchange_at = set[i].global_totals;
     dt__sum_replicas(set, n, DT__TOTALS, 1);
-    for (i = 0; i < n; i++) dt__losses_balance(&set[i]);
+    for (i = 0; i < n; i++) { dt__losses_balance(&set[i]); set[i].rehearsing = 0; }
 }
 
 // Backward of the last forward; its totals join the gradients.
@@ -6624,10 +6634,7 @@ DT__PRIVATE void dt__job_backward(dt__replica *set, int n) {
     const dt__task *k = &set->model->task;
     const dt__graph *g = set->graph;
     int i, j;
-    if (g->mixed_losses && k->parts == 1 && !k->seed) {
-        for (i = 0; i < n; i++) memcpy(set[i].global_totals, set[i].chunk_totals, sizeof set[i].global_totals);
-        dt__balance(set, n);
-    }
+    if (g->mixed_losses && k->parts == 1 && !k->seed) dt__balance(set, n);
     for (i = 0; i < n; i++) {
         dt__replica *r = &set[i];
         float *totals = r->gradients + g->totals;
@@ -6642,15 +6649,11 @@ DT__PRIVATE void dt__job_backward(dt__replica *set, int n) {
 }
 
 DT__PRIVATE void dt__job_accumulate(dt__replica *set, int n) {
-    int part, i, j, parts = set->model->task.parts;
+    int part, i, parts = set->model->task.parts;
     if (set->graph->mixed_losses && parts > 1) {  // the weights of the whole batch are needed first: a forward for them
-        for (i = 0; i < n; i++) { memset(set[i].global_totals, 0, sizeof set[i].global_totals); set[i].rehearsing = 1; }
-        for (part = 0; part < parts; part++) {
-            dt__job_forward_part(set, n, part);
-            for (i = 0; i < n; i++) for (j = 0; j < DT__TOTALS; j++) set[i].global_totals[j] += set[i].chunk_totals[j];
-        }
+        for (i = 0; i < n; i++) set[i].rehearsing = 1;
+        for (part = 0; part < parts; part++) dt__job_forward_part(set, n, part);
         dt__balance(set, n);
-        for (i = 0; i < n; i++) set[i].rehearsing = 0;
     }
     for (part = 0; part < parts; part++) {
         dt__job_forward_part(set, n, part);
@@ -6862,8 +6865,8 @@ DT__PRIVATE int dt__model_memory(dt_model *m, dt_error *err) {
     m->bytes = m->pool.used;
     if (!m->lost) return 0;
     if (m->pool.base) return dt__too_small(err, m->bytes, m->pool.size);
-    return dt__fail(err, DT_ERR_MEMORY, "no memory for the model's %zu bytes (%td variables, %d samples on each of %d replicas): use a smaller .batch or fewer .replicas", m->bytes, g->n_floats,
-                    (int)g->rows, m->n_replicas);
+    return dt__fail(err, DT_ERR_MEMORY, "no memory for the model's %zu bytes (%td variables, %td samples; on each of %d replicas): "
+                    "use a smaller .batch or fewer .replicas", m->bytes, g->n_floats, g->rows, m->n_replicas);
 }
 
 // The options of a run that need no model.
@@ -6976,8 +6979,9 @@ DT__PRIVATE int dt__model_graph(dt_model *m, dt_error *err) {
     g->input[g->n_inputs++] = x;
     y = o->net(x, o->user);
     for (t = g->last_made; t && t != y; t = t->made_before) {}
-    if (!y) dt__fail(&g->error, DT_ERR_ARGUMENT, "net returned NULL: return the last tensor; a layer that got NULL returns NULL too");
-    if (!t) dt__fail(&g->error, DT_ERR_ARGUMENT, "net returned a tensor that was not made from its x: return the last tensor of this model");
+    if (!t)
+        dt__fail(&g->error, DT_ERR_ARGUMENT, "net returned %s: return the last tensor of this model",
+                 y ? "a tensor that was not made from its x" : "NULL, as a layer that got NULL does");
     g->output = t;
     if (o->loss) {
         loss.t = t; loss.kind = o->loss; loss.reduction = o->reduction; loss.label_smoothing = o->label_smoothing; loss.ignore_label = o->ignore_label;
@@ -7120,15 +7124,17 @@ DT__PRIVATE void dt__new_task(dt_model *m, const dt_batch *b, const dt_dataset *
     m->task.parts = 1;
 }
 
+DT__PRIVATE int dt__not_finite(const dt_model *m, const char *what, dt_error *err) {
+    return dt__fail(err, DT_ERR_NUMERIC, "%s: step %ld: the loss or the gradient's norm is not finite, whatever the layers' values: "
+                    "lower .learning_rate, or set .clip_norm", what, m->step);
+}
+
 // Something was not finite: run the step again, looking at every value, to name the first layer.
 DT__PRIVATE int dt__diagnose(dt_model *m, dt_error *err) {
-    int i;
-    for (i = 0; i < m->n_replicas; i++) m->replica[i].checking = 1;
+    m->task.checking = 1;
     dt__run_job(m, dt__job_accumulate);
     dt__run_job(m, dt__job_clear);
-    for (i = 0; i < m->n_replicas; i++) m->replica[i].checking = 0;
-    if (dt__collect_errors(m, "training", err)) return DT_ERR_NUMERIC;
-    return dt__fail(err, DT_ERR_NUMERIC, "training: step %ld: the loss or the gradient's norm is not finite, though every layer's values are: lower .learning_rate, or set .clip_norm", m->step);
+    return dt__collect_errors(m, "training", err) ? DT_ERR_NUMERIC : dt__not_finite(m, "training", err);
 }
 
 // The rate of the coming update, asked for once and in the caller's thread.
@@ -7233,7 +7239,7 @@ DT_API int dt_update(dt_model *m, dt_error *err) {
     if (code || (code = dt__set_rate(m, err)) != 0) return code;
     dt__run_job(m, dt__job_update);
     m->state = DT__EMPTY;
-    if (m->bad) return dt__fail(err, DT_ERR_NUMERIC, "dt_update: step %ld: the loss or the gradient is not finite: lower .learning_rate, or set .clip_norm; dt_step names the layer", m->step);
+    if (m->bad) return dt__not_finite(m, "dt_update", err);
     m->step++;
     return 0;
 }
@@ -7280,9 +7286,10 @@ DT_API int dt_input_gradient_read(dt_model *m, float *out, dt_error *err) {
     const dt_tensor *t;
     if (!m || !out) return dt__is_null(err, "dt_input_gradient_read", m ? "array" : "model");
     t = m->graph.input[0];
-    if (t->type == DT_INT32) return dt__fail(err, DT_ERR_STATE, "dt_input_gradient_read: input 0 holds whole numbers, which have no gradient");
-    if (!m->o.input_gradient || !t->back) return dt__fail(err, DT_ERR_STATE, "dt_input_gradient_read: create the model with .input_gradient = 1");
-    if (!m->task.input_gradient) return dt__fail(err, DT_ERR_STATE, "dt_input_gradient_read: call dt_forward and dt_backward first; what else runs forward takes its place");
+    if (!m->o.input_gradient || !t->back || t->type == DT_INT32)
+        return dt__fail(err, DT_ERR_STATE, "dt_input_gradient_read: create the model with .input_gradient = 1, and floats as input");
+    if (!m->task.input_gradient)
+        return dt__fail(err, DT_ERR_STATE, "dt_input_gradient_read: call dt_forward and dt_backward first, and nothing after them");
     dt__gather_rows(m, t->gradient, t->size, out);
     return 0;
 }
@@ -7300,14 +7307,13 @@ DT__PRIVATE int dt__infer(dt_model *m, const void *x, const dt_dataset *d, long 
 }
 
 // The outputs for n samples: from x, or from `begin` on of a data set.
-DT__PRIVATE int dt__predict(dt_model *m, const char *x, const dt_dataset *d, long begin, long n, float *out, dt_error *err) {
+DT__PRIVATE int dt__predict(dt_model *m, const void *x, const dt_dataset *d, long begin, long n, float *out, dt_error *err) {
     const dt_tensor *in = m->graph.input[0], *y = m->graph.output;
-    ptrdiff_t row = in->size * (ptrdiff_t)dt__type_size(DT__ELSE(m->o.input_type, DT_FLOAT32));
     long at;
     int code = 0;
     if (m->graph.n_inputs > 1) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict: the net has %d inputs: use dt_forward and dt_output_read", m->graph.n_inputs);
     for (at = 0; at < n && !code; at += m->batch / m->parts) {
-        code = dt__infer(m, x ? x + at * row : NULL, d, begin + at, n - at, 0, err);
+        code = dt__infer(m, x ? dt__row_of(x, in, m->o.input_type, at) : NULL, d, begin + at, n - at, 0, err);
         if (!code) dt__gather_rows(m, y->value, y->size, out + at * y->size);
     }
     return code;
@@ -7316,7 +7322,7 @@ DT__PRIVATE int dt__predict(dt_model *m, const char *x, const dt_dataset *d, lon
 DT_API int dt_predict(dt_model *m, const void *x, long n, float *out, dt_error *err) {
     if (!m || !x || !out) return dt__is_null(err, "dt_predict", !m ? "model" : !x ? "input" : "output");
     if (n < 0) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict: n is %ld: 0 or more samples are needed", n);
-    return dt__predict(m, (const char *)x, NULL, 0, n, out, err);
+    return dt__predict(m, x, NULL, 0, n, out, err);
 }
 
 DT_API int dt_predict_source(dt_model *m, const dt_source *s, long begin, long n, float *out, dt_error *err) {
