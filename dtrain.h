@@ -6311,7 +6311,7 @@ struct dt_comm {
     int rank;
     const char *call;  // what this rank does now
     size_t n;
-    int detail;        // how, or the root
+    int detail, most;  // how or the root, and what it is below
 };
 
 DT__PRIVATE int dt__is_null(dt_error *err, const char *what, const char *name) {
@@ -6380,63 +6380,65 @@ DT__PRIVATE int dt__group_meet(const dt_comm *c, dt_error *err) {
     return dt__fail(err, DT_ERR_STATE, "%s: rank %d closed its handle: let all make the same calls first", c->call, left - 1);
 }
 
-// Say what this rank does, wait for all, and compare.
-DT__PRIVATE int dt__group_agree(dt_comm *c, const char *call, float *buf, size_t n, int detail, dt_error *err) {
-    const dt_comm *all;
+// What is wrong with the calls that all ranks have made: the same answer on every rank.
+DT__PRIVATE int dt__group_compare(const dt_comm *c, dt_error *err) {
+    const dt_comm *first = c->group->comm, *o = first;
+    int i;
+    for (i = 0; i < c->group->n; i++, o++) {
+        if (o->n && !c->group->buf[i])
+            return dt__fail(err, DT_ERR_ARGUMENT, "%s: the array of rank %d is NULL", o->call, i);
+        if (strcmp(o->call, first->call) || o->n != first->n || o->detail != first->detail)
+            return dt__fail(err, DT_ERR_STATE, "rank 0 calls %s, n = %zu, root or reduction %d; rank %d calls %s, %zu, %d: "
+                            "let all make the same call", first->call, first->n, first->detail, i, o->call, o->n, o->detail);
+    }
+    if (c->detail >= 0 && c->detail < c->most) return 0;
+    return dt__fail(err, DT_ERR_ARGUMENT, "%s: the root or reduction is %d: give 0 .. %d", c->call, c->detail, c->most - 1);
+}
+
+enum { DT__ALLREDUCE, DT__REDUCE_SCATTER, DT__ALLGATHER, DT__BROADCAST, DT__BARRIER };
+
+// Say what this rank does, wait for all, do its part, and wait until nobody reads the others' arrays and calls any more.
+DT__PRIVATE int dt__collective(dt_comm *c, int kind, float *buf, size_t n, int detail, dt_error *err) {
+    static const char *const name[] = {"dt_allreduce", "dt_reduce_scatter", "dt_allgather", "dt_broadcast", "dt_barrier"};
+    dt__group *g;
+    dt__span s;
     int i, code, left;
-    if (!c) return dt__is_null(err, call, "comm");
-    all = c->group->comm;
-    c->call = call;
+    if (!c) return dt__is_null(err, name[kind], "comm");
+    g = c->group;
+    c->call = name[kind];
     c->n = n;
     c->detail = detail;
-    c->group->buf[c->rank] = buf;
-    code = dt__group_meet(c, err);
-    if (code) return code;
-    for (i = 0; i < c->group->n && !code; i++) {
-        const dt_comm *o = &all[i];
-        if (o->n && !c->group->buf[i])
-            code = dt__fail(err, DT_ERR_ARGUMENT, "%s: the array of rank %d is NULL", o->call, i);
-        else if (strcmp(o->call, all->call) || o->n != all->n || o->detail != all->detail)
-            code = dt__fail(err, DT_ERR_STATE, "rank 0 calls %s, n = %zu, root or reduction %d; rank %d calls %s, %zu, %d: "
-                            "let all make the same call", all->call, all->n, all->detail, i, o->call, o->n, o->detail);
+    c->most = kind == DT__BROADCAST ? g->n : DT_MAX + 1;
+    g->buf[c->rank] = buf;
+    if ((code = dt__group_meet(c, err)) != 0) return code;
+    code = dt__group_compare(c, err);
+    if (!code && kind == DT__BROADCAST) dt__copy((ptrdiff_t)n, g->buf[detail], buf, 0);
+    for (i = 0; !code && n && kind == DT__ALLGATHER && i < g->n; i++) {
+        s = dt__comm_slice(c, n, i);
+        dt__copy(s.end - s.begin, g->buf[i] + s.begin, buf + s.begin, 0);
     }
-    left = dt__group_meet(c, err);  // nobody's next call changes what others still compare
+    if (!code && n && kind <= DT__REDUCE_SCATTER) {
+        s = dt__comm_slice(c, n, c->rank);
+        dt__reduce_slice(g->buf, g->n, s, (dt_reduction)detail, kind == DT__ALLREDUCE);
+        if (kind == DT__REDUCE_SCATTER) dt__copy(s.end - s.begin, g->buf[0] + s.begin, buf + s.begin, 0);
+    }
+    left = dt__group_meet(c, err);
     return code ? code : left;
 }
 
-DT__PRIVATE int dt__group_reduce(dt_comm *c, const char *call, float *buf, size_t n, dt_reduction how, int spread, dt_error *err) {
-    dt__span s;
-    int code = dt__group_agree(c, call, buf, n, (int)how, err);
-    if (code) return code;
-    if ((unsigned)how > DT_MAX) return dt__fail(err, DT_ERR_ARGUMENT, "%s: how is %d: give a dt_reduction", call, (int)how);
-    s = dt__comm_slice(c, n, c->rank);
-    dt__reduce_slice(c->group->buf, c->group->n, s, how, spread);
-    if (!spread && n) dt__copy(s.end - s.begin, c->group->buf[0] + s.begin, buf + s.begin, 0);
-    return dt__group_meet(c, err);
+DT_API int dt_allreduce(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) {
+    return dt__collective(c, DT__ALLREDUCE, buf, n, (int)how, err);
 }
-
-DT_API int dt_allreduce(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) { return dt__group_reduce(c, "dt_allreduce", buf, n, how, 1, err); }
-DT_API int dt_reduce_scatter(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) { return dt__group_reduce(c, "dt_reduce_scatter", buf, n, how, 0, err); }
-
+DT_API int dt_reduce_scatter(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) {
+    return dt__collective(c, DT__REDUCE_SCATTER, buf, n, (int)how, err);
+}
 DT_API int dt_allgather(dt_comm *c, float *buf, size_t n, dt_error *err) {
-    int i, code = dt__group_agree(c, "dt_allgather", buf, n, 0, err);
-    if (code) return code;
-    for (i = 0; i < c->group->n && n; i++) {
-        dt__span s = dt__comm_slice(c, n, i);
-        dt__copy(s.end - s.begin, c->group->buf[i] + s.begin, buf + s.begin, 0);
-    }
-    return dt__group_meet(c, err);
+    return dt__collective(c, DT__ALLGATHER, buf, n, 0, err);
 }
-
 DT_API int dt_broadcast(dt_comm *c, float *buf, size_t n, int root, dt_error *err) {
-    int code = dt__group_agree(c, "dt_broadcast", buf, n, root, err);
-    if (code) return code;
-    if (root < 0 || root >= c->group->n) return dt__fail(err, DT_ERR_ARGUMENT, "dt_broadcast: root %d: the ranks are 0..%d", root, c->group->n - 1);
-    dt__copy((ptrdiff_t)n, c->group->buf[root], buf, 0);
-    return dt__group_meet(c, err);
+    return dt__collective(c, DT__BROADCAST, buf, n, root, err);
 }
-
-DT_API int dt_barrier(dt_comm *c, dt_error *err) { return dt__group_agree(c, "dt_barrier", NULL, 0, 0, err); }
+DT_API int dt_barrier(dt_comm *c, dt_error *err) { return dt__collective(c, DT__BARRIER, NULL, 0, 0, err); }
 
 // ---- the model
 
@@ -6459,20 +6461,20 @@ struct dt_model {
     dt_strategy strategy;
     int batch, n_replicas, parts, threaded;
     dt__replica *replica;
-    float *slot[2];                // moments, as long as the trainable variables
-    float **buf;                   // [n_replicas], for reductions
+    float *slot[2];      // moments, as long as the trainable variables
+    float **buf;         // [n_replicas], for reductions
     long step;
     dt__task task;
-    int state;                     // DT__EMPTY …
-    int running;                   // inside dt_train
-    double rate;                   // of the running step
-    double norm;                   // of the last gradient, NAN if not needed
-    int bad;                       // a value of the last update was not finite, so nothing was updated
-    dt_dataset *data[2];           // DT_TRAIN, DT_TEST
-    char *columns;                 // what was fitted to the columns of a CSV; of malloc, as data sets are
+    int state;           // DT__EMPTY …
+    int running;         // inside dt_train
+    double rate;         // of the running step
+    double norm;         // of the last gradient, NAN if not needed
+    int bad;             // a value of the last update was not finite, so nothing was updated
+    dt_dataset *data[2]; // DT_TRAIN, DT_TEST
+    char *columns;       // what was fitted to the columns of a CSV; of malloc, as data sets are
     dt_report report;
     size_t bytes;
-    int lost;                      // the memory is not enough
+    int lost;            // the memory is not enough
     void (*job)(dt__replica *set, int n);
 #ifndef DTRAIN_NO_THREADS
     dt__meeting meeting;
@@ -6848,7 +6850,6 @@ DT__PRIVATE int dt__model_memory(dt_model *m, dt_error *err) {
     for (i = 0; i < m->optimizer.n_slots && g->training; i++) m->slot[i] = (float *)dt__reserve(m, g->n_trainable, sizeof(float));
     for (i = 0; i < m->n_replicas; i++) {
         dt__replica none, *r = m->replica ? &m->replica[i] : &none;
-        memset(r, 0, sizeof *r);
         r->graph = g;
         r->model = m;
         r->rank = i;
@@ -6883,12 +6884,17 @@ DT__PRIVATE int dt__check_run(const dt_options *o, dt_error *err) {
 // Batch, replicas and rows from the options.
 DT__PRIVATE int dt__model_sizes(dt_model *m, dt_error *err) {
     const dt_options *o = &m->o;
-    if (o->batch < 0 || o->replica_batch < 0 || o->replicas < 0 || o->replicas > 1024 || o->accumulate < 0 || o->accumulate > 1 << 20)
-        return dt__fail(err, DT_ERR_ARGUMENT, ".batch %d, .replica_batch %d, .replicas %d, .accumulate %d: give 0 (the default) or more, at most 1024 replicas", o->batch, o->replica_batch, o->replicas, o->accumulate);
-    if (o->batch && o->replica_batch) return dt__fail(err, DT_ERR_ARGUMENT, ".batch = %d and .replica_batch = %d: give one of them", o->batch, o->replica_batch);
-    if ((unsigned)o->strategy > DT_CENTRAL) return dt__fail(err, DT_ERR_ARGUMENT, ".strategy is %d: give one of dt_strategy", (int)o->strategy);
-    if (o->strategy == DT_ONE && o->replicas > 1) return dt__fail(err, DT_ERR_ARGUMENT, ".strategy = DT_ONE has one replica, .replicas is %d: use DT_MIRRORED", o->replicas);
-    if ((unsigned)o->input_type > DT_UINT8 || (unsigned)o->label_type > DT_ONE_HOT) return dt__fail(err, DT_ERR_ARGUMENT, ".input_type %d, .label_type %d: give values of dt_type, DT_ONE_HOT for labels only", (int)o->input_type, (int)o->label_type);
+    if (o->batch < 0 || o->replica_batch < 0 || o->replicas < 0 || o->replicas > 1024 || o->accumulate < 0 ||
+        o->accumulate > 1 << 20 || (o->batch && o->replica_batch))
+        return dt__fail(err, DT_ERR_ARGUMENT, ".batch %d, .replica_batch %d, .replicas %d, .accumulate %d: "
+                        "give 0 (the default) or more, one of the batches, at most 1024 replicas",
+                        o->batch, o->replica_batch, o->replicas, o->accumulate);
+    if ((unsigned)o->strategy > DT_CENTRAL || (o->strategy == DT_ONE && o->replicas > 1))
+        return dt__fail(err, DT_ERR_ARGUMENT, ".strategy is %d, .replicas %d: give one of dt_strategy; DT_ONE has one replica",
+                        (int)o->strategy, o->replicas);
+    if ((unsigned)o->input_type > DT_UINT8 || (unsigned)o->label_type > DT_ONE_HOT)
+        return dt__fail(err, DT_ERR_ARGUMENT, ".input_type %d, .label_type %d: give values of dt_type, DT_ONE_HOT for labels only",
+                        (int)o->input_type, (int)o->label_type);
     m->parts = DT__ELSE(o->accumulate, 1);
     m->batch = DT__ELSE(o->batch, 32);
     m->n_replicas = o->strategy == DT_ONE ? 1 : DT__ELSE(o->replicas, dt__cores());
