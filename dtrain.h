@@ -6254,9 +6254,8 @@ DT__PRIVATE int dt__augment(const dt_options *o, const dt_tensor *t, float *x, i
 // What:    a replica is a thread with its own activations and gradients; a batch is split over the replicas by rows.
 //          A step is: feed, forward, backward | reduce own slice | norm | update own slice | statistics. The bars
 //          are barriers; every replica does 1/R of the reduction and of the update, for all.
-//          mirrored: each replica has its own variables, and a slice's owner writes it to all copies.
-//          central:  all replicas share one copy.
-//          Without threads, the caller runs every phase for all replicas in turn: the same results.
+//          mirrored: each replica has its own variables, and a slice's owner writes it to all. central: they share one.
+//          Without threads, the caller runs every phase for all replicas in turn.
 // Owns:    dt_model with its memory and threads; dt_comm groups.
 // Uses:    >>data, >>optimizers, >>losses, >>graph.   Used by: >>checkpoint, >>train.
 // Promise: sums are a binary tree over the replica index, so a setup gives the same bits every time; a replica that
@@ -6314,8 +6313,16 @@ struct dt_comm {
     int detail, most;  // how or the root, and what it is below
 };
 
+DT__FORMAT(2) DT__PRIVATE int dt__refuse(dt_error *err, const char *format, ...) {
+    va_list a;
+    va_start(a, format);
+    dt__vfail(err, DT_ERR_ARGUMENT, format, a);
+    va_end(a);
+    return DT_ERR_ARGUMENT;
+}
+
 DT__PRIVATE int dt__is_null(dt_error *err, const char *what, const char *name) {
-    return dt__fail(err, DT_ERR_ARGUMENT, "%s: the %s is NULL", what, name);
+    return dt__refuse(err, "%s: the %s is NULL", what, name);
 }
 
 DT__PRIVATE dt__span dt__comm_slice(const dt_comm *c, size_t n, int rank) {
@@ -6336,7 +6343,7 @@ DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err) {
     dt__group *g;
     int i;
     if (n < 1 || n > 1024 || !out)
-        return dt__fail(err, DT_ERR_ARGUMENT, "dt_comm_group: n is %d: give 1 to 1024, and an array for them", n);
+        return dt__refuse(err, "dt_comm_group: n is %d: give 1 to 1024, and an array for them", n);
 #ifdef DTRAIN_NO_THREADS
     if (n > 1) return dt__disabled(err, "dt_comm_group", "DTRAIN_NO_THREADS");
 #endif
@@ -6385,14 +6392,13 @@ DT__PRIVATE int dt__group_compare(const dt_comm *c, dt_error *err) {
     const dt_comm *first = c->group->comm, *o = first;
     int i;
     for (i = 0; i < c->group->n; i++, o++) {
-        if (o->n && !c->group->buf[i])
-            return dt__fail(err, DT_ERR_ARGUMENT, "%s: the array of rank %d is NULL", o->call, i);
+        if (o->n && !c->group->buf[i]) return dt__refuse(err, "%s: the array of rank %d is NULL", o->call, i);
         if (strcmp(o->call, first->call) || o->n != first->n || o->detail != first->detail)
             return dt__fail(err, DT_ERR_STATE, "rank 0 calls %s, n = %zu, root or reduction %d; rank %d calls %s, %zu, %d: "
                             "let all make the same call", first->call, first->n, first->detail, i, o->call, o->n, o->detail);
     }
     if (c->detail >= 0 && c->detail < c->most) return 0;
-    return dt__fail(err, DT_ERR_ARGUMENT, "%s: the root or reduction is %d: give 0 .. %d", c->call, c->detail, c->most - 1);
+    return dt__refuse(err, "%s: the root or reduction is %d: give 0 .. %d", c->call, c->detail, c->most - 1);
 }
 
 enum { DT__ALLREDUCE, DT__REDUCE_SCATTER, DT__ALLGATHER, DT__BROADCAST, DT__BARRIER };
@@ -6511,10 +6517,8 @@ DT__PRIVATE int dt__threads_start(dt_model *m, dt_error *err) {
     int i;
     if (m->n_replicas == 1) return 0;
     m->threaded = !dt__meeting_open(&m->meeting, m->n_replicas);
-    for (i = 1; m->threaded && i < m->n_replicas; i++) {
+    for (i = 1; m->threaded && i < m->n_replicas; i++, m->n_threads++)
         if (pthread_create(&m->thread[i], NULL, dt__replica_main, &m->replica[i])) break;
-        m->n_threads = i;
-    }
     if (i == m->n_replicas) return 0;
     return dt__fail(err, DT_ERR_MEMORY, "the system refuses thread %d of %d: use fewer .replicas", i, m->n_replicas);
 }
@@ -6542,7 +6546,8 @@ DT__PRIVATE void dt__sum_replicas(dt__replica *set, int n, ptrdiff_t floats, int
     int i;
     for (i = 0; i < n; i++) m->buf[set[i].rank] = set[i].exchange_at;
     dt__wait(set);
-    for (i = 0; i < n; i++) dt__reduce_slice(m->buf, m->n_replicas, dt__slice_of(floats, 16, m->n_replicas, set[i].rank), DT_SUM, spread);
+    for (i = 0; i < n; i++)
+        dt__reduce_slice(m->buf, m->n_replicas, dt__slice_of(floats, 16, m->n_replicas, set[i].rank), DT_SUM, spread);
     dt__wait(set);
 }
 
@@ -6552,7 +6557,7 @@ DT__PRIVATE const char *dt__row_of(const void *p, const dt_tensor *t, dt_type ty
     return (const char *)p + row * t->size * (ptrdiff_t)dt__type_size(type);
 }
 
-// Row i of the replica's part, of a data set, into the input and label buffers.
+// Row i of the replica's part into the input and label buffers: from a data set,
 DT__PRIVATE void dt__feed_sample(dt__replica *r, ptrdiff_t i) {
     const dt_options *o = &r->model->o;
     const dt__task *k = &r->model->task;
@@ -6569,7 +6574,7 @@ DT__PRIVATE void dt__feed_sample(dt__replica *r, ptrdiff_t i) {
         dt__augment(o, t, x, k->training, k->epoch, index, &r->error);
 }
 
-// The same of the caller's arrays.
+// … or from the caller's arrays.
 DT__PRIVATE void dt__feed_row(dt__replica *r, ptrdiff_t i) {
     const dt__task *k = &r->model->task;
     const dt__graph *g = r->graph;
@@ -6589,7 +6594,7 @@ DT__PRIVATE void dt__feed_row(dt__replica *r, ptrdiff_t i) {
     }
 }
 
-// The replica's rows of part `part` into its input and label buffers.
+// The replica's rows of part `part`.
 DT__PRIVATE void dt__feed(dt__replica *r, int part) {
     const dt__task *k = &r->model->task;
     ptrdiff_t from = k->n * part / k->parts, n = k->n * (part + 1) / k->parts - from, i;
@@ -6719,8 +6724,8 @@ DT__PRIVATE void dt__update_slice(dt__replica *r, double scale) {
         const dt__variable *v = r->graph->variable[i];
         ptrdiff_t from = DT__MAX(s.begin, v->offset), to = DT__MIN(s.end, v->offset + v->size);
         if (from >= to) continue;  // as all that are not trained, which lie behind
-        dt__optimizer_apply(&m->optimizer, to - from, r->variables + from, g + from, m->slot[0] ? m->slot[0] + from : NULL, m->slot[1] ? m->slot[1] + from : NULL, scale, m->rate,
-                            m->step + 1, v->no_decay);
+        dt__optimizer_apply(&m->optimizer, to - from, r->variables + from, g + from, m->slot[0] ? m->slot[0] + from : NULL,
+                            m->slot[1] ? m->slot[1] + from : NULL, scale, m->rate, m->step + 1, v->no_decay);
     }
     dt__spread(r, s.begin, s.end - s.begin);
 }
@@ -6737,15 +6742,15 @@ DT__PRIVATE void dt__update_statistics(dt__replica *r) {
 // Reduce if nobody has, then norm, update, statistics, clear.
 DT__PRIVATE void dt__job_update(dt__replica *set, int n) {
     dt_model *m = set->model;
-    double totals[DT__TOTALS] = {0}, clip = m->optimizer.clip, divisor, scale, norm = 0, loss;
+    double totals[DT__TOTALS] = {0}, clip = m->optimizer.clip, scale, norm = 0, loss;
     int i, need_norm = clip > 0 || !m->o.no_nan_guard, bad, failed = 0;
     if (m->state != DT__REDUCED) dt__job_reduce(set, n);
     for (i = 0; i < n && need_norm; i++) set[i].squares = dt__slice_squares(&set[i]);
     dt__wait(set);
     dt__totals_add(totals, m->replica[0].gradients + set->graph->totals);
-    divisor = dt__totals_divisor(set->graph, totals);
+    scale = dt__totals_divisor(set->graph, totals);
+    scale = scale > 0 ? 1 / scale : 0;
     loss = dt__totals_loss(set->graph, totals);
-    scale = divisor > 0 ? 1 / divisor : 0;
     for (i = 0; i < m->n_replicas; i++) {
         failed |= m->replica[i].error.code;
         if (need_norm) norm += m->replica[i].squares;
@@ -6789,7 +6794,8 @@ DT__PRIVATE float dt__initial(const dt__variable *v, uint64_t seed, ptrdiff_t i)
 
 // Gram-Schmidt, twice for accuracy, over the shorter side of the matrix that the variable is in memory.
 DT__PRIVATE void dt__make_orthogonal(const dt__variable *v, float *w) {
-    ptrdiff_t first = v->rank > 1 ? v->dim[0] : 1, columns = v->rank > 1 && v->walk_stride[0] == 1 ? first : v->size / first;
+    ptrdiff_t first = v->rank > 1 ? v->dim[0] : 1;
+    ptrdiff_t columns = v->rank > 1 && v->walk_stride[0] == 1 ? first : v->size / first;
     ptrdiff_t rows = v->size / columns, n = DT__MIN(rows, columns), length = DT__MAX(rows, columns), a, b, i;
     ptrdiff_t between = rows <= columns ? columns : 1;  // from vector to vector
     ptrdiff_t step = rows <= columns ? 1 : columns;     // along one
@@ -6823,8 +6829,7 @@ DT__PRIVATE void dt__initialise(dt_model *m) {
     }
 }
 
-// An array on a cache line of its own. While measuring it is only counted; where the user's block is too small, counting goes
-// on, so that the message can tell the whole number.
+// An array on a cache line of its own. Counting goes on where memory is lacking, for the message.
 DT__PRIVATE void *dt__reserve(dt_model *m, ptrdiff_t count, size_t size) {
     size_t bytes = (size_t)count * size + DT__ALIGN - 1, total;
     unsigned char *p;
@@ -6847,7 +6852,8 @@ DT__PRIVATE int dt__model_memory(dt_model *m, dt_error *err) {
 #ifndef DTRAIN_NO_THREADS
     m->thread = (pthread_t *)dt__reserve(m, m->n_replicas, sizeof *m->thread);
 #endif
-    for (i = 0; i < m->optimizer.n_slots && g->training; i++) m->slot[i] = (float *)dt__reserve(m, g->n_trainable, sizeof(float));
+    for (i = 0; i < m->optimizer.n_slots && g->training; i++)
+        m->slot[i] = (float *)dt__reserve(m, g->n_trainable, sizeof(float));
     for (i = 0; i < m->n_replicas; i++) {
         dt__replica none, *r = m->replica ? &m->replica[i] : &none;
         r->graph = g;
@@ -6874,10 +6880,12 @@ DT__PRIVATE int dt__model_memory(dt_model *m, dt_error *err) {
 DT__PRIVATE int dt__check_run(const dt_options *o, dt_error *err) {
     int i;
     if (o->crop < 0 || o->crop > 4096 || o->patience < 0 || o->epochs < 0 || o->steps < 0)
-        return dt__fail(err, DT_ERR_ARGUMENT, ".crop %d, .patience %d, .epochs %d, .steps %ld: none may be negative, nor .crop above 4096", o->crop, o->patience, o->epochs, o->steps);
+        return dt__refuse(err, ".crop %d, .patience %d, .epochs %d, .steps %ld: give 0 or more, .crop at most 4096",
+                          o->crop, o->patience, o->epochs, o->steps);
     for (i = 0; i < DT_MAX_CHANNELS; i++)
         if (!(o->mean[i] - o->mean[i] == 0) || !(o->deviation[i] >= 0 && o->deviation[i] <= DBL_MAX))
-            return dt__fail(err, DT_ERR_ARGUMENT, ".mean %g, .deviation %g of channel %d: give finite numbers, the deviation 0 (off) or more", o->mean[i], o->deviation[i], i);
+            return dt__refuse(err, ".mean %g, .deviation %g of channel %d: give finite ones, .deviation 0 (off) or more",
+                              o->mean[i], o->deviation[i], i);
     return 0;
 }
 
@@ -6886,25 +6894,27 @@ DT__PRIVATE int dt__model_sizes(dt_model *m, dt_error *err) {
     const dt_options *o = &m->o;
     if (o->batch < 0 || o->replica_batch < 0 || o->replicas < 0 || o->replicas > 1024 || o->accumulate < 0 ||
         o->accumulate > 1 << 20 || (o->batch && o->replica_batch))
-        return dt__fail(err, DT_ERR_ARGUMENT, ".batch %d, .replica_batch %d, .replicas %d, .accumulate %d: "
-                        "give 0 (the default) or more, one of the batches, at most 1024 replicas",
-                        o->batch, o->replica_batch, o->replicas, o->accumulate);
+        return dt__refuse(err, ".batch %d, .replica_batch %d, .replicas %d, .accumulate %d: "
+                          "give 0 (the default) or more, one batch, at most 1024 replicas",
+                          o->batch, o->replica_batch, o->replicas, o->accumulate);
     if ((unsigned)o->strategy > DT_CENTRAL || (o->strategy == DT_ONE && o->replicas > 1))
-        return dt__fail(err, DT_ERR_ARGUMENT, ".strategy is %d, .replicas %d: give one of dt_strategy; DT_ONE has one replica",
-                        (int)o->strategy, o->replicas);
+        return dt__refuse(err, ".strategy is %d, .replicas %d: give one of dt_strategy; DT_ONE has one replica",
+                          (int)o->strategy, o->replicas);
     if ((unsigned)o->input_type > DT_UINT8 || (unsigned)o->label_type > DT_ONE_HOT)
-        return dt__fail(err, DT_ERR_ARGUMENT, ".input_type %d, .label_type %d: give values of dt_type, DT_ONE_HOT for labels only",
-                        (int)o->input_type, (int)o->label_type);
+        return dt__refuse(err, ".input_type %d, .label_type %d: give values of dt_type, DT_ONE_HOT for labels only",
+                          (int)o->input_type, (int)o->label_type);
     m->parts = DT__ELSE(o->accumulate, 1);
     m->batch = DT__ELSE(o->batch, 32);
     m->n_replicas = o->strategy == DT_ONE ? 1 : DT__ELSE(o->replicas, dt__cores());
     if (o->replica_batch) {
-        if (o->replica_batch > INT_MAX / m->n_replicas) return dt__fail(err, DT_ERR_ARGUMENT, ".replica_batch %d times %d replicas is too large", o->replica_batch, m->n_replicas);
+        if (o->replica_batch > INT_MAX / m->n_replicas)
+            return dt__refuse(err, ".replica_batch %d is too large for %d replicas", o->replica_batch, m->n_replicas);
         m->batch = o->replica_batch * m->n_replicas;
     } else if (!o->replicas) {
         m->n_replicas = DT__MIN(m->n_replicas, m->batch);
     }
-    if (m->parts > m->batch) return dt__fail(err, DT_ERR_ARGUMENT, ".accumulate = %d parts of a batch of %d samples: at most one part a sample", m->parts, m->batch);
+    if (m->parts > m->batch)
+        return dt__refuse(err, ".accumulate is %d, more than the batch of %d samples", m->parts, m->batch);
     m->strategy = m->n_replicas == 1 ? DT_ONE : DT__ELSE(o->strategy, DT_MIRRORED);
     m->graph.rows = (((ptrdiff_t)m->batch + m->parts - 1) / m->parts + m->n_replicas - 1) / m->n_replicas;
     return dt__check_run(o, err);
@@ -6931,7 +6941,7 @@ DT__PRIVATE dt_dataset *dt__open_data(dt_model *m, const dt_source *s, dt_error 
     if (!with.csv.fitted) with.csv.fitted = m->columns;
     d = dt_dataset_open(&with, err);
     if (d && d->columns && !m->columns && dt__keep_columns(m, d->columns, strlen(d->columns))) {
-        dt__fail(err, DT_ERR_MEMORY, "no memory to keep what was fitted to the columns of \"%s\"", d->source.path);
+        dt__fail(err, DT_ERR_MEMORY, "no memory to keep the columns of \"%s\"", d->source.path);
         dt_dataset_close(d);
         return NULL;
     }
@@ -6948,8 +6958,8 @@ DT__PRIVATE int dt__model_data(dt_model *m, dt_error *err) {
         if (!m->data[i]) return DT_ERR_IO;
         if (!m->o.input[0]) memcpy(m->o.input, m->data[i]->info.input, sizeof m->o.input);
     }
-    if (!m->o.input[0]) return dt__fail(err, DT_ERR_ARGUMENT, ".input is empty and no data tells a sample's shape: give it, as in .input = {28, 28, 1}");
-    return 0;
+    if (m->o.input[0]) return 0;
+    return dt__refuse(err, "no data tells a sample's shape: give it, as in .input = {28, 28, 1}");
 }
 
 // A data set must have the net's shape.
@@ -6959,10 +6969,12 @@ DT__PRIVATE int dt__data_fits(const dt_model *m, const dt_dataset *d, int labell
     dt__shape_text text;
     int i;
     for (i = 0; i < DT_MAX_RANK - 1 && d->info.input[i]; i++) size *= d->info.input[i];
-    if (i && size != t->size) return dt__fail(err, DT_ERR_SHAPE, "a sample of the data has %td values, the net's input is %s: they must agree", size, dt__shape_of(t, &text));
-    if (m->graph.n_inputs > 1 || (labelled && m->graph.n_labels > 1))
-        return dt__fail(err, DT_ERR_ARGUMENT, "the net has %d inputs and %d labels, a data source feeds one of each: use dt_step_batch", m->graph.n_inputs, m->graph.n_labels);
-    return 0;
+    if (i && size != t->size)
+        return dt__fail(err, DT_ERR_SHAPE, "a sample of the data has %td values, the net's input is %s",
+                        size, dt__shape_of(t, &text));
+    if (m->graph.n_inputs <= 1 && (!labelled || m->graph.n_labels <= 1)) return 0;
+    return dt__refuse(err, "the net has %d inputs and %d labels, data sources one of each: use dt_step_batch",
+                      m->graph.n_inputs, m->graph.n_labels);
 }
 
 // Call net and complete the graph.
@@ -7009,9 +7021,9 @@ DT__PRIVATE int dt__model_build(dt_model *m, const dt_options *o, dt_error *err)
     m->graph.input_gradient = o->input_gradient;
     m->graph.profile = o->profile;
     m->norm = (double)NAN;
-    if (!o->net) return dt__fail(err, DT_ERR_ARGUMENT, ".net is NULL: give the function that builds the model");
-    if ((code = dt__optimizer_open(&m->optimizer, o, err)) != 0 || (code = dt__model_sizes(m, err)) != 0 || (code = dt__model_data(m, err)) != 0 ||
-        (code = dt__model_graph(m, err)) != 0)
+    if (!o->net) return dt__refuse(err, ".net is NULL: give the function that builds the model");
+    if ((code = dt__optimizer_open(&m->optimizer, o, err)) != 0 || (code = dt__model_sizes(m, err)) != 0 ||
+        (code = dt__model_data(m, err)) != 0 || (code = dt__model_graph(m, err)) != 0)
         return code;
     for (i = 0; i < 2; i++) if (m->data[i] && (code = dt__data_fits(m, m->data[i], 1, err)) != 0) return code;
     m->o.freeze = m->o.no_decay = m->o.save = m->o.load = NULL;  // strings are the caller's
@@ -7041,7 +7053,7 @@ DT__PRIVATE dt_model *dt__model_new(const char *what, const dt_options *o, int m
     dt__pool pool;
     dt_model *m;
     if (!o) { dt__is_null(err, what, "options struct"); return NULL; }
-    if (!o->alloc != !o->release) { dt__fail(err, DT_ERR_ARGUMENT, ".alloc and .release belong together: set both or none"); return NULL; }
+    if (!o->alloc != !o->release) { dt__refuse(err, ".alloc and .release belong together: set both or none"); return NULL; }
     dt__pool_open(&pool, o, measuring);
     m = (dt_model *)dt__take(&pool, sizeof *m);
     if (m) {
@@ -7110,14 +7122,16 @@ DT__PRIVATE int dt__check_batch(const dt_model *m, const char *what, const dt_ba
     int i, most;
     if (!m || !b) return dt__is_null(err, what, m ? "batch" : "model");
     most = step ? m->batch : m->batch / m->parts;
-    if (b->n < 1 || b->n > most) return dt__fail(err, DT_ERR_ARGUMENT, "%s: n is %d: 1 to %d samples can be fed at once (.batch)", what, b->n, most);
+    if (b->n < 1 || b->n > most) return dt__refuse(err, "%s: n is %d: give 1 to %d samples (.batch)", what, b->n, most);
     for (i = 0; i < m->graph.n_inputs; i++)
-        if (!b->x[i]) return dt__fail(err, DT_ERR_ARGUMENT, "%s: x[%d], the input \"%s\", is NULL", what, i, m->graph.input[i]->name);
+        if (!b->x[i]) return dt__refuse(err, "%s: x[%d], the input \"%s\", is NULL", what, i, m->graph.input[i]->name);
     for (i = 0; b->weight && i < b->n; i++)
-        if (!(b->weight[i] >= 0 && b->weight[i] <= FLT_MAX)) return dt__fail(err, DT_ERR_ARGUMENT, "%s: weight[%d] is %g: finite numbers of 0 or more are needed", what, i, (double)b->weight[i]);
+        if (!(b->weight[i] >= 0 && b->weight[i] <= FLT_MAX))
+            return dt__refuse(err, "%s: weight[%d] is %g: give 0 or more", what, i, (double)b->weight[i]);
     for (i = 0; i < m->graph.n_labels && step; i++)
-        if (!b->y[i]) return dt__fail(err, DT_ERR_ARGUMENT, "%s: y[%d] is NULL: the net's losses need labels", what, i);
-    return 0;
+        if (!b->y[i]) return dt__refuse(err, "%s: y[%d] is NULL: the losses need labels", what, i);
+    if (m->graph.n_losses || !step) return 0;
+    return dt__fail(err, DT_ERR_STATE, "%s: the net has no loss: set .loss, or call dt_loss in net", what);
 }
 
 // n samples of the caller's, or of a data set from position on.
@@ -7131,7 +7145,7 @@ DT__PRIVATE void dt__new_task(dt_model *m, const dt_batch *b, const dt_dataset *
 }
 
 DT__PRIVATE int dt__not_finite(const dt_model *m, const char *what, dt_error *err) {
-    return dt__fail(err, DT_ERR_NUMERIC, "%s: step %ld: the loss or the gradient's norm is not finite, whatever the layers' values: "
+    return dt__fail(err, DT_ERR_NUMERIC, "%s: step %ld: the loss or the gradient's norm is not finite: "
                     "lower .learning_rate, or set .clip_norm", what, m->step);
 }
 
@@ -7147,7 +7161,7 @@ DT__PRIVATE int dt__diagnose(dt_model *m, dt_error *err) {
 DT__PRIVATE int dt__set_rate(dt_model *m, dt_error *err) {
     m->rate = dt__rate_of(&m->optimizer, m->step);
     if (m->rate >= 0 && m->rate < 1e6) return 0;
-    return dt__fail(err, DT_ERR_CALLBACK, "training: step %ld: the learning rate is %g: .rate_at must return 0 or more, below 1e6", m->step, m->rate);
+    return dt__fail(err, DT_ERR_CALLBACK, "step %ld: .rate_at returned %g: 0 or more, below 1e6, is needed", m->step, m->rate);
 }
 
 // A whole step on m->task; its loss is in the report.
@@ -7177,7 +7191,6 @@ DT__PRIVATE int dt__can_train(const dt_model *m, const char *what, dt_error *err
 
 DT_API float dt_step_batch(dt_model *m, const dt_batch *b, dt_error *err) {
     if (dt__can_train(m, "dt_step", err) || dt__check_batch(m, "dt_step", b, 1, err)) return NAN;
-    if (!m->graph.n_losses) { dt__fail(err, DT_ERR_STATE, "dt_step: the net has no loss: set .loss, or call dt_loss in net"); return NAN; }
     dt__new_task(m, b, NULL, 0, b->n);
     return dt__step_task(m, err) ? NAN : (float)m->report.train_loss;
 }
@@ -7210,8 +7223,10 @@ DT__PRIVATE int dt__backward_task(dt_model *m, const char *what, const float *se
     int code = dt__can_train(m, what, err);
     if (code) return code;
     if (!m->task.n || !m->task.training) return dt__fail(err, DT_ERR_STATE, "%s: call dt_forward first", what);
-    if (!seed && !m->task.labelled) return dt__fail(err, DT_ERR_STATE, "%s: the last dt_forward had no labels, or the net has no loss: see dt_backward_from", what);
-    if (seed && !m->graph.output->back) return dt__fail(err, DT_ERR_STATE, "%s: no gradient flows from net's output: its loss looks through it, or nothing before it is trainable", what);
+    if (!seed && !m->task.labelled)
+        return dt__fail(err, DT_ERR_STATE, "%s: no labels in dt_forward, or no loss in net: see dt_backward_from", what);
+    if (seed && !m->graph.output->back)
+        return dt__fail(err, DT_ERR_STATE, "%s: net's output passes no gradient on: nothing below trains, or its loss skips it", what);
     m->task.seed = seed;
     dt__run_job(m, dt__job_backward);
     m->task.input_gradient = 1;
@@ -7281,7 +7296,7 @@ DT_API int dt_output_read(dt_model *m, const char *name, float *out, dt_error *e
     t = m->graph.output;
     if (name) {
         for (o = m->graph.outputs; o && strcmp(o->name, name); o = o->next) {}
-        if (!o) return dt__fail(err, DT_ERR_ARGUMENT, "dt_output_read: there is no output \"%s\": name it with dt_output in net", name);
+        if (!o) return dt__refuse(err, "dt_output_read: no output \"%s\": name it by dt_output in net", name);
         t = o->t;
     }
     dt__gather_rows(m, t->value, t->size, out);
@@ -7317,7 +7332,6 @@ DT__PRIVATE int dt__predict(dt_model *m, const void *x, const dt_dataset *d, lon
     const dt_tensor *in = m->graph.input[0], *y = m->graph.output;
     long at;
     int code = 0;
-    if (m->graph.n_inputs > 1) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict: the net has %d inputs: use dt_forward and dt_output_read", m->graph.n_inputs);
     for (at = 0; at < n && !code; at += m->batch / m->parts) {
         code = dt__infer(m, x ? dt__row_of(x, in, m->o.input_type, at) : NULL, d, begin + at, n - at, 0, err);
         if (!code) dt__gather_rows(m, y->value, y->size, out + at * y->size);
@@ -7327,7 +7341,9 @@ DT__PRIVATE int dt__predict(dt_model *m, const void *x, const dt_dataset *d, lon
 
 DT_API int dt_predict(dt_model *m, const void *x, long n, float *out, dt_error *err) {
     if (!m || !x || !out) return dt__is_null(err, "dt_predict", !m ? "model" : !x ? "input" : "output");
-    if (n < 0) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict: n is %ld: 0 or more samples are needed", n);
+    if (n < 0) return dt__refuse(err, "dt_predict: n is %ld: give 0 or more", n);
+    if (m->graph.n_inputs > 1)
+        return dt__refuse(err, "dt_predict: net has %d inputs: use dt_forward, dt_output_read", m->graph.n_inputs);
     return dt__predict(m, x, NULL, 0, n, out, err);
 }
 
@@ -7338,7 +7354,8 @@ DT_API int dt_predict_source(dt_model *m, const dt_source *s, long begin, long n
     d = dt__open_data(m, s, err);
     if (!d) return dt__code(err, DT_ERR_IO);
     code = dt__data_fits(m, d, 0, err);
-    if (!code && (begin < 0 || n < 0 || n > d->info.n - begin)) code = dt__fail(err, DT_ERR_ARGUMENT, "dt_predict_source: samples %ld..%ld of %ld are asked for", begin, begin + n - 1, d->info.n);
+    if (!code && (begin < 0 || n < 0 || n > d->info.n - begin))
+        code = dt__refuse(err, "dt_predict_source: %ld samples from %ld on are asked for, of %ld", n, begin, d->info.n);
     if (!code) code = dt__predict(m, NULL, d, begin, n, out, err);
     dt_dataset_close(d);
     return code;
@@ -7347,6 +7364,7 @@ DT_API int dt_predict_source(dt_model *m, const dt_source *s, long begin, long n
 // ---- evaluation
 
 DT__PRIVATE void dt__count_confusion(const dt_model *m, const dt_tensor *loss, dt_metrics *out) {
+    DT__OPTIONS(dt_loss_options, loss);
     const dt_tensor *t = m->graph.output;
     ptrdiff_t classes = t->dim[t->rank - 1], i, k;
     int j;
@@ -7358,7 +7376,8 @@ DT__PRIVATE void dt__count_confusion(const dt_model *m, const dt_tensor *loss, d
             int32_t label;
             memcpy(&label, dt__value(r, loss) + i, sizeof label);
             for (k = 1; k < classes; k++) if (x[k] > x[best]) best = k;
-            if (x[best] == x[best] && label >= 0 && label < classes && !dt__ignored((const dt_loss_options *)loss->options, label)) out->confusion[label * classes + best]++;
+            if (x[best] == x[best] && label >= 0 && label < classes && !dt__ignored(o, label))
+                out->confusion[label * classes + best]++;
         }
     }
 }
@@ -7372,11 +7391,12 @@ DT__PRIVATE int dt__evaluate_data(dt_model *m, const dt_dataset *d, dt_metrics *
     int i, code;
     if (!g->n_losses) return dt__fail(err, DT_ERR_STATE, "dt_evaluate: the net has no loss: set .loss");
     if ((code = dt__data_fits(m, d, 1, err)) != 0) return code;
-    if (out->top_k < 0) return dt__fail(err, DT_ERR_ARGUMENT, "dt_evaluate: .top_k is %d: it must be 0 (for 5) or more", out->top_k);
+    if (out->top_k < 0) return dt__refuse(err, "dt_evaluate: .top_k is %d: give 0 (for 5) or more", out->top_k);
     logits = loss->in[0];
     kind = ((const dt_loss_options *)loss->options)->kind;
-    if (out->confusion && (loss->type != DT_INT32 || loss->label < 0 || (logits != g->output && logits != dt__logits(g->output, kind))))
-        return dt__fail(err, DT_ERR_ARGUMENT, "dt_evaluate: .confusion needs a cross-entropy of net's output with integer labels that are fed");
+    if (out->confusion && (loss->type != DT_INT32 || loss->label < 0 ||
+                           (logits != g->output && logits != dt__logits(g->output, kind))))
+        return dt__refuse(err, "dt_evaluate: .confusion needs a cross-entropy of net's output and fed integer labels");
     for (i = 0; i < m->n_replicas; i++) m->replica[i].top_k = DT__ELSE(out->top_k, 5);
     for (at = 0; at < d->info.n && !code; at += m->batch / m->parts) {
         code = dt__infer(m, NULL, d, at, d->info.n - at, 1, err);
@@ -7384,7 +7404,8 @@ DT__PRIVATE int dt__evaluate_data(dt_model *m, const dt_dataset *d, dt_metrics *
         if (out->confusion && !code) dt__count_confusion(m, loss, out);
     }
     out->loss = dt__totals_loss(g, totals);
-    out->n = kind == DT_CROSS_ENTROPY || kind == DT_BINARY_CROSS_ENTROPY ? (long)totals[2 * DT_MAX_INPUTS + DT__COUNTED] : d->info.n;
+    out->n = d->info.n;
+    if (kind <= DT_BINARY_CROSS_ENTROPY) out->n = (long)totals[2 * DT_MAX_INPUTS + DT__COUNTED];
     out->accuracy = dt__totals_accuracy(g, totals, DT__RIGHT);
     out->top_k_accuracy = dt__totals_accuracy(g, totals, DT__RIGHT_TOP);
     out->classes = kind == DT_CROSS_ENTROPY ? logits->dim[logits->rank - 1] : 0;
