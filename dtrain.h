@@ -6139,9 +6139,8 @@ DT__PRIVATE int dt__augment(const dt_options *o, const dt_tensor *t, float *x, i
 // What:    a replica is a thread with its own activations and gradients; a batch is split over the replicas by rows.
 //          A step is: feed, forward, backward | reduce own slice | norm | update own slice | statistics. The bars
 //          are barriers; every replica does 1/R of the reduction and of the update, for all.
-//          mirrored: each replica has its own variables, and a slice's owner writes it to all copies.
-//          central:  all replicas share one copy.
-//          Without threads, the caller runs every phase for all replicas in turn: the same results.
+//          mirrored: each replica has its own variables, and a slice's owner writes it to all. central: they share one.
+//          Without threads, the caller runs every phase for all replicas in turn.
 // Owns:    dt_model with its memory and threads; dt_comm groups.
 // Uses:    >>data, >>optimizers, >>losses, >>graph.   Used by: >>checkpoint, >>train.
 // Promise: sums are a binary tree over the replica index, so a setup gives the same bits every time; a replica that
@@ -6150,81 +6149,98 @@ DT__PRIVATE int dt__augment(const dt_options *o, const dt_tensor *t, float *x, i
 
 // ---- reduction of slices
 
+typedef struct { ptrdiff_t begin, end; } dt__span;
+
 // Slice i of n values in parts, even to one unit. With units of a cache line two owners never share one.
-DT__PRIVATE void dt__slice_of(ptrdiff_t n, ptrdiff_t unit, int parts, int i, ptrdiff_t *begin, ptrdiff_t *end) {
+DT__PRIVATE dt__span dt__slice_of(ptrdiff_t n, ptrdiff_t unit, int parts, int i) {
     ptrdiff_t units = (n + unit - 1) / unit;
-    *begin = DT__MIN(n, (units / parts * i + DT__MIN(i, units % parts)) * unit);
-    *end = DT__MIN(n, (units / parts * (i + 1) + DT__MIN(i + 1, units % parts)) * unit);
+    dt__span s;
+    s.begin = DT__MIN(n, (units / parts * i + DT__MIN(i, units % parts)) * unit);
+    s.end = DT__MIN(n, (units / parts * (i + 1) + DT__MIN(i + 1, units % parts)) * unit);
+    return s;
 }
 
-// Combine buf[0..n-1] over [begin, end) into buf[0], by a binary tree over the index, a piece of L1 at a time; the other
-// buffers serve as scratch. spread: the result goes to all of them.
-DT__PRIVATE void dt__reduce_slice(float *const *buf, int n, ptrdiff_t begin, ptrdiff_t end, dt_reduction how, int spread) {
-    const dt__kernels *k = dt__cpu();
+// Combine a slice of buf[0..n-1] into buf[0], by a binary tree over the index, a piece of L1 at a time; the others are
+// scratch. spread: the result goes to all of them.
+DT__PRIVATE void dt__reduce_slice(float *const *buf, int n, dt__span s, dt_reduction how, int spread) {
     ptrdiff_t at, count, j;
     int i, step;
-    for (at = begin; at < end; at += count) {
-        count = DT__MIN(end - at, 1024);
+    for (at = s.begin; at < s.end; at += count) {
+        count = DT__MIN(s.end - at, 1024);
         for (step = 1; step < n; step *= 2)
             for (i = 0; i + step < n; i += 2 * step) {
                 float *to = buf[i] + at;
                 const float *from = buf[i + step] + at;
-                if (how != DT_MAX) { k->axpby(count, 1, from, 1, to); continue; }
-                for (j = 0; j < count; j++) if (from[j] > to[j] || from[j] != from[j]) to[j] = from[j];
+                if (how != DT_MAX) dt__copy(count, from, to, 1);
+                else for (j = 0; j < count; j++) if (from[j] > to[j] || from[j] != from[j]) to[j] = from[j];
             }
-        if (how == DT_MEAN) k->axpby(count, 1 / (float)n, buf[0] + at, 0, buf[0] + at);
-        for (i = 1; i < n && spread; i++) memcpy(buf[i] + at, buf[0] + at, (size_t)count * sizeof(float));
+        if (how == DT_MEAN) dt__cpu()->axpby(count, 1 / (float)n, buf[0] + at, 0, buf[0] + at);
+        for (i = 1; i < n && spread; i++) dt__copy(count, buf[0] + at, buf[i] + at, 0);
     }
 }
 
 // ---- groups of threads
 
 typedef struct {
-    const char *kind;
-    float *buf;
-    size_t n;
-    int detail;  // how, or the root
-} dt__call;
-
-typedef struct {
     int n, open;
-    dt__call *call;    // [n], what each rank does now
-    float **buf;       // [n]
+    dt_comm *comm;  // [n]
+    float **buf;    // [n], what each rank brings
 #ifndef DTRAIN_NO_THREADS
     dt__meeting meeting;
 #endif
 } dt__group;
 
-struct dt_comm { dt__group *group; int rank; };
+struct dt_comm {
+    dt__group *group;
+    int rank;
+    const char *call;  // what this rank does now
+    size_t n;
+    int detail, most;  // how or the root, and what it is below
+};
+
+DT__FORMAT(2) DT__PRIVATE int dt__refuse(dt_error *err, const char *format, ...) {
+    va_list a;
+    va_start(a, format);
+    dt__vfail(err, DT_ERR_ARGUMENT, format, a);
+    va_end(a);
+    return DT_ERR_ARGUMENT;
+}
+
+DT__PRIVATE int dt__is_null(dt_error *err, const char *what, const char *name) {
+    return dt__refuse(err, "%s: the %s is NULL", what, name);
+}
+
+DT__PRIVATE dt__span dt__comm_slice(const dt_comm *c, size_t n, int rank) {
+    return dt__slice_of((ptrdiff_t)n, 1, c->group->n, rank);
+}
 
 DT_API int dt_comm_rank(const dt_comm *c) { return c ? c->rank : 0; }
 DT_API int dt_comm_size(const dt_comm *c) { return c ? c->group->n : 0; }
 DT_API void dt_comm_slice(const dt_comm *c, size_t n, size_t *begin, size_t *end) {
-    ptrdiff_t b = 0, e = 0;
-    if (c) dt__slice_of((ptrdiff_t)n, 1, c->group->n, c->rank, &b, &e);
-    *begin = (size_t)b;
-    *end = (size_t)e;
+    dt__span s = {0, 0};
+    if (c) s = dt__comm_slice(c, n, c->rank);
+    *begin = (size_t)s.begin;
+    *end = (size_t)s.end;
 }
 
 #if !defined(DTRAIN_NO_MALLOC)
 DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err) {
     dt__group *g;
-    dt_comm *c;
     int i;
-    if (n < 1 || n > 1024 || !out) return dt__fail(err, DT_ERR_ARGUMENT, "dt_comm_group: n is %d: 1 to 1024 handles can be made, into an array that is not NULL", n);
+    if (n < 1 || n > 1024 || !out)
+        return dt__refuse(err, "dt_comm_group: n is %d: give 1 to 1024, and an array for them", n);
 #ifdef DTRAIN_NO_THREADS
     if (n > 1) return dt__disabled(err, "dt_comm_group", "DTRAIN_NO_THREADS");
 #endif
-    g = (dt__group *)calloc(1, sizeof *g + (size_t)n * (sizeof *g->call + sizeof *g->buf + sizeof *c) + DT__ALIGN);
-    if (!g) return dt__fail(err, DT_ERR_MEMORY, "dt_comm_group: no memory for %d handles", n);
-    g->n = g->open = n;
-    g->call = (dt__call *)(void *)(g + 1);
-    g->buf = (float **)(void *)(g->call + n);
-    c = (dt_comm *)(void *)(g->buf + n);
+    g = (dt__group *)calloc(1, sizeof *g + (size_t)n * (sizeof *g->comm + sizeof *g->buf));
 #ifndef DTRAIN_NO_THREADS
-    if (dt__meeting_open(&g->meeting, n)) { free(g); return dt__fail(err, DT_ERR_MEMORY, "dt_comm_group: the system has no mutex left"); }
+    if (g && dt__meeting_open(&g->meeting, n)) { free(g); g = NULL; }
 #endif
-    for (i = 0; i < n; i++) { c[i].group = g; c[i].rank = i; out[i] = &c[i]; }
+    if (!g) return dt__fail(err, DT_ERR_MEMORY, "dt_comm_group: no memory, or no mutex, for %d handles", n);
+    g->n = g->open = n;
+    g->comm = (dt_comm *)(void *)(g + 1);
+    g->buf = (float **)(void *)(g->comm + n);
+    for (i = 0; i < n; i++) { out[i] = &g->comm[i]; out[i]->group = g; out[i]->rank = i; }
     return 0;
 }
 
@@ -6246,85 +6262,86 @@ DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err) { (void)n; (void)o
 DT_API void dt_comm_close(dt_comm *c) { (void)c; }
 #endif
 
-DT__PRIVATE int dt__group_meet(dt_comm *c, const char *kind, dt_error *err) {
+DT__PRIVATE int dt__group_meet(const dt_comm *c, dt_error *err) {
+    int left = 0;
 #ifndef DTRAIN_NO_THREADS
-    int left = DT__LOAD(&c->group->meeting.broken);
+    left = DT__LOAD(&c->group->meeting.broken);
     if (!left) left = dt__meet(&c->group->meeting);
-    if (left) return dt__fail(err, DT_ERR_STATE, "%s: rank %d has closed its handle, so rank %d cannot go on: let all ranks make the same calls before they close", kind, left - 1, c->rank);
-#else
-    (void)c; (void)kind; (void)err;
 #endif
-    return 0;
+    if (!left) return 0;
+    return dt__fail(err, DT_ERR_STATE, "%s: rank %d closed its handle: let all make the same calls first", c->call, left - 1);
 }
 
-// Say what this rank does, wait for all, and compare.
-DT__PRIVATE int dt__group_agree(dt_comm *c, const char *kind, float *buf, size_t n, int detail, dt_error *err) {
+// What is wrong with the calls that all ranks have made: the same answer on every rank.
+DT__PRIVATE int dt__group_compare(const dt_comm *c, dt_error *err) {
+    const dt_comm *first = c->group->comm, *o = first;
+    int i;
+    for (i = 0; i < c->group->n; i++, o++) {
+        if (o->n && !c->group->buf[i]) return dt__refuse(err, "%s: the array of rank %d is NULL", o->call, i);
+        if (strcmp(o->call, first->call) || o->n != first->n || o->detail != first->detail)
+            return dt__fail(err, DT_ERR_STATE, "rank 0 calls %s, n = %zu, root or reduction %d; rank %d calls %s, %zu, %d: "
+                            "let all make the same call", first->call, first->n, first->detail, i, o->call, o->n, o->detail);
+    }
+    if (c->detail >= 0 && c->detail < c->most) return 0;
+    return dt__refuse(err, "%s: the root or reduction is %d: give 0 .. %d", c->call, c->detail, c->most - 1);
+}
+
+enum { DT__ALLREDUCE, DT__REDUCE_SCATTER, DT__ALLGATHER, DT__BROADCAST, DT__BARRIER };
+
+// Say what this rank does, wait for all, do its part, and wait until nobody reads the others' arrays and calls any more.
+DT__PRIVATE int dt__collective(dt_comm *c, int kind, float *buf, size_t n, int detail, dt_error *err) {
+    static const char *const name[] = {"dt_allreduce", "dt_reduce_scatter", "dt_allgather", "dt_broadcast", "dt_barrier"};
     dt__group *g;
-    dt__call *mine;
-    int i, code;
-    if (!c) return dt__fail(err, DT_ERR_ARGUMENT, "%s: the comm is NULL", kind);
+    dt__span s;
+    int i, code, left;
+    if (!c) return dt__is_null(err, name[kind], "comm");
     g = c->group;
-    mine = &g->call[c->rank];
-    mine->kind = kind; mine->buf = buf; mine->n = n; mine->detail = detail;
-    if ((code = dt__group_meet(c, kind, err)) != 0) return code;
-    for (i = 0; i < g->n && !code; i++) {
-        const dt__call *o = &g->call[i], *first = &g->call[0];
-        if (o->n && !o->buf) code = dt__fail(err, DT_ERR_ARGUMENT, "%s: the array of rank %d is NULL", o->kind, i);
-        else if (strcmp(o->kind, first->kind) || o->n != first->n || o->detail != first->detail)
-            code = dt__fail(err, DT_ERR_STATE, "rank 0 calls %s with n = %zu (root or reduction %d), rank %d calls %s with n = %zu (%d): all ranks must make the same call", first->kind, first->n,
-                            first->detail, i, o->kind, o->n, o->detail);
+    c->call = name[kind];
+    c->n = n;
+    c->detail = detail;
+    c->most = kind == DT__BROADCAST ? g->n : DT_MAX + 1;
+    g->buf[c->rank] = buf;
+    if ((code = dt__group_meet(c, err)) != 0) return code;
+    code = dt__group_compare(c, err);
+    if (!code && kind == DT__BROADCAST) dt__copy((ptrdiff_t)n, g->buf[detail], buf, 0);
+    for (i = 0; !code && n && kind == DT__ALLGATHER && i < g->n; i++) {
+        s = dt__comm_slice(c, n, i);
+        dt__copy(s.end - s.begin, g->buf[i] + s.begin, buf + s.begin, 0);
     }
-    if (code) { dt__group_meet(c, kind, NULL); return code; }
-    for (i = 0; i < g->n && c->rank == 0; i++) g->buf[i] = g->call[i].buf;
-    return dt__group_meet(c, kind, err);
+    if (!code && n && kind <= DT__REDUCE_SCATTER) {
+        s = dt__comm_slice(c, n, c->rank);
+        dt__reduce_slice(g->buf, g->n, s, (dt_reduction)detail, kind == DT__ALLREDUCE);
+        if (kind == DT__REDUCE_SCATTER) dt__copy(s.end - s.begin, g->buf[0] + s.begin, buf + s.begin, 0);
+    }
+    left = dt__group_meet(c, err);
+    return code ? code : left;
 }
 
-DT__PRIVATE int dt__group_reduce(dt_comm *c, const char *kind, float *buf, size_t n, dt_reduction how, int spread, dt_error *err) {
-    ptrdiff_t begin, end;
-    int code = dt__group_agree(c, kind, buf, n, (int)how, err);
-    if (code) return code;
-    if ((unsigned)how > DT_MAX) return dt__fail(err, DT_ERR_ARGUMENT, "%s: how is %d: DT_SUM, DT_MEAN or DT_MAX are known", kind, (int)how);
-    dt__slice_of((ptrdiff_t)n, 1, c->group->n, c->rank, &begin, &end);
-    dt__reduce_slice(c->group->buf, c->group->n, begin, end, how, spread);
-    if (!spread && c->rank && end > begin) memcpy(buf + begin, c->group->buf[0] + begin, (size_t)(end - begin) * sizeof(float));
-    return dt__group_meet(c, kind, err);
+DT_API int dt_allreduce(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) {
+    return dt__collective(c, DT__ALLREDUCE, buf, n, (int)how, err);
 }
-
-DT_API int dt_allreduce(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) { return dt__group_reduce(c, "dt_allreduce", buf, n, how, 1, err); }
-DT_API int dt_reduce_scatter(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) { return dt__group_reduce(c, "dt_reduce_scatter", buf, n, how, 0, err); }
-
+DT_API int dt_reduce_scatter(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) {
+    return dt__collective(c, DT__REDUCE_SCATTER, buf, n, (int)how, err);
+}
 DT_API int dt_allgather(dt_comm *c, float *buf, size_t n, dt_error *err) {
-    ptrdiff_t begin, end;
-    int i, code = dt__group_agree(c, "dt_allgather", buf, n, 0, err);
-    if (code) return code;
-    for (i = 0; i < c->group->n; i++) {
-        dt__slice_of((ptrdiff_t)n, 1, c->group->n, i, &begin, &end);
-        if (i != c->rank && end > begin) memcpy(buf + begin, c->group->buf[i] + begin, (size_t)(end - begin) * sizeof(float));
-    }
-    return dt__group_meet(c, "dt_allgather", err);
+    return dt__collective(c, DT__ALLGATHER, buf, n, 0, err);
 }
-
 DT_API int dt_broadcast(dt_comm *c, float *buf, size_t n, int root, dt_error *err) {
-    int code = dt__group_agree(c, "dt_broadcast", buf, n, root, err);
-    if (code) return code;
-    if (root < 0 || root >= c->group->n) return dt__fail(err, DT_ERR_ARGUMENT, "dt_broadcast: root %d: the ranks are 0..%d", root, c->group->n - 1);
-    if (c->rank != root && n) memcpy(buf, c->group->buf[root], n * sizeof(float));
-    return dt__group_meet(c, "dt_broadcast", err);
+    return dt__collective(c, DT__BROADCAST, buf, n, root, err);
 }
-
-DT_API int dt_barrier(dt_comm *c, dt_error *err) { return dt__group_agree(c, "dt_barrier", NULL, 0, 0, err); }
+DT_API int dt_barrier(dt_comm *c, dt_error *err) { return dt__collective(c, DT__BARRIER, NULL, 0, 0, err); }
 
 // ---- the model
 
-typedef struct {            // what a job works on: arrays of the caller, or positions of a data set
+typedef struct {            // what a job works on: arrays of the caller, or samples of a data set
     const dt_batch *batch;
     const dt_dataset *data;
-    long epoch, position;   // position: of the batch's first sample in the epoch
+    long epoch, position;   // of the batch's first sample in the epoch
     int shuffle;
-    ptrdiff_t n;            // samples
-    int training, labelled, parts;
+    ptrdiff_t n;            // samples; 0: no forward has left its values
+    int training, labelled, checking, parts;
     const float *seed;      // dt_backward_from
-    int reduced;            // dt_update: the gradients already are
+    int input_gradient;     // 1: that of the last backward lies at input 0
 } dt__task;
 
 struct dt_model {
@@ -6335,29 +6352,29 @@ struct dt_model {
     dt_strategy strategy;
     int batch, n_replicas, parts, threaded;
     dt__replica *replica;
-    float *slot[2];                // moments, as long as the trainable variables
-    float **buf;                   // [n_replicas], for reductions
+    float *slot[2];      // moments, as long as the trainable variables
+    float **buf;         // [n_replicas], for reductions
     long step;
     dt__task task;
-    int state;                     // DT__EMPTY …
-    int input_gradient;            // 1: that of the last backward lies at input 0; any forward takes its place
-    int running;                   // inside dt_train
-    double rate;                   // of the running step
-    double norm;                   // of the last gradient, NAN if not needed
-    int bad;                       // atomic: a value was not finite, so nothing was updated
-    dt_dataset *data[2];           // DT_TRAIN, DT_TEST
-    char *columns;                 // what was fitted to the columns of a CSV; of malloc, as data sets are
+    int state;           // DT__EMPTY …
+    int running;         // inside dt_train
+    double rate;         // of the running step
+    double norm;         // of the last gradient, NAN if not needed
+    int bad;             // a value of the last update was not finite, so nothing was updated
+    dt_dataset *data[2]; // DT_TRAIN, DT_TEST
+    char *columns;       // what was fitted to the columns of a CSV; of malloc, as data sets are
     dt_report report;
     size_t bytes;
+    int lost;            // the memory is not enough
+    void (*job)(dt__replica *set, int n);
 #ifndef DTRAIN_NO_THREADS
     dt__meeting meeting;
     pthread_t *thread;
     int n_threads, quit;
-    void (*job)(dt__replica *set, int n);
 #endif
 };
 
-enum { DT__EMPTY, DT__FORWARDED, DT__ACCUMULATED, DT__REDUCED };  // what the gradients hold
+enum { DT__EMPTY, DT__ACCUMULATED, DT__REDUCED };  // what the gradients hold
 
 // ---- jobs: a function that every replica's thread runs on its own replica, or the caller on all of them
 
@@ -6382,114 +6399,126 @@ DT__PRIVATE void *dt__replica_main(void *p) {
 }
 
 DT__PRIVATE int dt__threads_start(dt_model *m, dt_error *err) {
-    int i, code;
+    int i;
     if (m->n_replicas == 1) return 0;
-    if (dt__meeting_open(&m->meeting, m->n_replicas)) return dt__fail(err, DT_ERR_MEMORY, "dt_model_create: the system has no mutex left");
-    m->threaded = 1;
-    for (i = 1; i < m->n_replicas; i++) {
-        code = pthread_create(&m->thread[i], NULL, dt__replica_main, &m->replica[i]);
-        if (code) return dt__fail(err, DT_ERR_MEMORY, "dt_model_create: the system refuses thread %d of %d: use fewer .replicas", i, m->n_replicas);
-        m->n_threads = i;
-    }
-    return 0;
+    m->threaded = !dt__meeting_open(&m->meeting, m->n_replicas);
+    for (i = 1; m->threaded && i < m->n_replicas; i++, m->n_threads++)
+        if (pthread_create(&m->thread[i], NULL, dt__replica_main, &m->replica[i])) break;
+    if (i == m->n_replicas) return 0;
+    return dt__fail(err, DT_ERR_MEMORY, "the system refuses thread %d of %d: use fewer .replicas", i, m->n_replicas);
 }
 
 DT__PRIVATE void dt__threads_stop(dt_model *m) {
-    int i;
     if (!m->threaded) return;
     m->quit = 1;
     DT__STORE(&m->meeting.n, m->n_threads + 1);  // fewer than planned if one could not be started
-    if (m->n_threads) dt__meet(&m->meeting);
-    for (i = 1; i <= m->n_threads; i++) pthread_join(m->thread[i], NULL);
+    dt__meet(&m->meeting);
+    for (; m->n_threads; m->n_threads--) pthread_join(m->thread[m->n_threads], NULL);
     dt__meeting_close(&m->meeting);
 }
 #endif
 
 DT__PRIVATE void dt__run_job(dt_model *m, void (*job)(dt__replica *set, int n)) {
-#ifndef DTRAIN_NO_THREADS
-    if (m->threaded) {
-        m->job = job;
-        dt__meet(&m->meeting);
-        job(&m->replica[0], 1);
-        dt__meet(&m->meeting);
-        return;
-    }
-#endif
-    job(m->replica, m->n_replicas);
+    m->job = job;
+    dt__wait(m->replica);
+    job(m->replica, m->threaded ? 1 : m->n_replicas);
+    dt__wait(m->replica);
 }
 
-// Sum [floats] at every replica's exchange_at over all replicas, into all of them.
-DT__PRIVATE void dt__exchange_replicas(dt__replica *set, int n, ptrdiff_t floats) {
+// Sum [floats] at every replica's exchange_at over all replicas: into all of them, or else into replica 0's.
+DT__PRIVATE void dt__sum_replicas(dt__replica *set, int n, ptrdiff_t floats, int spread) {
     dt_model *m = set->model;
-    ptrdiff_t begin, end;
     int i;
     for (i = 0; i < n; i++) m->buf[set[i].rank] = set[i].exchange_at;
     dt__wait(set);
-    for (i = 0; i < n; i++) {
-        dt__slice_of(floats, 1, m->n_replicas, set[i].rank, &begin, &end);
-        dt__reduce_slice(m->buf, m->n_replicas, begin, end, DT_SUM, 1);
-    }
+    for (i = 0; i < n; i++)
+        dt__reduce_slice(m->buf, m->n_replicas, dt__slice_of(floats, 16, m->n_replicas, set[i].rank), DT_SUM, spread);
     dt__wait(set);
 }
 
-// The replica's rows of part `part`, and their samples into its input and label buffers.
-DT__PRIVATE void dt__feed(dt__replica *r, int part) {
-    const dt_model *m = r->model;
-    const dt__task *k = &m->task;
+DT__PRIVATE void dt__exchange_replicas(dt__replica *set, int n, ptrdiff_t floats) { dt__sum_replicas(set, n, floats, 1); }
+
+DT__PRIVATE const char *dt__row_of(const void *p, const dt_tensor *t, dt_type type, ptrdiff_t row) {
+    return (const char *)p + row * t->size * (ptrdiff_t)dt__type_size(type);
+}
+
+// Row i of the replica's part into the input and label buffers: from a data set,
+DT__PRIVATE void dt__feed_sample(dt__replica *r, ptrdiff_t i) {
+    const dt_options *o = &r->model->o;
+    const dt__task *k = &r->model->task;
+    const dt_tensor *t = r->graph->input[0], *loss = NULL;
+    float *x = dt__value(r, t) + i * t->size, *y = NULL;
+    long index = k->position + (long)(r->first_row + i);
+    dt_type type = DT_TYPE_DEFAULT;
+    int l;
+    for (l = 0; k->labelled && l < r->graph->n_losses; l++) if (r->graph->loss[l]->label == 0) loss = r->graph->loss[l];
+    if (k->shuffle) index = dt_shuffle(index, k->data->info.n, o->seed, k->epoch);
+    if (loss) { type = ((const dt_loss_options *)loss->options)->label_type; y = dt__value(r, loss) + i * loss->size; }
+    if (!dt__read_sample(k->data, t, DT__ELSE(o->input_type, DT_FLOAT32), x, loss, type, y, index, &r->error) &&
+        t->type == DT_FLOAT32)
+        dt__augment(o, t, x, k->training, k->epoch, index, &r->error);
+}
+
+// … or from the caller's arrays.
+DT__PRIVATE void dt__feed_row(dt__replica *r, ptrdiff_t i) {
+    const dt__task *k = &r->model->task;
     const dt__graph *g = r->graph;
-    ptrdiff_t from = k->n * part / k->parts, to = k->n * (part + 1) / k->parts, i, row;
+    ptrdiff_t row = r->first_row + i;
+    int l;
+    for (l = 0; l < g->n_inputs; l++) {
+        const dt_tensor *t = g->input[l];
+        dt_type type = DT__ELSE(((const dt_input_options *)t->options)->type, DT_FLOAT32);
+        const char *x = dt__row_of(k->batch->x[l], t, type, row);
+        dt__set_values(dt__value(r, t) + i * t->size, x, type, t->type, t->size, row, &r->error);
+    }
+    for (l = 0; k->labelled && l < g->n_losses; l++) {
+        const dt_tensor *t = g->loss[l];
+        dt_type type = ((const dt_loss_options *)t->options)->label_type;
+        if (t->label < 0) continue;
+        dt__set_labels(t, dt__value(r, t) + i * t->size, dt__row_of(k->batch->y[t->label], t, type, row), type, row, &r->error);
+    }
+}
+
+// The replica's rows of part `part`.
+DT__PRIVATE void dt__feed(dt__replica *r, int part) {
+    const dt__task *k = &r->model->task;
+    ptrdiff_t from = k->n * part / k->parts, n = k->n * (part + 1) / k->parts - from, i;
     double start = dt__now();
-    int input;
-    r->first_row = from + (to - from) * r->rank / m->n_replicas;
-    r->rows = from + (to - from) * (r->rank + 1) / m->n_replicas - r->first_row;
+    r->first_row = from + n * r->rank / r->model->n_replicas;
+    r->rows = from + n * (r->rank + 1) / r->model->n_replicas - r->first_row;
     r->training = k->training;
     r->labelled = k->labelled;
-    r->step = m->step;
+    r->checking = k->checking;
+    r->step = r->model->step;
     memset(r->chunk_totals, 0, sizeof r->chunk_totals);
     r->chunk_totals[2 * DT_MAX_INPUTS + DT__ROWS] = (float)r->rows;
     r->sample_weight = k->batch && k->batch->weight ? k->batch->weight + r->first_row : NULL;
     for (i = 0; i < r->rows && !r->error.code; i++) {
-        row = r->first_row + i;
-        if (k->data) {
-            dt_tensor *t = g->input[0], *loss = k->labelled && g->n_labels ? g->loss[0] : NULL;
-            float *x = dt__value(r, t) + i * t->size;
-            long n = k->data->info.n, position = (k->position + (long)row) % n, index = k->shuffle ? dt_shuffle(position, n, m->o.seed, k->epoch) : position;
-            for (input = 0; loss && loss->label != 0; input++) loss = g->loss[input];
-            if (dt__read_sample(k->data, t, DT__ELSE(m->o.input_type, DT_FLOAT32), x, loss, loss ? ((const dt_loss_options *)loss->options)->label_type : DT_INT32,
-                                loss ? dt__value(r, loss) + i * loss->size : NULL, index, &r->error)) break;
-            if (t->type == DT_FLOAT32 && dt__augment(&m->o, t, x, k->training, k->epoch, index, &r->error)) break;
-            continue;
-        }
-        for (input = 0; input < g->n_inputs; input++) {
-            const dt_tensor *t = g->input[input];
-            dt_type type = DT__ELSE(((const dt_input_options *)t->options)->type, DT_FLOAT32);
-            if (dt__set_values(dt__value(r, t) + i * t->size, (const char *)k->batch->x[input] + row * t->size * (ptrdiff_t)dt__type_size(type), type, t->type, t->size, row, &r->error)) break;
-        }
-        for (input = 0; k->labelled && input < g->n_losses; input++) {
-            const dt_tensor *t = g->loss[input];
-            dt_type type = ((const dt_loss_options *)t->options)->label_type;
-            if (t->label < 0) continue;
-            if (dt__set_labels(t, dt__value(r, t) + i * t->size, (const char *)k->batch->y[t->label] + row * t->size * (ptrdiff_t)dt__type_size(type), type, row, &r->error)) break;
-        }
+        if (k->data) dt__feed_sample(r, i);
+        else dt__feed_row(r, i);
     }
     if (r->error.code) r->rows = 0;  // go on without rows, so that nobody waits for this replica in vain
     r->data_seconds += dt__now() - start;
 }
 
+// global_totals: the sums over the parts so far.
 DT__PRIVATE void dt__job_forward_part(dt__replica *set, int n, int part) {
-    int i;
+    int i, j;
     for (i = 0; i < n; i++) dt__feed(&set[i], part);
     dt__forward(set, n);
+    for (i = 0; i < n; i++)
+        for (j = 0; j < DT__TOTALS; j++)
+            set[i].global_totals[j] = (part ? set[i].global_totals[j] : 0) + set[i].chunk_totals[j];
 }
 
 DT__PRIVATE void dt__job_forward(dt__replica *set, int n) { dt__job_forward_part(set, n, 0); }
 
-// Mixed losses: the totals gathered at global_totals, of all replicas, give each loss its scale.
+// Mixed losses: the totals of the whole batch, on all replicas, give each loss its scale.
 DT__PRIVATE void dt__balance(dt__replica *set, int n) {
     int i;
     for (i = 0; i < n; i++) set[i].exchange_at = set[i].global_totals;
-    dt__exchange_replicas(set, n, DT__TOTALS);
-    for (i = 0; i < n; i++) dt__losses_balance(&set[i]);
+    dt__sum_replicas(set, n, DT__TOTALS, 1);
+    for (i = 0; i < n; i++) { dt__losses_balance(&set[i]); set[i].rehearsing = 0; }
 }
 
 // Backward of the last forward; its totals join the gradients.
@@ -6497,32 +6526,26 @@ DT__PRIVATE void dt__job_backward(dt__replica *set, int n) {
     const dt__task *k = &set->model->task;
     const dt__graph *g = set->graph;
     int i, j;
-    if (g->mixed_losses && k->parts == 1 && !k->seed) {
-        for (i = 0; i < n; i++) memcpy(set[i].global_totals, set[i].chunk_totals, sizeof set[i].global_totals);
-        dt__balance(set, n);
-    }
+    if (g->mixed_losses && k->parts == 1 && !k->seed) dt__balance(set, n);
     for (i = 0; i < n; i++) {
-        float *totals = set[i].gradients + g->totals;
+        dt__replica *r = &set[i];
+        float *totals = r->gradients + g->totals;
         if (k->seed) {
-            memcpy(dt__gradient(&set[i], g->output), k->seed + set[i].first_row * g->output->size, (size_t)(set[i].rows * g->output->size) * sizeof(float));
-            totals[2 * DT_MAX_INPUTS + DT__SEEDED] += (float)set[i].rows;
-            continue;
+            dt__copy(r->rows * g->output->size, k->seed + r->first_row * g->output->size, dt__gradient(r, g->output), 0);
+            totals[2 * DT_MAX_INPUTS + DT__SEEDED] += (float)r->rows;
+        } else {
+            for (j = 0; j < DT__TOTALS; j++) totals[j] += r->chunk_totals[j];
         }
-        for (j = 0; j < DT__TOTALS; j++) totals[j] += set[i].chunk_totals[j];
     }
     dt__backward(set, n, k->seed != NULL);
 }
 
 DT__PRIVATE void dt__job_accumulate(dt__replica *set, int n) {
-    int part, i, j, parts = set->model->task.parts;
+    int part, i, parts = set->model->task.parts;
     if (set->graph->mixed_losses && parts > 1) {  // the weights of the whole batch are needed first: a forward for them
-        for (i = 0; i < n; i++) { memset(set[i].global_totals, 0, sizeof set[i].global_totals); set[i].rehearsing = 1; }
-        for (part = 0; part < parts; part++) {
-            dt__job_forward_part(set, n, part);
-            for (i = 0; i < n; i++) for (j = 0; j < DT__TOTALS; j++) set[i].global_totals[j] += set[i].chunk_totals[j];
-        }
+        for (i = 0; i < n; i++) set[i].rehearsing = 1;
+        for (part = 0; part < parts; part++) dt__job_forward_part(set, n, part);
         dt__balance(set, n);
-        for (i = 0; i < n; i++) set[i].rehearsing = 0;
     }
     for (part = 0; part < parts; part++) {
         dt__job_forward_part(set, n, part);
@@ -6530,111 +6553,109 @@ DT__PRIVATE void dt__job_accumulate(dt__replica *set, int n) {
     }
 }
 
-// The own slice of the flat gradient array, without its tail.
-DT__PRIVATE void dt__own_slice(const dt__replica *r, ptrdiff_t *begin, ptrdiff_t *end) {
-    dt__slice_of(r->graph->n_gradients, 16, r->model->n_replicas, r->rank, begin, end);
-    *begin = DT__MIN(*begin, r->graph->n_trainable);
-    *end = DT__MIN(*end, r->graph->n_trainable);
+DT__PRIVATE void dt__job_clear(dt__replica *set, int n) {
+    int i;
+    for (i = 0; i < n; i++) dt__gradients_clear(&set[i]);
 }
 
 // Sums of all replicas into replica 0's array; afterwards the others hold nothing.
 DT__PRIVATE void dt__job_reduce(dt__replica *set, int n) {
-    dt_model *m = set->model;
-    ptrdiff_t begin, end;
     int i;
     for (i = 0; i < n; i++) {
         dt__gradients_complete(&set[i]);
-        m->buf[set[i].rank] = set[i].gradients;
+        set[i].exchange_at = set[i].gradients;
     }
-    dt__wait(set);
-    for (i = 0; i < n && m->n_replicas > 1; i++) {
-        dt__slice_of(set->graph->n_gradients, 16, m->n_replicas, set[i].rank, &begin, &end);
-        dt__reduce_slice(m->buf, m->n_replicas, begin, end, DT_SUM, 0);
-    }
-    dt__wait(set);
+    dt__sum_replicas(set, n, set->graph->n_gradients, 0);
     for (i = 0; i < n; i++) if (set[i].rank) dt__gradients_clear(&set[i]);
+}
+
+// The replica's own slice of the flat gradient array, without its tail.
+DT__PRIVATE dt__span dt__own_slice(const dt__replica *r) {
+    dt__span s = dt__slice_of(r->graph->n_gradients, 16, r->model->n_replicas, r->rank);
+    s.begin = DT__MIN(s.begin, r->graph->n_trainable);
+    s.end = DT__MIN(s.end, r->graph->n_trainable);
+    return s;
 }
 
 // The slice's part of the squared norm; every replica adds these up in the same order.
 DT__PRIVATE double dt__slice_squares(const dt__replica *r) {
     const float *g = r->model->replica[0].gradients;
-    ptrdiff_t at, begin, end, count;
+    dt__span s = dt__own_slice(r);
+    ptrdiff_t count;
     double sum = 0;
-    dt__own_slice(r, &begin, &end);
-    for (at = begin; at < end; at += count) {
-        count = DT__MIN(end - at, 4096);
-        sum += (double)dt__cpu()->dot(count, g + at, g + at);
+    for (; s.begin < s.end; s.begin += count) {
+        count = DT__MIN(s.end - s.begin, 4096);
+        sum += (double)dt__cpu()->dot(count, g + s.begin, g + s.begin);
     }
     return sum;
 }
 
-// Apply the optimizer to the own slice, variable by variable, and hand the result to the other copies.
-DT__PRIVATE void dt__update_slice(dt__replica *r, double scale, double rate) {
+// Hand n of the replica's variables to the other copies.
+DT__PRIVATE void dt__spread(const dt__replica *r, ptrdiff_t begin, ptrdiff_t n) {
+    const dt_model *m = r->model;
+    int i;
+    for (i = 0; i < m->n_replicas; i++) dt__copy(n, r->variables + begin, m->replica[i].variables + begin, 0);
+}
+
+DT__PRIVATE void dt__spread_variable(dt_model *m, const dt__variable *v) { dt__spread(m->replica, v->offset, v->size); }
+
+// Apply the optimizer to the own slice, variable by variable.
+DT__PRIVATE void dt__update_slice(dt__replica *r, double scale) {
     dt_model *m = r->model;
     const float *g = m->replica[0].gradients;
-    ptrdiff_t begin, end;
+    dt__span s = dt__own_slice(r);
     int i;
-    dt__own_slice(r, &begin, &end);
     for (i = 0; i < r->graph->n_variables; i++) {
         const dt__variable *v = r->graph->variable[i];
-        ptrdiff_t from = DT__MAX(begin, v->offset), to = DT__MIN(end, v->offset + v->size);
-        if (v->frozen || v->statistic || from >= to) continue;
-        dt__optimizer_apply(&m->optimizer, to - from, r->variables + from, g + from, m->slot[0] ? m->slot[0] + from : NULL, m->slot[1] ? m->slot[1] + from : NULL, scale, rate,
-                            m->step + 1, v->no_decay);
+        ptrdiff_t from = DT__MAX(s.begin, v->offset), to = DT__MIN(s.end, v->offset + v->size);
+        if (from >= to) continue;  // as all that are not trained, which lie behind
+        dt__optimizer_apply(&m->optimizer, to - from, r->variables + from, g + from, m->slot[0] ? m->slot[0] + from : NULL,
+                            m->slot[1] ? m->slot[1] + from : NULL, scale, m->rate, m->step + 1, v->no_decay);
     }
-    for (i = 0; i < m->n_replicas && end > begin; i++)
-        if (m->replica[i].variables != r->variables) memcpy(m->replica[i].variables + begin, r->variables + begin, (size_t)(end - begin) * sizeof(float));
+    dt__spread(r, s.begin, s.end - s.begin);
 }
 
 // Running statistics, by replica 0 for all.
 DT__PRIVATE void dt__update_statistics(dt__replica *r) {
-    dt_model *m = r->model;
-    int i, k;
-    for (i = 0; i < r->graph->n; i++)
-        if (r->graph->node[i]->op->update) r->graph->node[i]->op->update(r, r->graph->node[i], 0);
-    for (i = 0; i < r->graph->n; i++)
-        if (r->graph->node[i]->op->update) r->graph->node[i]->op->update(r, r->graph->node[i], 1);
-    for (i = 0; i < r->graph->n_variables; i++) {
-        const dt__variable *v = r->graph->variable[i];
-        for (k = 1; k < m->n_replicas && v->statistic; k++)
-            if (m->replica[k].variables != r->variables) memcpy(m->replica[k].variables + v->offset, r->variables + v->offset, (size_t)v->size * sizeof(float));
-    }
-}
-
-DT__PRIVATE int dt__anyone_failed(const dt_model *m) {
-    int i, failed = 0;
-    for (i = 0; i < m->n_replicas; i++) failed |= m->replica[i].error.code;
-    return failed;
+    const dt__graph *g = r->graph;
+    int i, pass;
+    for (pass = 0; pass < 2; pass++)
+        for (i = 0; i < g->n; i++) if (g->node[i]->op->update) g->node[i]->op->update(r, g->node[i], pass);
+    for (i = 0; i < g->n_variables; i++) if (g->variable[i]->statistic) dt__spread_variable(r->model, g->variable[i]);
 }
 
 // Reduce if nobody has, then norm, update, statistics, clear.
 DT__PRIVATE void dt__job_update(dt__replica *set, int n) {
     dt_model *m = set->model;
-    double totals[DT__TOTALS] = {0};
-    int i, need_norm = m->optimizer.clip > 0 || !m->o.no_nan_guard;
-    double divisor, scale, norm = 0, loss;
-    if (!m->task.reduced) dt__job_reduce(set, n);
+    double totals[DT__TOTALS] = {0}, clip = m->optimizer.clip, scale, norm = 0, loss;
+    int i, need_norm = clip > 0 || !m->o.no_nan_guard, bad, failed = 0;
+    if (m->state != DT__REDUCED) dt__job_reduce(set, n);
     for (i = 0; i < n && need_norm; i++) set[i].squares = dt__slice_squares(&set[i]);
     dt__wait(set);
     dt__totals_add(totals, m->replica[0].gradients + set->graph->totals);
-    divisor = dt__totals_divisor(set->graph, totals);
+    scale = dt__totals_divisor(set->graph, totals);
+    scale = scale > 0 ? 1 / scale : 0;
     loss = dt__totals_loss(set->graph, totals);
-    scale = divisor > 0 ? 1 / divisor : 0;
-    for (i = 0; i < m->n_replicas && need_norm; i++) norm += m->replica[i].squares;
-    norm = sqrt(norm) * scale;
-    if (need_norm && m->optimizer.clip > 0 && norm > m->optimizer.clip) scale *= m->optimizer.clip / (norm + 1e-6);
-    if (!m->o.no_nan_guard && !(loss - loss == 0 && norm - norm == 0)) {
-        if (set->rank == 0) m->bad = 1;
-    } else if (!dt__anyone_failed(m)) {
-        for (i = 0; i < n; i++) dt__update_slice(&set[i], scale, m->rate);
-        if (set->rank == 0) { m->norm = need_norm ? norm : (double)NAN; m->report.train_loss = loss; m->report.train_accuracy = dt__totals_accuracy(set->graph, totals, DT__RIGHT); }
-        dt__wait(set);  // nobody clears what another still reads
-        if (set->rank == 0) dt__update_statistics(set);
-        for (i = 0; i < n; i++) dt__gradients_clear(&set[i]);
-        return;
+    for (i = 0; i < m->n_replicas; i++) {
+        failed |= m->replica[i].error.code;
+        if (need_norm) norm += m->replica[i].squares;
     }
-    dt__wait(set);
-    for (i = 0; i < n; i++) dt__gradients_clear(&set[i]);
+    norm = sqrt(norm) * scale;
+    if (clip > 0 && norm > clip) scale *= clip / (norm + 1e-6);
+    bad = !m->o.no_nan_guard && !(loss - loss == 0 && norm - norm == 0);
+    failed |= bad;
+    for (i = 0; i < n && !failed; i++) dt__update_slice(&set[i], scale);
+    if (set->rank == 0) {
+        m->bad = bad;
+        if (!failed) {
+            m->norm = need_norm ? norm : (double)NAN;
+            m->report.train_loss = loss;
+            m->report.train_accuracy = dt__totals_accuracy(set->graph, totals, DT__RIGHT);
+        }
+    }
+    dt__wait(set);  // nobody clears what another still reads
+    if (set->rank == 0 && !failed) dt__update_statistics(set);
+    dt__job_clear(set, n);
 }
 
 DT__PRIVATE void dt__job_step(dt__replica *set, int n) {
@@ -6642,42 +6663,28 @@ DT__PRIVATE void dt__job_step(dt__replica *set, int n) {
     dt__job_update(set, n);
 }
 
-DT__PRIVATE void dt__job_clear(dt__replica *set, int n) {
-    int i;
-    for (i = 0; i < n; i++) dt__gradients_clear(&set[i]);
-}
-
 // ---- creation
 
 // The value of an initialiser for element i, in file order so that the memory's layout does not matter.
 DT__PRIVATE float dt__initial(const dt__variable *v, uint64_t seed, ptrdiff_t i) {
+    static const double spread[] = {6, 2, 6, 2, 3, 1};  // squared, times the fan
     uint64_t bits = dt__random(seed, (uint64_t)v->number + 1, (uint64_t)i);
-    double in = (double)DT__MAX(v->fan_in, 1), out = (double)DT__MAX(v->fan_out, 1), u = 2 * dt__uniform(bits) - 1;
-    switch (v->init) {
-    case DT_GLOROT_UNIFORM: return (float)(u * sqrt(6 / (in + out)));
-    case DT_GLOROT_NORMAL: return (float)(dt__normal(bits) * sqrt(2 / (in + out)));
-    case DT_HE_UNIFORM: return (float)(u * sqrt(6 / in));
-    case DT_HE_NORMAL: return (float)(dt__normal(bits) * sqrt(2 / in));
-    case DT_LECUN_UNIFORM: return (float)(u * sqrt(3 / in));
-    case DT_LECUN_NORMAL: return (float)(dt__normal(bits) * sqrt(1 / in));
-    case DT_UNIFORM: return (float)(u * DT__ELSE(v->init_value, 0.05));
-    case DT_NORMAL: return (float)(dt__normal(bits) * DT__ELSE(v->init_value, 0.05));
-    case DT_ORTHOGONAL: return (float)dt__normal(bits);
-    default: return (float)v->init_value;
-    }
+    double fan = (double)DT__MAX(v->fan_in, 1), scale = 1;
+    if (v->init == DT_CONSTANT) return (float)v->init_value;
+    if (v->init < DT_HE_UNIFORM) fan += (double)DT__MAX(v->fan_out, 1);
+    if (v->init < DT_UNIFORM) scale = sqrt(spread[v->init] / fan);
+    else if (v->init != DT_ORTHOGONAL) scale = DT__ELSE(v->init_value, 0.05);
+    return (float)(scale * (v->init % 2 || v->init == DT_ORTHOGONAL ? dt__normal(bits) : 2 * dt__uniform(bits) - 1));
 }
 
 // Gram-Schmidt, twice for accuracy, over the shorter side of the matrix that the variable is in memory.
 DT__PRIVATE void dt__make_orthogonal(const dt__variable *v, float *w) {
-    ptrdiff_t first = v->rank > 1 ? v->dim[0] : 1, rest = v->size / first, rows, columns, n, length, a, b, i, step, between;
-    int pass, inner = v->rank > 1 && v->walk_stride[0] == 1;
-    double gain = DT__ELSE(v->init_value, 1);
-    rows = inner ? rest : first;
-    columns = inner ? first : rest;
-    n = DT__MIN(rows, columns);
-    length = DT__MAX(rows, columns);
-    between = rows <= columns ? columns : 1;  // from vector to vector
-    step = rows <= columns ? 1 : columns;     // along one
+    ptrdiff_t first = v->rank > 1 ? v->dim[0] : 1;
+    ptrdiff_t columns = v->rank > 1 && v->walk_stride[0] == 1 ? first : v->size / first;
+    ptrdiff_t rows = v->size / columns, n = DT__MIN(rows, columns), length = DT__MAX(rows, columns), a, b, i;
+    ptrdiff_t between = rows <= columns ? columns : 1;  // from vector to vector
+    ptrdiff_t step = rows <= columns ? 1 : columns;     // along one
+    int pass;
     for (a = 0; a < n; a++) {
         float *x = w + a * between;
         double norm = 0;
@@ -6692,14 +6699,7 @@ DT__PRIVATE void dt__make_orthogonal(const dt__variable *v, float *w) {
         norm = norm > 0 ? 1 / sqrt(norm) : 0;
         for (i = 0; i < length; i++) x[i * step] *= (float)norm;
     }
-    for (i = 0; i < v->size; i++) w[i] *= (float)gain;
-}
-
-// Write a variable's values, in memory layout in replica 0, to the other copies.
-DT__PRIVATE void dt__spread_variable(dt_model *m, const dt__variable *v) {
-    int i;
-    for (i = 1; i < m->n_replicas; i++)
-        if (m->replica[i].variables != m->replica[0].variables) memcpy(m->replica[i].variables + v->offset, m->replica[0].variables + v->offset, (size_t)v->size * sizeof(float));
+    for (i = 0; i < v->size; i++) w[i] *= (float)DT__ELSE(v->init_value, 1);
 }
 
 DT__PRIVATE void dt__initialise(dt_model *m) {
@@ -6714,93 +6714,97 @@ DT__PRIVATE void dt__initialise(dt_model *m) {
     }
 }
 
-// An array on a cache line of its own. While measuring it is only counted; where the user's block is too small, counting goes
-// on, so that the message can tell the whole number.
-DT__PRIVATE void *dt__reserve(dt__pool *pool, ptrdiff_t count, size_t size) {
+// An array on a cache line of its own. Counting goes on where memory is lacking, for the message.
+DT__PRIVATE void *dt__reserve(dt_model *m, ptrdiff_t count, size_t size) {
     size_t bytes = (size_t)count * size + DT__ALIGN - 1, total;
     unsigned char *p;
-    if (pool->measuring) { dt__count_piece(pool, bytes, &total); return NULL; }
-    p = (unsigned char *)dt__take(pool, bytes);
+    if (m->pool.measuring) { dt__count_piece(&m->pool, bytes, &total); return NULL; }
+    p = (unsigned char *)dt__take(&m->pool, bytes);
+    m->lost |= !p;
     return p ? p + (DT__ALIGN - (uintptr_t)p % DT__ALIGN) % DT__ALIGN : NULL;
 }
 
+DT__PRIVATE int dt__too_small(dt_error *err, size_t needs, size_t has) {
+    return dt__fail(err, DT_ERR_MEMORY, "the model needs %zu bytes, has %zu: raise .memory_size, or use a smaller .batch", needs, has);
+}
+
 DT__PRIVATE int dt__model_memory(dt_model *m, dt_error *err) {
-    dt__graph *g = &m->graph;
-    dt__pool *pool = &m->pool;
-    int i, lost = 0, slots = g->training ? m->optimizer.n_slots : 0;
-    dt__replica *set = (dt__replica *)dt__reserve(pool, m->n_replicas, sizeof *set);
-    m->replica = set;
-    m->buf = (float **)dt__reserve(pool, m->n_replicas, sizeof *m->buf);
-    lost = !m->replica || !m->buf;
+    const dt__graph *g = &m->graph;
+    float *variables = NULL;
+    int i;
+    m->replica = (dt__replica *)dt__reserve(m, m->n_replicas, sizeof *m->replica);
+    m->buf = (float **)dt__reserve(m, m->n_replicas, sizeof *m->buf);
 #ifndef DTRAIN_NO_THREADS
-    m->thread = (pthread_t *)dt__reserve(pool, m->n_replicas, sizeof *m->thread);
-    lost |= !m->thread;
+    m->thread = (pthread_t *)dt__reserve(m, m->n_replicas, sizeof *m->thread);
 #endif
-    for (i = 0; i < slots; i++) lost |= !(m->slot[i] = (float *)dt__reserve(pool, DT__MAX(g->n_trainable, 1), sizeof(float)));
+    for (i = 0; i < m->optimizer.n_slots && g->training; i++)
+        m->slot[i] = (float *)dt__reserve(m, g->n_trainable, sizeof(float));
     for (i = 0; i < m->n_replicas; i++) {
-        dt__replica none, *r = set ? &set[i] : &none;
-        memset(r, 0, sizeof *r);
+        dt__replica none, *r = m->replica ? &m->replica[i] : &none;
         r->graph = g;
         r->model = m;
         r->rank = i;
         r->seed = m->o.seed;
         r->exchange = dt__exchange_replicas;
-        r->written = (unsigned char *)dt__reserve(pool, DT__MAX(g->n, 1), 1);
-        r->variable_written = (unsigned char *)dt__reserve(pool, DT__MAX(g->n_variables, 1), 1);
-        r->gradients = (float *)dt__reserve(pool, g->n_gradients, sizeof(float));
-        r->block = (float *)dt__reserve(pool, g->block_floats, sizeof(float));
-        if (g->profile) { r->seconds = (double *)dt__reserve(pool, 2 * (ptrdiff_t)g->n, sizeof(double)); lost |= !r->seconds; }
-        r->variables = i && m->strategy == DT_CENTRAL ? set ? set[0].variables : NULL : (float *)dt__reserve(pool, DT__MAX(g->n_floats, 1), sizeof(float));
-        lost |= !r->written || !r->variable_written || !r->gradients || !r->block || !r->variables;
+        r->written = (unsigned char *)dt__reserve(m, g->n, 1);
+        r->variable_written = (unsigned char *)dt__reserve(m, g->n_variables, 1);
+        r->gradients = (float *)dt__reserve(m, g->n_gradients, sizeof(float));
+        r->block = (float *)dt__reserve(m, g->block_floats, sizeof(float));
+        if (g->profile) r->seconds = (double *)dt__reserve(m, 2 * (ptrdiff_t)g->n, sizeof(double));
+        if (!i || m->strategy != DT_CENTRAL) variables = (float *)dt__reserve(m, g->n_floats, sizeof(float));
+        r->variables = variables;
     }
-    m->bytes = pool->used;
-    if (!lost || pool->measuring) return 0;
-    if (pool->base) return dt__fail(err, DT_ERR_MEMORY, "the model needs %zu bytes, has %zu: raise .memory_size, or use a smaller .batch", pool->used, pool->size);
-    return dt__fail(err, DT_ERR_MEMORY, "no memory for the model's %zu bytes (%td variables, %d samples on each of %d replicas): use a smaller .batch or fewer .replicas", pool->used, g->n_floats,
-                    (int)g->rows, m->n_replicas);
+    m->bytes = m->pool.used;
+    if (!m->lost) return 0;
+    if (m->pool.base) return dt__too_small(err, m->bytes, m->pool.size);
+    return dt__fail(err, DT_ERR_MEMORY, "no memory for the model's %zu bytes (%td variables, %td samples; on each of %d replicas): "
+                    "use a smaller .batch or fewer .replicas", m->bytes, g->n_floats, g->rows, m->n_replicas);
 }
 
 // The options of a run that need no model.
 DT__PRIVATE int dt__check_run(const dt_options *o, dt_error *err) {
     int i;
     if (o->crop < 0 || o->crop > 4096 || o->patience < 0 || o->epochs < 0 || o->steps < 0)
-        return dt__fail(err, DT_ERR_ARGUMENT, ".crop %d, .patience %d, .epochs %d, .steps %ld: none may be negative, nor .crop above 4096", o->crop, o->patience, o->epochs, o->steps);
+        return dt__refuse(err, ".crop %d, .patience %d, .epochs %d, .steps %ld: give 0 or more, .crop at most 4096",
+                          o->crop, o->patience, o->epochs, o->steps);
     for (i = 0; i < DT_MAX_CHANNELS; i++)
-        if (!(o->mean[i] - o->mean[i] == 0) || !(o->deviation[i] >= 0 && o->deviation[i] <= DBL_MAX)) return dt__fail(err, DT_ERR_ARGUMENT, ".mean %g, .deviation %g of channel %d: a finite mean and a deviation of 0 (off) or more are needed", o->mean[i], o->deviation[i], i);
+        if (!(o->mean[i] - o->mean[i] == 0) || !(o->deviation[i] >= 0 && o->deviation[i] <= DBL_MAX))
+            return dt__refuse(err, ".mean %g, .deviation %g of channel %d: give finite ones, .deviation 0 (off) or more",
+                              o->mean[i], o->deviation[i], i);
     return 0;
 }
 
 // Batch, replicas and rows from the options.
 DT__PRIVATE int dt__model_sizes(dt_model *m, dt_error *err) {
     const dt_options *o = &m->o;
-    ptrdiff_t rows;
-    int i;
-    if (o->batch < 0 || o->replica_batch < 0 || o->replicas < 0 || o->replicas > 1024 || o->accumulate < 0 || o->accumulate > 1 << 20)
-        return dt__fail(err, DT_ERR_ARGUMENT, ".batch %d, .replica_batch %d, .replicas %d, .accumulate %d: they are 0 (for the default) or more, replicas at most 1024", o->batch, o->replica_batch, o->replicas, o->accumulate);
-    if (o->batch && o->replica_batch) return dt__fail(err, DT_ERR_ARGUMENT, ".batch = %d and .replica_batch = %d exclude each other: give the global batch or each replica's", o->batch, o->replica_batch);
-    if ((unsigned)o->strategy > DT_CENTRAL) return dt__fail(err, DT_ERR_ARGUMENT, ".strategy is %d: one of dt_strategy is needed", (int)o->strategy);
-    if (o->strategy == DT_ONE && o->replicas > 1) return dt__fail(err, DT_ERR_ARGUMENT, ".strategy = DT_ONE has one replica, .replicas is %d: use DT_MIRRORED", o->replicas);
-    if ((i = dt__check_run(o, err)) != 0) return i;
-    if ((unsigned)o->input_type > DT_UINT8 || (unsigned)o->label_type > DT_ONE_HOT) return dt__fail(err, DT_ERR_ARGUMENT, ".input_type %d, .label_type %d: values of dt_type are needed, DT_ONE_HOT for labels only", (int)o->input_type, (int)o->label_type);
+    if (o->batch < 0 || o->replica_batch < 0 || o->replicas < 0 || o->replicas > 1024 || o->accumulate < 0 ||
+        o->accumulate > 1 << 20 || (o->batch && o->replica_batch))
+        return dt__refuse(err, ".batch %d, .replica_batch %d, .replicas %d, .accumulate %d: "
+                          "give 0 (the default) or more, one batch, at most 1024 replicas",
+                          o->batch, o->replica_batch, o->replicas, o->accumulate);
+    if ((unsigned)o->strategy > DT_CENTRAL || (o->strategy == DT_ONE && o->replicas > 1))
+        return dt__refuse(err, ".strategy is %d, .replicas %d: give one of dt_strategy; DT_ONE has one replica",
+                          (int)o->strategy, o->replicas);
+    if ((unsigned)o->input_type > DT_UINT8 || (unsigned)o->label_type > DT_ONE_HOT)
+        return dt__refuse(err, ".input_type %d, .label_type %d: give values of dt_type, DT_ONE_HOT for labels only",
+                          (int)o->input_type, (int)o->label_type);
     m->parts = DT__ELSE(o->accumulate, 1);
     m->batch = DT__ELSE(o->batch, 32);
-    m->n_replicas = o->strategy == DT_ONE ? 1 : o->replicas;
-    if (!m->n_replicas) {
-        m->n_replicas = dt__cores();
-        if (!o->replica_batch && m->n_replicas > m->batch) m->n_replicas = m->batch;
-    }
+    m->n_replicas = o->strategy == DT_ONE ? 1 : DT__ELSE(o->replicas, dt__cores());
     if (o->replica_batch) {
-        if (o->replica_batch > INT_MAX / m->n_replicas) return dt__fail(err, DT_ERR_ARGUMENT, ".replica_batch %d times %d replicas is too large", o->replica_batch, m->n_replicas);
+        if (o->replica_batch > INT_MAX / m->n_replicas)
+            return dt__refuse(err, ".replica_batch %d is too large for %d replicas", o->replica_batch, m->n_replicas);
         m->batch = o->replica_batch * m->n_replicas;
+    } else if (!o->replicas) {
+        m->n_replicas = DT__MIN(m->n_replicas, m->batch);
     }
-    if (m->parts > m->batch) return dt__fail(err, DT_ERR_ARGUMENT, ".accumulate = %d parts of a batch of %d samples: at most one part a sample", m->parts, m->batch);
-    m->strategy = m->n_replicas == 1 ? DT_ONE : o->strategy == DT_CENTRAL ? DT_CENTRAL : DT_MIRRORED;
-    rows = ((ptrdiff_t)m->batch + m->parts - 1) / m->parts;
-    m->graph.rows = (rows + m->n_replicas - 1) / m->n_replicas;
-    return 0;
+    if (m->parts > m->batch)
+        return dt__refuse(err, ".accumulate is %d, more than the batch of %d samples", m->parts, m->batch);
+    m->strategy = m->n_replicas == 1 ? DT_ONE : DT__ELSE(o->strategy, DT_MIRRORED);
+    m->graph.rows = (((ptrdiff_t)m->batch + m->parts - 1) / m->parts + m->n_replicas - 1) / m->n_replicas;
+    return dt__check_run(o, err);
 }
 
-// Open the data sets; the input's shape may come from them.
 // The columns of a CSV mean to a model what they meant when they were fitted.
 DT__PRIVATE int dt__keep_columns(dt_model *m, const char *columns, size_t n) {
 #ifndef DTRAIN_NO_MALLOC
@@ -6819,29 +6823,28 @@ DT__PRIVATE int dt__keep_columns(dt_model *m, const char *columns, size_t n) {
 DT__PRIVATE dt_dataset *dt__open_data(dt_model *m, const dt_source *s, dt_error *err) {
     dt_source with = *s;
     dt_dataset *d;
-    if (m->columns && !with.csv.fitted) with.csv.fitted = m->columns;
+    if (!with.csv.fitted) with.csv.fitted = m->columns;
     d = dt_dataset_open(&with, err);
     if (d && d->columns && !m->columns && dt__keep_columns(m, d->columns, strlen(d->columns))) {
-        dt__fail(err, DT_ERR_MEMORY, "no memory to keep what was fitted to the columns of \"%s\"", d->source.path ? d->source.path : "the data");
+        dt__fail(err, DT_ERR_MEMORY, "no memory to keep the columns of \"%s\"", d->source.path);
         dt_dataset_close(d);
         return NULL;
     }
     return d;
 }
 
-DT__PRIVATE int dt__model_data(dt_model *m, int measuring, dt_error *err) {
+// Open the data sets; the input's shape may come from them.
+DT__PRIVATE int dt__model_data(dt_model *m, dt_error *err) {
     int i;
-    const dt_dataset_info *info;
     for (i = 0; i < 2; i++) {
         const dt_source *s = i ? &m->o.test : &m->o.train;
-        if (!s->kind || (measuring && m->o.input[0])) continue;
+        if (!s->kind || (m->pool.measuring && m->o.input[0])) continue;
         m->data[i] = dt__open_data(m, s, err);
         if (!m->data[i]) return DT_ERR_IO;
-        info = &m->data[i]->info;
-        if (info->input[0] && !m->o.input[0]) memcpy(m->o.input, info->input, sizeof m->o.input);
+        if (!m->o.input[0]) memcpy(m->o.input, m->data[i]->info.input, sizeof m->o.input);
     }
-    if (!m->o.input[0]) return dt__fail(err, DT_ERR_ARGUMENT, ".input is empty and no data tells the shape of a sample: give it, as in .input = {28, 28, 1}");
-    return 0;
+    if (m->o.input[0]) return 0;
+    return dt__refuse(err, "no data tells a sample's shape: give it, as in .input = {28, 28, 1}");
 }
 
 // A data set must have the net's shape.
@@ -6851,10 +6854,12 @@ DT__PRIVATE int dt__data_fits(const dt_model *m, const dt_dataset *d, int labell
     dt__shape_text text;
     int i;
     for (i = 0; i < DT_MAX_RANK - 1 && d->info.input[i]; i++) size *= d->info.input[i];
-    if (i && size != t->size) return dt__fail(err, DT_ERR_SHAPE, "a sample of the data has %td values, the net's input is %s: they must agree", size, dt__shape_of(t, &text));
-    if (m->graph.n_inputs > 1 || (labelled && m->graph.n_labels > 1))
-        return dt__fail(err, DT_ERR_ARGUMENT, "the net has %d inputs and %d labels, a data source feeds one of each: use dt_step_batch", m->graph.n_inputs, m->graph.n_labels);
-    return 0;
+    if (i && size != t->size)
+        return dt__fail(err, DT_ERR_SHAPE, "a sample of the data has %td values, the net's input is %s",
+                        size, dt__shape_of(t, &text));
+    if (m->graph.n_inputs <= 1 && (!labelled || m->graph.n_labels <= 1)) return 0;
+    return dt__refuse(err, "the net has %d inputs and %d labels, data sources one of each: use dt_step_batch",
+                      m->graph.n_inputs, m->graph.n_labels);
 }
 
 // Call net and complete the graph.
@@ -6863,53 +6868,56 @@ DT__PRIVATE int dt__model_graph(dt_model *m, dt_error *err) {
     const dt_options *o = &m->o;
     dt_input_options in;
     dt_loss_options loss;
-    dt_tensor *x = (dt_tensor *)dt__take(g->pool, sizeof *x), *y, *t;
-    int i;
+    dt_tensor *x, *y, *t;
     memset(&in, 0, sizeof in);
     memset(&loss, 0, sizeof loss);
-    if (x) x->options = dt__take(g->pool, sizeof in);
-    if (!x || !x->options) { dt__graph_full(g, "input"); return dt__pass_error(err, &g->error); }
     memcpy(in.shape, o->input, sizeof in.shape);
     in.type = o->input_type;
-    memcpy(x->options, &in, sizeof in);
-    x->graph = g->failed.graph = g;
-    x->op = g->failed.op = &dt__input;
-    x->number = g->failed.number = x->value = x->gradient = x->saved = x->scratch[0] = x->scratch[1] = -1;
-    g->input[g->n_inputs++] = g->last_made = x;
-    dt__input_shape(x);
-    y = g->error.code ? &g->failed : o->net(x, o->user);
-    for (t = g->last_made; t && t != y; t = t->made_before) {}
-    if (!g->error.code && !y) dt__fail(&g->error, DT_ERR_ARGUMENT, "net returned NULL: return the last tensor; a layer that got NULL returns NULL too");
-    if (!g->error.code && !t) dt__fail(&g->error, DT_ERR_ARGUMENT, "net returned a tensor that was not made from its x: return the last tensor of this model");
+    g->failed.graph = g;
+    g->failed.op = &dt__input;
+    g->failed.number = -1;
+    x = dt__layer1(&dt__input, &g->failed, &in, sizeof in, NULL);
     if (g->error.code) return dt__pass_error(err, &g->error);
+    x->n_in = 0;  // g->failed only said which model
+    g->input[g->n_inputs++] = x;
+    y = o->net(x, o->user);
+    for (t = g->last_made; t && t != y; t = t->made_before) {}
+    if (!t)
+        dt__fail(&g->error, DT_ERR_ARGUMENT, "net returned %s: return the last tensor of this model",
+                 y ? "a tensor that was not made from its x" : "NULL, as a layer that got NULL does");
     g->output = t;
     if (o->loss) {
         loss.t = t; loss.kind = o->loss; loss.reduction = o->reduction; loss.label_smoothing = o->label_smoothing; loss.ignore_label = o->ignore_label;
         loss.class_weights = o->class_weights; loss.delta = o->delta; loss.label_type = o->label_type;
         dt__add_loss(&loss, 1);
     }
-    if (g->error.code) return dt__pass_error(err, &g->error);
-    dt__losses_finish(g);
-    for (i = 0; i < g->n_losses; i++) g->loss[i]->loss_number = i;
-    dt__graph_finish(g, o->freeze, o->no_decay);
+    if (!g->error.code) {
+        dt__losses_finish(g);
+        dt__graph_finish(g, o->freeze, o->no_decay);
+    }
     return dt__pass_error(err, &g->error);
 }
 
-DT__PRIVATE int dt__model_build(dt_model *m, const dt_options *o, int measuring, dt_error *err) {
-    int code;
+DT__PRIVATE int dt__model_build(dt_model *m, const dt_options *o, dt_error *err) {
+    int i, code;
     m->o = *o;
     m->graph.pool = &m->pool;
     m->graph.training = !o->inference;
     m->graph.input_gradient = o->input_gradient;
     m->graph.profile = o->profile;
     m->norm = (double)NAN;
-    if (!o->net) return dt__fail(err, DT_ERR_ARGUMENT, ".net is NULL: give the function that builds the model");
-    if ((code = dt__optimizer_open(&m->optimizer, o, err)) != 0 || (code = dt__model_sizes(m, err)) != 0 || (code = dt__model_data(m, measuring, err)) != 0 ||
-        (code = dt__model_graph(m, err)) != 0)
+    if (!o->net) return dt__refuse(err, ".net is NULL: give the function that builds the model");
+    if ((code = dt__optimizer_open(&m->optimizer, o, err)) != 0 || (code = dt__model_sizes(m, err)) != 0 ||
+        (code = dt__model_data(m, err)) != 0 || (code = dt__model_graph(m, err)) != 0)
         return code;
-    for (code = 0; code < 2; code++) if (m->data[code] && dt__data_fits(m, m->data[code], 1, err)) return DT_ERR_SHAPE;
+    for (i = 0; i < 2; i++) if (m->data[i] && (code = dt__data_fits(m, m->data[i], 1, err)) != 0) return code;
     m->o.freeze = m->o.no_decay = m->o.save = m->o.load = NULL;  // strings are the caller's
-    return dt__model_memory(m, err);
+    if ((code = dt__model_memory(m, err)) != 0 || m->pool.measuring) return code;
+    dt__initialise(m);
+#ifndef DTRAIN_NO_THREADS
+    code = dt__threads_start(m, err);
+#endif
+    return code;
 }
 
 DT_API void dt_model_free(dt_model *m) {
@@ -6925,27 +6933,31 @@ DT_API void dt_model_free(dt_model *m) {
     dt__pool_close(m->pool);
 }
 
-// The model's own struct comes out of its pool.
-DT__PRIVATE dt_model *dt__model_new(const dt_options *o, int measuring, dt_error *err) {
+// The model's own struct comes out of its pool. NULL after an error.
+DT__PRIVATE dt_model *dt__model_new(const char *what, const dt_options *o, int measuring, dt_error *err) {
     dt__pool pool;
     dt_model *m;
-    if (!o->alloc != !o->release) { dt__fail(err, DT_ERR_ARGUMENT, ".alloc and .release belong together: set both or none"); return NULL; }
+    if (!o) { dt__is_null(err, what, "options struct"); return NULL; }
+    if (!o->alloc != !o->release) { dt__refuse(err, ".alloc and .release belong together: set both or none"); return NULL; }
     dt__pool_open(&pool, o, measuring);
     m = (dt_model *)dt__take(&pool, sizeof *m);
-    if (m) m->pool = pool;
-    else if (pool.base) dt__fail(err, DT_ERR_MEMORY, "the model needs more than %zu bytes, has %zu: raise .memory_size", pool.used, pool.size);
-    else if (!pool.alloc) dt__fail(err, DT_ERR_DISABLED, "this build has DTRAIN_NO_MALLOC: set .memory and .memory_size");
-    else dt__fail(err, DT_ERR_MEMORY, "no memory for the model");
-    return m;
+    if (m) {
+        m->pool = pool;
+        if (!dt__model_build(m, o, err)) return m;
+        dt_model_free(m);
+    } else if (pool.base) {
+        dt__fail(err, DT_ERR_MEMORY, "the model needs more than %zu bytes, has %zu: raise .memory_size", pool.used, pool.size);
+    } else if (!pool.alloc) {
+        dt__fail(err, DT_ERR_DISABLED, "this build has DTRAIN_NO_MALLOC: set .memory and .memory_size");
+    } else {
+        dt__fail(err, DT_ERR_MEMORY, "no memory for the model");
+    }
+    return NULL;
 }
 
 DT_API size_t dt_model_bytes(const dt_options *o, dt_error *err) {
-    dt_model *m;
-    size_t bytes = 0;
-    if (!o) { dt__fail(err, DT_ERR_ARGUMENT, "dt_model_bytes: the options are NULL"); return 0; }
-    m = dt__model_new(o, 1, err);
-    if (!m) return 0;
-    if (!dt__model_build(m, o, 1, err)) bytes = m->bytes;
+    dt_model *m = dt__model_new("dt_model_bytes", o, 1, err);
+    size_t bytes = m ? m->bytes : 0;
     dt_model_free(m);
     return bytes;
 }
@@ -6953,24 +6965,16 @@ DT_API size_t dt_model_bytes(const dt_options *o, dt_error *err) {
 DT_API dt_model *dt_model_create(const dt_options *o, dt_error *err) {
     dt_model *m;
     dt_error why;
-    int code;
     memset(&why, 0, sizeof why);
-    if (!o) { dt__fail(err, DT_ERR_ARGUMENT, "dt_model_create: the options are NULL"); return NULL; }
-    m = dt__model_new(o, 0, &why);
-    code = m ? dt__model_build(m, o, 0, &why) : why.code;
-#ifndef DTRAIN_NO_THREADS
-    if (!code) code = dt__threads_start(m, &why);
-#endif
-    if (!code) { dt__initialise(m); return m; }
-    dt_model_free(m);
+    m = dt__model_new("dt_model_create", o, 0, &why);
 #ifndef DTRAIN_NO_MALLOC
     if (why.code == DT_ERR_MEMORY && o->memory) {  // even the graph did not fit: say the whole number
         size_t bytes = dt_model_bytes(o, NULL);
-        if (bytes) { memset(&why, 0, sizeof why); dt__fail(&why, DT_ERR_MEMORY, "the model needs %zu bytes, has %zu: raise .memory_size, or use a smaller .batch", bytes, o->memory_size); }
+        if (bytes > o->memory_size) { why.code = 0; dt__too_small(&why, bytes, o->memory_size); }
     }
 #endif
     dt__pass_error(err, &why);
-    return NULL;
+    return m;
 }
 
 DT_API void dt_model_plan_bytes(const dt_model *m, size_t *block, size_t *lower_bound) {
@@ -6993,43 +6997,56 @@ DT__PRIVATE int dt__collect_errors(dt_model *m, const char *what, dt_error *err)
                 err->step = m->step;
             }
         }
-        memset(e, 0, sizeof *e);
+        e->code = 0;
     }
     return code;
 }
 
-DT__PRIVATE int dt__check_batch(const dt_model *m, const char *what, const dt_batch *b, int most, int labels, dt_error *err) {
-    int i;
-    if (!m || !b) return dt__fail(err, DT_ERR_ARGUMENT, "%s: the %s is NULL", what, m ? "batch" : "model");
-    if (b->n < 1 || b->n > most) return dt__fail(err, DT_ERR_ARGUMENT, "%s: n is %d: 1 to %d samples can be fed at once (.batch)", what, b->n, most);
+// step: for a whole step, or else for a forward, which may do without labels.
+DT__PRIVATE int dt__check_batch(const dt_model *m, const char *what, const dt_batch *b, int step, dt_error *err) {
+    int i, most;
+    if (!m || !b) return dt__is_null(err, what, m ? "batch" : "model");
+    most = step ? m->batch : m->batch / m->parts;
+    if (b->n < 1 || b->n > most) return dt__refuse(err, "%s: n is %d: give 1 to %d samples (.batch)", what, b->n, most);
     for (i = 0; i < m->graph.n_inputs; i++)
-        if (!b->x[i]) return dt__fail(err, DT_ERR_ARGUMENT, "%s: x[%d], the input \"%s\", is NULL", what, i, m->graph.input[i]->name);
+        if (!b->x[i]) return dt__refuse(err, "%s: x[%d], the input \"%s\", is NULL", what, i, m->graph.input[i]->name);
     for (i = 0; b->weight && i < b->n; i++)
-        if (!(b->weight[i] >= 0 && b->weight[i] <= FLT_MAX)) return dt__fail(err, DT_ERR_ARGUMENT, "%s: weight[%d] is %g: finite numbers of 0 or more are needed", what, i, (double)b->weight[i]);
-    for (i = 0; i < m->graph.n_labels && labels; i++)
-        if (!b->y[i]) return dt__fail(err, DT_ERR_ARGUMENT, "%s: y[%d] is NULL: the net's losses need labels", what, i);
-    return 0;
+        if (!(b->weight[i] >= 0 && b->weight[i] <= FLT_MAX))
+            return dt__refuse(err, "%s: weight[%d] is %g: give 0 or more", what, i, (double)b->weight[i]);
+    for (i = 0; i < m->graph.n_labels && step; i++)
+        if (!b->y[i]) return dt__refuse(err, "%s: y[%d] is NULL: the losses need labels", what, i);
+    if (m->graph.n_losses || !step) return 0;
+    return dt__fail(err, DT_ERR_STATE, "%s: the net has no loss: set .loss, or call dt_loss in net", what);
+}
+
+// n samples of the caller's, or of a data set from position on.
+DT__PRIVATE void dt__new_task(dt_model *m, const dt_batch *b, const dt_dataset *d, long position, long n) {
+    memset(&m->task, 0, sizeof m->task);
+    m->task.batch = b;
+    m->task.data = d;
+    m->task.position = position;
+    m->task.n = n;
+    m->task.parts = 1;
+}
+
+DT__PRIVATE int dt__not_finite(const dt_model *m, const char *what, dt_error *err) {
+    return dt__fail(err, DT_ERR_NUMERIC, "%s: step %ld: the loss or the gradient's norm is not finite: "
+                    "lower .learning_rate, or set .clip_norm", what, m->step);
 }
 
 // Something was not finite: run the step again, looking at every value, to name the first layer.
 DT__PRIVATE int dt__diagnose(dt_model *m, dt_error *err) {
-    int i;
-    dt__collect_errors(m, "", NULL);
-    for (i = 0; i < m->n_replicas; i++) m->replica[i].checking = 1;
+    m->task.checking = 1;
     dt__run_job(m, dt__job_accumulate);
     dt__run_job(m, dt__job_clear);
-    for (i = 0; i < m->n_replicas; i++) m->replica[i].checking = 0;
-    m->bad = 0;
-    m->state = DT__EMPTY;
-    if (dt__collect_errors(m, "training", err)) return DT_ERR_NUMERIC;
-    return dt__fail(err, DT_ERR_NUMERIC, "training: step %ld: the loss or the gradient's norm is not finite, though every layer's values are: lower .learning_rate, or set .clip_norm", m->step);
+    return dt__collect_errors(m, "training", err) ? DT_ERR_NUMERIC : dt__not_finite(m, "training", err);
 }
 
 // The rate of the coming update, asked for once and in the caller's thread.
 DT__PRIVATE int dt__set_rate(dt_model *m, dt_error *err) {
     m->rate = dt__rate_of(&m->optimizer, m->step);
     if (m->rate >= 0 && m->rate < 1e6) return 0;
-    return dt__fail(err, DT_ERR_CALLBACK, "training: step %ld: the learning rate is %g: .rate_at must return 0 or more, below 1e6", m->step, m->rate);
+    return dt__fail(err, DT_ERR_CALLBACK, "step %ld: .rate_at returned %g: 0 or more, below 1e6, is needed", m->step, m->rate);
 }
 
 // A whole step on m->task; its loss is in the report.
@@ -7039,34 +7056,27 @@ DT__PRIVATE int dt__step_task(dt_model *m, dt_error *err) {
     m->task.training = 1;
     m->task.labelled = 1;
     m->task.parts = m->parts;
-    m->task.seed = NULL;
-    m->task.reduced = 0;
     if (m->state == DT__REDUCED) dt__run_job(m, dt__job_clear);
-    m->input_gradient = 0;
-    dt__run_job(m, dt__job_step);
     m->state = DT__EMPTY;
-    if (dt__anyone_failed(m)) code = dt__collect_errors(m, "training", err);
-    else if (m->bad) code = dt__diagnose(m, err);
-    else m->step++;
-    m->bad = 0;
+    dt__run_job(m, dt__job_step);
+    code = dt__collect_errors(m, "training", err);
+    if (!code && m->bad) code = dt__diagnose(m, err);
+    if (!code) m->step++;
     m->task.training = 0;             // nothing is left for a backward,
     if (m->parts > 1) m->task.n = 0;  // and of outputs the last part's rows alone
     return code;
 }
 
 DT__PRIVATE int dt__can_train(const dt_model *m, const char *what, dt_error *err) {
-    if (!m) return dt__fail(err, DT_ERR_ARGUMENT, "%s: the model is NULL", what);
+    if (!m) return dt__is_null(err, what, "model");
     if (!m->graph.training) return dt__fail(err, DT_ERR_STATE, "%s: the model was created with .inference = 1", what);
     if (m->running) return dt__fail(err, DT_ERR_STATE, "%s: dt_train is running on this model: call it afterwards", what);
     return 0;
 }
 
 DT_API float dt_step_batch(dt_model *m, const dt_batch *b, dt_error *err) {
-    if (dt__can_train(m, "dt_step", err) || dt__check_batch(m, "dt_step", b, m->batch, 1, err)) return NAN;
-    if (!m->graph.n_losses) { dt__fail(err, DT_ERR_STATE, "dt_step: the net has no loss: set .loss, or call dt_loss in net"); return NAN; }
-    memset(&m->task, 0, sizeof m->task);
-    m->task.batch = b;
-    m->task.n = b->n;
+    if (dt__can_train(m, "dt_step", err) || dt__check_batch(m, "dt_step", b, 1, err)) return NAN;
+    dt__new_task(m, b, NULL, 0, b->n);
     return dt__step_task(m, err) ? NAN : (float)m->report.train_loss;
 }
 
@@ -7079,41 +7089,32 @@ DT_API float dt_step(dt_model *m, const void *x, const void *y, int n, dt_error 
     return dt_step_batch(m, &b, err);
 }
 
-// The loss of the last forward, over all replicas.
-DT__PRIVATE double dt__forward_loss(const dt_model *m) {
+DT_API float dt_forward(dt_model *m, const dt_batch *b, dt_error *err) {
     double totals[DT__TOTALS] = {0};
     int i;
-    for (i = 0; i < m->n_replicas; i++) dt__totals_add(totals, m->replica[i].chunk_totals);
-    return dt__totals_loss(&m->graph, totals);
-}
-
-DT_API float dt_forward(dt_model *m, const dt_batch *b, dt_error *err) {
-    int i, labels = b != NULL;
-    if (!m) { dt__fail(err, DT_ERR_ARGUMENT, "dt_forward: the model is NULL"); return NAN; }
-    for (i = 0; b && i < m->graph.n_labels; i++) labels &= b->y[i] != NULL;
-    if (dt__check_batch(m, "dt_forward", b, m->batch / m->parts, 0, err)) return NAN;
-    memset(&m->task, 0, sizeof m->task);
-    m->task.batch = b;
-    m->task.n = b->n;
+    if (dt__check_batch(m, "dt_forward", b, 0, err)) return NAN;
+    dt__new_task(m, b, NULL, 0, b->n);
     m->task.training = m->graph.training;
-    m->task.labelled = labels && m->graph.n_losses > 0;
-    m->task.parts = 1;
+    m->task.labelled = m->graph.n_losses > 0;
+    for (i = 0; i < m->graph.n_labels; i++) m->task.labelled &= b->y[i] != NULL;
     if (m->state == DT__REDUCED) m->state = DT__ACCUMULATED;
-    m->input_gradient = 0;
     dt__run_job(m, dt__job_forward);
-    if (dt__anyone_failed(m)) { dt__collect_errors(m, "dt_forward", err); m->task.n = 0; return NAN; }
-    return m->task.labelled ? (float)dt__forward_loss(m) : 0;
+    if (dt__collect_errors(m, "dt_forward", err)) { m->task.n = 0; return NAN; }
+    for (i = 0; i < m->n_replicas; i++) dt__totals_add(totals, m->replica[i].chunk_totals);
+    return m->task.labelled ? (float)dt__totals_loss(&m->graph, totals) : 0;
 }
 
 DT__PRIVATE int dt__backward_task(dt_model *m, const char *what, const float *seed, dt_error *err) {
     int code = dt__can_train(m, what, err);
     if (code) return code;
     if (!m->task.n || !m->task.training) return dt__fail(err, DT_ERR_STATE, "%s: call dt_forward first", what);
-    if (!seed && !m->task.labelled) return dt__fail(err, DT_ERR_STATE, "%s: the last dt_forward had no labels, or the net has no loss: see dt_backward_from", what);
-    if (seed && !m->graph.output->back) return dt__fail(err, DT_ERR_STATE, "%s: no gradient flows from net's output: its loss looks through it, or nothing before it is trainable", what);
+    if (!seed && !m->task.labelled)
+        return dt__fail(err, DT_ERR_STATE, "%s: no labels in dt_forward, or no loss in net: see dt_backward_from", what);
+    if (seed && !m->graph.output->back)
+        return dt__fail(err, DT_ERR_STATE, "%s: net's output passes no gradient on: nothing below trains, or its loss skips it", what);
     m->task.seed = seed;
     dt__run_job(m, dt__job_backward);
-    m->input_gradient = 1;
+    m->task.input_gradient = 1;
     m->task.training = 0;  // its buffers are used up: the next backward needs a new forward
     m->state = DT__ACCUMULATED;
     return dt__collect_errors(m, what, err);
@@ -7121,31 +7122,30 @@ DT__PRIVATE int dt__backward_task(dt_model *m, const char *what, const float *se
 
 DT_API int dt_backward(dt_model *m, dt_error *err) { return dt__backward_task(m, "dt_backward", NULL, err); }
 DT_API int dt_backward_from(dt_model *m, const float *gradient, dt_error *err) {
-    if (!gradient) return dt__fail(err, DT_ERR_ARGUMENT, "dt_backward_from: the gradient is NULL");
+    if (!gradient) return dt__is_null(err, "dt_backward_from", "gradient");
     return dt__backward_task(m, "dt_backward_from", gradient, err);
 }
 
+DT__PRIVATE int dt__has_gradients(const dt_model *m, const char *what, dt_error *err) {
+    int code = dt__can_train(m, what, err);
+    if (code || m->state != DT__EMPTY) return code;
+    return dt__fail(err, DT_ERR_STATE, "%s: there are no gradients: call dt_forward and dt_backward first", what);
+}
+
 DT_API int dt_reduce(dt_model *m, dt_error *err) {
-    int code = dt__can_train(m, "dt_reduce", err);
+    int code = dt__has_gradients(m, "dt_reduce", err);
     if (code) return code;
-    if (m->state < DT__ACCUMULATED) return dt__fail(err, DT_ERR_STATE, "dt_reduce: there are no gradients: call dt_forward and dt_backward first");
     if (m->state != DT__REDUCED) dt__run_job(m, dt__job_reduce);
     m->state = DT__REDUCED;
     return 0;
 }
 
 DT_API int dt_update(dt_model *m, dt_error *err) {
-    int code = dt__can_train(m, "dt_update", err);
-    if (code) return code;
-    if (m->state < DT__ACCUMULATED) return dt__fail(err, DT_ERR_STATE, "dt_update: there are no gradients: call dt_forward and dt_backward first");
-    if ((code = dt__set_rate(m, err)) != 0) return code;
-    m->task.reduced = m->state == DT__REDUCED;
-    m->state = DT__EMPTY;
+    int code = dt__has_gradients(m, "dt_update", err);
+    if (code || (code = dt__set_rate(m, err)) != 0) return code;
     dt__run_job(m, dt__job_update);
-    if (m->bad) {
-        m->bad = 0;
-        return dt__fail(err, DT_ERR_NUMERIC, "dt_update: step %ld: the loss or the gradient is not finite: lower .learning_rate, or set .clip_norm; dt_step names the layer", m->step);
-    }
+    m->state = DT__EMPTY;
+    if (m->bad) return dt__not_finite(m, "dt_update", err);
     m->step++;
     return 0;
 }
@@ -7169,19 +7169,19 @@ DT__PRIVATE void dt__gather_rows(const dt_model *m, int buffer, ptrdiff_t size, 
     int i;
     for (i = 0; i < m->n_replicas; i++) {
         const dt__replica *r = &m->replica[i];
-        if (r->rows) memcpy(out + r->first_row * size, dt__at(r, buffer), (size_t)(r->rows * size) * sizeof(float));
+        dt__copy(r->rows * size, dt__at(r, buffer), out + r->first_row * size, 0);
     }
 }
 
 DT_API int dt_output_read(dt_model *m, const char *name, float *out, dt_error *err) {
     const dt_tensor *t;
     const dt__named *o;
-    if (!m || !out) return dt__fail(err, DT_ERR_ARGUMENT, "dt_output_read: the %s is NULL", m ? "array" : "model");
+    if (!m || !out) return dt__is_null(err, "dt_output_read", m ? "array" : "model");
     if (!m->task.n) return dt__fail(err, DT_ERR_STATE, "dt_output_read: call dt_forward first");
     t = m->graph.output;
     if (name) {
         for (o = m->graph.outputs; o && strcmp(o->name, name); o = o->next) {}
-        if (!o) return dt__fail(err, DT_ERR_ARGUMENT, "dt_output_read: there is no output \"%s\": name it with dt_output in net", name);
+        if (!o) return dt__refuse(err, "dt_output_read: no output \"%s\": name it by dt_output in net", name);
         t = o->t;
     }
     dt__gather_rows(m, t->value, t->size, out);
@@ -7190,53 +7190,57 @@ DT_API int dt_output_read(dt_model *m, const char *name, float *out, dt_error *e
 
 DT_API int dt_input_gradient_read(dt_model *m, float *out, dt_error *err) {
     const dt_tensor *t;
-    if (!m || !out) return dt__fail(err, DT_ERR_ARGUMENT, "dt_input_gradient_read: the %s is NULL", m ? "array" : "model");
+    if (!m || !out) return dt__is_null(err, "dt_input_gradient_read", m ? "array" : "model");
     t = m->graph.input[0];
-    if (t->type == DT_INT32) return dt__fail(err, DT_ERR_STATE, "dt_input_gradient_read: input 0 holds whole numbers, which have no gradient");
-    if (!m->o.input_gradient || !t->back) return dt__fail(err, DT_ERR_STATE, "dt_input_gradient_read: create the model with .input_gradient = 1");
-    if (!m->input_gradient) return dt__fail(err, DT_ERR_STATE, "dt_input_gradient_read: call dt_forward and dt_backward first; what else runs forward takes its place");
+    if (!m->o.input_gradient || !t->back || t->type == DT_INT32)
+        return dt__fail(err, DT_ERR_STATE, "dt_input_gradient_read: create the model with .input_gradient = 1, and floats as input");
+    if (!m->task.input_gradient)
+        return dt__fail(err, DT_ERR_STATE, "dt_input_gradient_read: call dt_forward and dt_backward first, and nothing after them");
     dt__gather_rows(m, t->gradient, t->size, out);
     return 0;
 }
 
+// Forward in inference mode of as many of n samples as fit: of x, or of a data set from position on.
+DT__PRIVATE int dt__infer(dt_model *m, const void *x, const dt_dataset *d, long position, long n, int evaluate, dt_error *err) {
+    dt_batch b;
+    memset(&b, 0, sizeof b);
+    b.x[0] = x;
+    dt__new_task(m, &b, d, position, DT__MIN(n, m->batch / m->parts));
+    m->task.labelled = evaluate;
+    dt__run_job(m, dt__job_forward);
+    m->task.n = 0;
+    return dt__collect_errors(m, evaluate ? "dt_evaluate" : "dt_predict", err);
+}
+
 // The outputs for n samples: from x, or from `begin` on of a data set.
-DT__PRIVATE int dt__predict(dt_model *m, const char *x, const dt_dataset *d, long begin, long n, float *out, dt_error *err) {
-    ptrdiff_t row = m->graph.input[0]->size * (ptrdiff_t)dt__type_size(DT__ELSE(m->o.input_type, DT_FLOAT32));
+DT__PRIVATE int dt__predict(dt_model *m, const void *x, const dt_dataset *d, long begin, long n, float *out, dt_error *err) {
+    const dt_tensor *in = m->graph.input[0], *y = m->graph.output;
     long at;
     int code = 0;
-    if (m->graph.n_inputs > 1) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict: the net has %d inputs: use dt_forward and dt_output_read", m->graph.n_inputs);
     for (at = 0; at < n && !code; at += m->batch / m->parts) {
-        dt_batch b;
-        memset(&b, 0, sizeof b);
-        memset(&m->task, 0, sizeof m->task);
-        b.n = (int)DT__MIN(n - at, m->batch / m->parts);
-        if (d) { m->task.data = d; m->task.position = begin + at; }
-        else { b.x[0] = x + at * row; m->task.batch = &b; }
-        m->task.n = b.n;
-        m->task.parts = 1;
-        m->input_gradient = 0;
-        dt__run_job(m, dt__job_forward);
-        m->task.n = 0;
-        code = dt__collect_errors(m, "dt_predict", err);
-        if (!code) dt__gather_rows(m, m->graph.output->value, m->graph.output->size, out + at * m->graph.output->size);
+        code = dt__infer(m, x ? dt__row_of(x, in, m->o.input_type, at) : NULL, d, begin + at, n - at, 0, err);
+        if (!code) dt__gather_rows(m, y->value, y->size, out + at * y->size);
     }
     return code;
 }
 
 DT_API int dt_predict(dt_model *m, const void *x, long n, float *out, dt_error *err) {
-    if (!m || !x || !out) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict: the %s is NULL", !m ? "model" : !x ? "input" : "output");
-    if (n < 0) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict: n is %ld: 0 or more samples are needed", n);
-    return dt__predict(m, (const char *)x, NULL, 0, n, out, err);
+    if (!m || !x || !out) return dt__is_null(err, "dt_predict", !m ? "model" : !x ? "input" : "output");
+    if (n < 0) return dt__refuse(err, "dt_predict: n is %ld: give 0 or more", n);
+    if (m->graph.n_inputs > 1)
+        return dt__refuse(err, "dt_predict: net has %d inputs: use dt_forward, dt_output_read", m->graph.n_inputs);
+    return dt__predict(m, x, NULL, 0, n, out, err);
 }
 
 DT_API int dt_predict_source(dt_model *m, const dt_source *s, long begin, long n, float *out, dt_error *err) {
     dt_dataset *d;
     int code;
-    if (!m || !s || !out) return dt__fail(err, DT_ERR_ARGUMENT, "dt_predict_source: the %s is NULL", !m ? "model" : !s ? "source" : "output");
+    if (!m || !s || !out) return dt__is_null(err, "dt_predict_source", !m ? "model" : !s ? "source" : "output");
     d = dt__open_data(m, s, err);
     if (!d) return dt__code(err, DT_ERR_IO);
     code = dt__data_fits(m, d, 0, err);
-    if (!code && (begin < 0 || n < 0 || n > d->info.n - begin)) code = dt__fail(err, DT_ERR_ARGUMENT, "dt_predict_source: samples %ld..%ld of %ld are asked for", begin, begin + n - 1, d->info.n);
+    if (!code && (begin < 0 || n < 0 || n > d->info.n - begin))
+        code = dt__refuse(err, "dt_predict_source: %ld samples from %ld on are asked for, of %ld", n, begin, d->info.n);
     if (!code) code = dt__predict(m, NULL, d, begin, n, out, err);
     dt_dataset_close(d);
     return code;
@@ -7245,18 +7249,20 @@ DT_API int dt_predict_source(dt_model *m, const dt_source *s, long begin, long n
 // ---- evaluation
 
 DT__PRIVATE void dt__count_confusion(const dt_model *m, const dt_tensor *loss, dt_metrics *out) {
+    DT__OPTIONS(dt_loss_options, loss);
     const dt_tensor *t = m->graph.output;
     ptrdiff_t classes = t->dim[t->rank - 1], i, k;
     int j;
     for (j = 0; j < m->n_replicas; j++) {
         const dt__replica *r = &m->replica[j];
-        for (i = 0; i < r->rows * loss->size; i++) {
-            const float *x = dt__value(r, t) + i * classes;
+        const float *x = dt__value(r, t);
+        for (i = 0; i < r->rows * loss->size; i++, x += classes) {
             ptrdiff_t best = 0;
             int32_t label;
             memcpy(&label, dt__value(r, loss) + i, sizeof label);
             for (k = 1; k < classes; k++) if (x[k] > x[best]) best = k;
-            if (x[best] == x[best] && label >= 0 && label < classes && !dt__ignored((const dt_loss_options *)loss->options, label)) out->confusion[label * classes + best]++;
+            if (x[best] == x[best] && label >= 0 && label < classes && !dt__ignored(o, label))
+                out->confusion[label * classes + best]++;
         }
     }
 }
@@ -7264,42 +7270,37 @@ DT__PRIVATE void dt__count_confusion(const dt_model *m, const dt_tensor *loss, d
 DT__PRIVATE int dt__evaluate_data(dt_model *m, const dt_dataset *d, dt_metrics *out, dt_error *err) {
     double totals[DT__TOTALS] = {0};
     const dt__graph *g = &m->graph;
-    const dt_tensor *loss = g->n_losses ? g->loss[0] : NULL;
-    long at, most = m->batch / m->parts;
-    int i, code = 0;
-    if (!loss) return dt__fail(err, DT_ERR_STATE, "dt_evaluate: the net has no loss: set .loss");
+    const dt_tensor *loss = g->loss[0], *logits;
+    dt_loss_kind kind;
+    long at;
+    int i, code;
+    if (!g->n_losses) return dt__fail(err, DT_ERR_STATE, "dt_evaluate: the net has no loss: set .loss");
     if ((code = dt__data_fits(m, d, 1, err)) != 0) return code;
-    if (out->top_k < 0) return dt__fail(err, DT_ERR_ARGUMENT, "dt_evaluate: .top_k is %d: it must be 0 (for 5) or more", out->top_k);
-    if (out->confusion && (loss->type != DT_INT32 || loss->label < 0 || (loss->in[0] != g->output && (g->output->op != &dt__softmax || loss->in[0] != g->output->in[0]))))
-        return dt__fail(err, DT_ERR_ARGUMENT, "dt_evaluate: .confusion needs a cross-entropy of net's output with integer labels that are fed");
+    if (out->top_k < 0) return dt__refuse(err, "dt_evaluate: .top_k is %d: give 0 (for 5) or more", out->top_k);
+    logits = loss->in[0];
+    kind = ((const dt_loss_options *)loss->options)->kind;
+    if (out->confusion && (loss->type != DT_INT32 || loss->label < 0 ||
+                           (logits != g->output && logits != dt__logits(g->output, kind))))
+        return dt__refuse(err, "dt_evaluate: .confusion needs a cross-entropy of net's output and fed integer labels");
     for (i = 0; i < m->n_replicas; i++) m->replica[i].top_k = DT__ELSE(out->top_k, 5);
-    for (at = 0; at < d->info.n && !code; at += most) {
-        memset(&m->task, 0, sizeof m->task);
-        m->task.data = d;
-        m->task.position = at;
-        m->task.n = DT__MIN(most, d->info.n - at);
-        m->task.labelled = 1;
-        m->task.parts = 1;
-        m->input_gradient = 0;
-        dt__run_job(m, dt__job_forward);
-        m->task.n = 0;
-        code = dt__collect_errors(m, "dt_evaluate", err);
+    for (at = 0; at < d->info.n && !code; at += m->batch / m->parts) {
+        code = dt__infer(m, NULL, d, at, d->info.n - at, 1, err);
         for (i = 0; i < m->n_replicas; i++) dt__totals_add(totals, m->replica[i].chunk_totals);
         if (out->confusion && !code) dt__count_confusion(m, loss, out);
     }
     out->loss = dt__totals_loss(g, totals);
-    out->n = (long)totals[2 * DT_MAX_INPUTS + DT__COUNTED];
+    out->n = d->info.n;
+    if (kind <= DT_BINARY_CROSS_ENTROPY) out->n = (long)totals[2 * DT_MAX_INPUTS + DT__COUNTED];
     out->accuracy = dt__totals_accuracy(g, totals, DT__RIGHT);
     out->top_k_accuracy = dt__totals_accuracy(g, totals, DT__RIGHT_TOP);
-    out->classes = loss->type == DT_INT32 || ((const dt_loss_options *)loss->options)->kind == DT_CROSS_ENTROPY ? loss->in[0]->dim[loss->in[0]->rank - 1] : 0;
-    if (((const dt_loss_options *)loss->options)->kind != DT_CROSS_ENTROPY && ((const dt_loss_options *)loss->options)->kind != DT_BINARY_CROSS_ENTROPY) out->n = d->info.n;
+    out->classes = kind == DT_CROSS_ENTROPY ? logits->dim[logits->rank - 1] : 0;
     return code;
 }
 
 DT_API int dt_evaluate(dt_model *m, const dt_source *s, dt_metrics *metrics, dt_error *err) {
     dt_dataset *d;
     int code;
-    if (!m || !s || !metrics) return dt__fail(err, DT_ERR_ARGUMENT, "dt_evaluate: the %s is NULL", !m ? "model" : !s ? "source" : "result");
+    if (!m || !s || !metrics) return dt__is_null(err, "dt_evaluate", !m ? "model" : !s ? "source" : "result");
     d = dt__open_data(m, s, err);
     if (!d) return dt__code(err, DT_ERR_IO);
     code = dt__evaluate_data(m, d, metrics, err);
@@ -7307,22 +7308,18 @@ DT_API int dt_evaluate(dt_model *m, const dt_source *s, dt_metrics *metrics, dt_
     return code;
 }
 
-DT_API double dt_precision(const dt_metrics *metrics, int label) {
-    long right, all = 0;
-    int i;
-    if (!metrics || !metrics->confusion || label < 0 || label >= metrics->classes) return (double)NAN;
-    right = metrics->confusion[(ptrdiff_t)label * metrics->classes + label];
-    for (i = 0; i < metrics->classes; i++) all += metrics->confusion[(ptrdiff_t)i * metrics->classes + label];
-    return all ? (double)right / (double)all : (double)NAN;
+// The diagonal's share of a class's row of the confusion matrix, or of its column.
+DT__PRIVATE double dt__share_right(const dt_metrics *metrics, int label, int column) {
+    const long *confusion = metrics ? metrics->confusion : NULL;
+    ptrdiff_t n, i;
+    long all = 0;
+    if (!confusion || label < 0 || label >= metrics->classes) return (double)NAN;
+    n = metrics->classes;
+    for (i = 0; i < n; i++) all += confusion[column ? i * n + label : label * n + i];
+    return all ? (double)confusion[label * n + label] / (double)all : (double)NAN;
 }
-DT_API double dt_recall(const dt_metrics *metrics, int label) {
-    long right, all = 0;
-    int i;
-    if (!metrics || !metrics->confusion || label < 0 || label >= metrics->classes) return (double)NAN;
-    right = metrics->confusion[(ptrdiff_t)label * metrics->classes + label];
-    for (i = 0; i < metrics->classes; i++) all += metrics->confusion[(ptrdiff_t)label * metrics->classes + i];
-    return all ? (double)right / (double)all : (double)NAN;
-}
+DT_API double dt_precision(const dt_metrics *metrics, int label) { return dt__share_right(metrics, label, 1); }
+DT_API double dt_recall(const dt_metrics *metrics, int label) { return dt__share_right(metrics, label, 0); }
 
 DT_API int dt_local_batch(const dt_model *m) { return m ? m->batch : 0; }
 DT_API long dt_model_step(const dt_model *m) { return m ? m->step : 0; }
