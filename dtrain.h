@@ -1878,7 +1878,7 @@ typedef void dt__micro DT__MICRO_PARAMETERS;
 #define DT__KEEP1(r) { V *o = (V *)(c + r * ci); if (add) *o += c##r; else *o = c##r; }
 #define DT__KEEP2(r) { V *o = (V *)(c + r * ci); if (add) { o[0] += c##r; o[1] += d##r; } else { o[0] = c##r; o[1] = d##r; } }
 
-#define DT__MICRO(name, target, vector, ROWS, N) \
+#define DT__MICRO_OF(name, target, vector, ROWS, N) \
     target static void name DT__MICRO_PARAMETERS { \
         typedef vector V; \
         ROWS(DT__ZERO##N) \
@@ -1896,29 +1896,26 @@ typedef void dt__micro DT__MICRO_PARAMETERS;
 #define DT__SECOND1
 #define DT__SECOND2 V b1 = ((const V *)q)[1];
 
+// Two or one vectors wide.
+#define DT__MICRO(isa, target, vector, rows) \
+    DT__MICRO_OF(dt__micro_##isa##_##rows##x2, target, vector, DT__R##rows, 2) \
+    DT__MICRO_OF(dt__micro_##isa##_##rows##x1, target, vector, DT__R##rows, 1)
+
 #if DT__X86
 #define DT__AVX2 __attribute__((target("avx2,fma")))
 #define DT__AVX512 __attribute__((target("avx512f")))
-DT__MICRO(dt__micro_avx512_8x32, DT__AVX512, dt__v16, DT__R8, 2)
-DT__MICRO(dt__micro_avx512_8x16, DT__AVX512, dt__v16, DT__R8, 1)
-DT__MICRO(dt__micro_avx512_4x32, DT__AVX512, dt__v16, DT__R4, 2)
-DT__MICRO(dt__micro_avx512_4x16, DT__AVX512, dt__v16, DT__R4, 1)
-DT__MICRO(dt__micro_avx2_6x16, DT__AVX2, dt__v8, DT__R6, 2)
-DT__MICRO(dt__micro_avx2_6x8, DT__AVX2, dt__v8, DT__R6, 1)
-DT__MICRO(dt__micro_avx2_4x16, DT__AVX2, dt__v8, DT__R4, 2)
-DT__MICRO(dt__micro_avx2_4x8, DT__AVX2, dt__v8, DT__R4, 1)
-DT__MICRO(dt__micro_sse2_6x8, , dt__v4, DT__R6, 2)
-DT__MICRO(dt__micro_sse2_6x4, , dt__v4, DT__R6, 1)
+DT__MICRO(avx512, DT__AVX512, dt__v16, 8)
+DT__MICRO(avx512, DT__AVX512, dt__v16, 4)
+DT__MICRO(avx2, DT__AVX2, dt__v8, 6)
+DT__MICRO(avx2, DT__AVX2, dt__v8, 4)
+DT__MICRO(sse2, , dt__v4, 6)
 #elif DT__SIMD && defined(__aarch64__)
-DT__MICRO(dt__micro_neon_8x8, , dt__v4, DT__R8, 2)
-DT__MICRO(dt__micro_neon_8x4, , dt__v4, DT__R8, 1)
+DT__MICRO(neon, , dt__v4, 8)
 #endif
 #if DT__SIMD
-DT__MICRO(dt__micro_vector_4x8, , dt__v4, DT__R4, 2)
-DT__MICRO(dt__micro_vector_4x4, , dt__v4, DT__R4, 1)
+DT__MICRO(vector, , dt__v4, 4)
 #endif
-DT__MICRO(dt__micro_plain_4x2, , float, DT__R4, 2)
-DT__MICRO(dt__micro_plain_4x1, , float, DT__R4, 1)
+DT__MICRO(plain, , float, 4)
 
 #undef DT__R4
 #undef DT__R6
@@ -1932,6 +1929,7 @@ DT__MICRO(dt__micro_plain_4x1, , float, DT__R4, 1)
 #undef DT__SECOND1
 #undef DT__SECOND2
 #undef DT__MICRO
+#undef DT__MICRO_OF
 #undef DT__MICRO_PARAMETERS
 
 #define DT__MAX_TILE (8 * 32)
@@ -2474,21 +2472,25 @@ typedef struct {
 
 #define DT__BASE(name) dt__##name##_base,
 #define DT__WIDE(name) dt__##name##_avx2,
+#define DT__TILE(isa, rows) {rows, dt__micro_##isa##_##rows##x2, dt__micro_##isa##_##rows##x1}
+#define DT__NO_TILE {0, NULL, NULL}
 static const dt__kernels dt__isa[] = {  // best first
 #if DT__X86
-    {"avx512", 32, 2, {{8, dt__micro_avx512_8x32, dt__micro_avx512_8x16}, {4, dt__micro_avx512_4x32, dt__micro_avx512_4x16}}, DT__VECTOR_LOOPS(DT__WIDE)},
-    {"avx2", 16, 2, {{6, dt__micro_avx2_6x16, dt__micro_avx2_6x8}, {4, dt__micro_avx2_4x16, dt__micro_avx2_4x8}}, DT__VECTOR_LOOPS(DT__WIDE)},
-    {"sse2", 8, 1, {{6, dt__micro_sse2_6x8, dt__micro_sse2_6x4}, {0, NULL, NULL}}, DT__VECTOR_LOOPS(DT__BASE)},
+    {"avx512", 32, 2, {DT__TILE(avx512, 8), DT__TILE(avx512, 4)}, DT__VECTOR_LOOPS(DT__WIDE)},
+    {"avx2", 16, 2, {DT__TILE(avx2, 6), DT__TILE(avx2, 4)}, DT__VECTOR_LOOPS(DT__WIDE)},
+    {"sse2", 8, 1, {DT__TILE(sse2, 6), DT__NO_TILE}, DT__VECTOR_LOOPS(DT__BASE)},
 #elif DT__SIMD && defined(__aarch64__)
-    {"neon", 8, 2, {{8, dt__micro_neon_8x8, dt__micro_neon_8x4}, {4, dt__micro_vector_4x8, dt__micro_vector_4x4}}, DT__VECTOR_LOOPS(DT__BASE)},
+    {"neon", 8, 2, {DT__TILE(neon, 8), DT__TILE(vector, 4)}, DT__VECTOR_LOOPS(DT__BASE)},
 #endif
 #if DT__SIMD
-    {"vector", 8, 1, {{4, dt__micro_vector_4x8, dt__micro_vector_4x4}, {0, NULL, NULL}}, DT__VECTOR_LOOPS(DT__BASE)},
+    {"vector", 8, 1, {DT__TILE(vector, 4), DT__NO_TILE}, DT__VECTOR_LOOPS(DT__BASE)},
 #endif
-    {"plain", 2, 1, {{4, dt__micro_plain_4x2, dt__micro_plain_4x1}, {0, NULL, NULL}}, DT__VECTOR_LOOPS(DT__BASE)},
+    {"plain", 2, 1, {DT__TILE(plain, 4), DT__NO_TILE}, DT__VECTOR_LOOPS(DT__BASE)},
 };
 #undef DT__BASE
 #undef DT__WIDE
+#undef DT__TILE
+#undef DT__NO_TILE
 
 // The best row this CPU can run; DTRAIN_ISA may ask for a lesser one.
 DT__PRIVATE const dt__kernels *dt__kernels_choose(void) {
@@ -2640,8 +2642,7 @@ DT__PRIVATE void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a,
         ptrdiff_t nb = DT__MIN(nc, n - j0), j;
         for (k0 = 0; k0 == 0 || k0 < k; k0 += kc) {
             ptrdiff_t kb = DT__MIN(kc, k - k0);
-            dt__operand ob;
-            ob.p = b + k0 * bk + j0 * bj; ob.step = 1; ob.k = bk; ob.k2 = 0; ob.edge = NULL;
+            dt__operand ob = {b + k0 * bk + j0 * bj, 1, bk, 0, 0, NULL};
             ob.packed = bj != 1 || m > 8 * rows;  // below that, packing costs more than strided rows do
             if (ob.packed) {
                 for (j = 0; j < nb; j += columns) dt__pack(ob.p + j * bj, bj, bk, nb - j, columns, kb, packed_b + j * kb);
@@ -2653,9 +2654,7 @@ DT__PRIVATE void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a,
             }
             for (i0 = 0; i0 < m; i0 += mc) {
                 ptrdiff_t mb = DT__MIN(mc, m - i0), large, small, t, i = 0;
-                dt__operand oa;
-                oa.p = a + i0 * ai + k0 * ak; oa.step = ai; oa.k = ak; oa.k2 = 0; oa.edge = NULL;
-                oa.packed = n > 4 * columns;
+                dt__operand oa = {a + i0 * ai + k0 * ak, ai, ak, 0, n > 4 * columns, NULL};
                 dt__tile_plan(kernels, mb, &large, &small);
                 for (t = 0; t < large + small; t++) {
                     ptrdiff_t height = kernels->tile[t >= large].rows;
@@ -2898,7 +2897,7 @@ DT__PRIVATE int dt__set_shape(dt_tensor *t, int rank, const int *dim) {
     t->dim[0] = 0;
     for (i = 1; i < rank; i++) {
         if (dim[i] < 1) return dt__bad(t, "dimension %d of the output is %d: sizes start at 1", i, dim[i]);
-        if (!dt__mul(t->size, dim[i], &t->size) || t->size > PTRDIFF_MAX / 4096) return dt__bad(t, "the output is too large: a sample has more values than fit in memory");
+        if (!dt__mul(t->size, dim[i], &t->size) || t->size > PTRDIFF_MAX / 4096) return dt__bad(t, "a sample of the output is too large for memory");
         t->dim[i] = dim[i];
     }
     return 0;
@@ -2923,7 +2922,7 @@ DT__PRIVATE dt_tensor *dt__layer(const dt__op *op, dt_tensor *const *in, int n_i
     if (g->sealed) return NULL;
     for (i = 1; i < n_in; i++) {
         if (!in[i]) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_%s: input %d is NULL: an earlier layer got no tensor", op->name, i);
-        else if (in[i]->graph != g) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_%s: input %d belongs to another model: use tensors that come from net's x", op->name, i);
+        else if (in[i]->graph != g) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_%s: input %d belongs to another model: use tensors made from net's x", op->name, i);
     }
     if (g->error.code) return &g->failed;
     t = (dt_tensor *)dt__take(g->pool, sizeof *t + (size_t)n_in * sizeof *t->in);
@@ -2937,7 +2936,7 @@ DT__PRIVATE dt_tensor *dt__layer(const dt__op *op, dt_tensor *const *in, int n_i
     t->number = t->value = t->gradient = t->saved = t->scratch[0] = t->scratch[1] = t->label = -1;
     t->type = DT_FLOAT32;
     for (i = 0; i < n_in; i++) t->in[i] = in[i];
-    if (n_in && op->flags & DT__PER_FEATURE) memcpy(t->hwc, in[0]->hwc, sizeof t->hwc);
+    if (op->flags & DT__PER_FEATURE) memcpy(t->hwc, in[0]->hwc, sizeof t->hwc);
     if (dt__set_name(t, name) || op->shape(t) || g->error.code) return &g->failed;
     t->made_before = g->last_made;
     g->last_made = t;
@@ -3047,18 +3046,16 @@ static const dt__op dt__input = {"input", 0, dt__input_shape, NULL, NULL, NULL, 
 DT_API dt_tensor *dt_input_opt(dt_input_options o) {
     dt_tensor *t;
     dt__graph *g;
+    int i;
     if (!o.x) return NULL;
     g = o.x->graph;
     if (!o.name) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_input: a further input needs a name, which orders it among dt_batch.x");
     if (g->n_inputs == DT_MAX_INPUTS) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_input \"%s\": more than %d inputs", o.name, DT_MAX_INPUTS);
     t = dt__layer1(&dt__input, o.x, &o, sizeof o, o.name);
-    if (t && t != &g->failed) {
-        int i = g->n_inputs++;
-        t->n_in = 0;  // x only said which model
-        for (; i > 1 && strcmp(g->input[i - 1]->name, t->name) > 0; i--) g->input[i] = g->input[i - 1];
-        g->input[i] = t;
-    }
-    return t;
+    if (!t || t == &g->failed) return t;
+    t->n_in = 0;  // x only said which model
+    for (i = g->n_inputs++; i > 1 && strcmp(g->input[i - 1]->name, t->name) > 0; i--) g->input[i] = g->input[i - 1];
+    return g->input[i] = t;
 }
 
 DT_API dt_tensor *dt_output(dt_tensor *t, const char *name) {
@@ -3121,7 +3118,7 @@ DT__PRIVATE int dt__graph_number(dt__graph *g) {
     for (i = 2; i < g->n_inputs; i++)
         if (!strcmp(g->input[i]->name, g->input[i - 1]->name)) return dt__called_twice(g, "inputs", g->input[i]->name);
     for (i = 0; i < g->n_inputs; i++)
-        if (g->input[i]->number < 0) return dt__fail(&g->error, DT_ERR_ARGUMENT, "input \"%s\" is not used by anything that net returns: use it or leave it out", i ? g->input[i]->name : "x");
+        if (g->input[i]->number < 0) return dt__fail(&g->error, DT_ERR_ARGUMENT, "input \"%s\" reaches nothing that net returns: use it or leave it out", i ? g->input[i]->name : "x");
     for (i = n = 0; i < g->n; i++) {
         dt__default_name(g, g->node[i]);
         for (k = 0; k < DT__MAX_VARIABLES; k++) n += g->node[i]->variable[k] != NULL;
@@ -3320,9 +3317,10 @@ DT__PRIVATE int dt__graph_finish(dt__graph *g, const char *freeze, const char *n
     if (g->error.code) return g->error.code;
     dt__graph_marks(g);
     for (i = 0; i < g->n; i++) {
-        slack = DT__MAX(slack, g->node[i]->slack);
-        if (!dt__mul(g->node[i]->size + g->node[i]->saved_row, g->rows, &bytes) || bytes > PTRDIFF_MAX / 64)
-            return dt__fail(&g->error, DT_ERR_MEMORY, "layer \"%s\" has %td values a sample, which for %td samples is more than memory can hold: use a smaller .batch", g->node[i]->name, g->node[i]->size, g->rows);
+        const dt_tensor *t = g->node[i];
+        slack = DT__MAX(slack, t->slack);
+        if (!dt__mul(t->size + t->saved_row, g->rows, &bytes) || bytes > PTRDIFF_MAX / 64)
+            return dt__fail(&g->error, DT_ERR_MEMORY, "layer \"%s\": %td samples of %td values are too large for memory: use a smaller .batch", t->name, g->rows, t->size);
     }
     g->buffer = (dt__buffer *)dt__take(g->pool, (size_t)g->n * 5 * sizeof *g->buffer);
     if (!g->buffer) return dt__graph_full(g, "plan");
@@ -3371,6 +3369,7 @@ DT__PRIVATE void dt__forward(dt__replica *set, int n) {
 // seeded: from net's output, whose gradient is in place; else from the losses.
 DT__PRIVATE void dt__backward(dt__replica *set, int n, int seeded) {
     const dt__graph *g = set->graph;
+    const dt_tensor *x = g->input[0];
     int i, j, k;
     for (i = 0; i < n; i++) {
         memset(set[i].written, 0, (size_t)g->n);
@@ -3391,8 +3390,8 @@ DT__PRIVATE void dt__backward(dt__replica *set, int n, int seeded) {
         if (g->profile) set->seconds[2 * k + 1] += dt__now() - start;
     }
     for (i = 0; i < n; i++)  // no loss depends on input 0: what is read is 0
-        if (g->input[0]->back && g->input[0]->gradient >= 0 && !set[i].written[g->input[0]->number])
-            memset(dt__gradient(&set[i], g->input[0]), 0, (size_t)(g->input[0]->size * set[i].rows) * sizeof(float));
+        if (x->back && x->gradient >= 0 && !set[i].written[x->number])
+            memset(dt__gradient(&set[i], x), 0, (size_t)(x->size * set[i].rows) * sizeof(float));
 }
 
 // Variables that no backward has reached since the last clear have gradient 0.
@@ -8600,9 +8599,10 @@ DT_API int dt_run(const dt_options *options) {
     m = dt_model_create(&o, &err);
     code = m ? dt__run_model(m, &o, &err) : err.code;
     status = dt__signal == SIGINT ? 130 : dt__signal ? 143 : 0;
-    if (code) status = !m && (code == DT_ERR_USAGE || code == DT_ERR_ARGUMENT || code == DT_ERR_SHAPE) ? 64 : 1;
-    if (code) fprintf(stderr, "%s\n", err.text);
-    else if (dt__signal && o.progress > 0) printf("stopped by signal %d after %ld steps\n", (int)dt__signal, m->report.steps);
+    if (code) {
+        status = !m && (code == DT_ERR_USAGE || code == DT_ERR_ARGUMENT || code == DT_ERR_SHAPE) ? 64 : 1;
+        fprintf(stderr, "%s\n", err.text);
+    } else if (status && o.progress > 0) printf("stopped by signal %d after %ld steps\n", (int)dt__signal, m->report.steps);
     if (m && o.profile) dt__show_profile(m);
     if (o.json) dt__show_json(m, code ? "failed" : dt__signal ? "stopped" : "succeeded", &err);
     if ((fflush(stdout) || ferror(stdout)) && !status) { fprintf(stderr, "standard output cannot be written: %s\n", strerror(errno)); status = 1; }
