@@ -2182,8 +2182,9 @@ DT__LOOP(float, return, dot, (ptrdiff_t n, const float *a, const float *b), (n, 
 }
 
 DT__LOOP(float, return, sum, (ptrdiff_t n, const float *x), (n, x)) {
-    dt__v s = {0}, v;
+    dt__v s, v;
     ptrdiff_t i;
+    memset(&s, 0, sizeof s);
     DT__EACH(i, n) { dt__get(&v, x + i, n - i); s += v; }
     return dt__lanes_sum(&s);
 }
@@ -2193,9 +2194,11 @@ DT__LOOP(void, , add_bias, (ptrdiff_t rows, ptrdiff_t n, const float *bias, floa
     ptrdiff_t i, r;
     for (r = 0; r < rows; r++, y += n)
         DT__EACH(i, n) {
-            dt__v b;
+            dt__v v, b;
+            dt__get(&v, y + i, n - i);
             dt__get(&b, bias + i, n - i);
-            dt__set_or_add(&b, y + i, n - i, 1);
+            v += b;
+            dt__set(&v, y + i, n - i);
         }
 }
 
