@@ -8384,15 +8384,10 @@ DT__PRIVATE uint64_t dt__parse_whole(const char *s, uint64_t limit, int *ok) {
 }
 
 DT__PRIVATE int dt__set_flag(dt_options *o, const dt__flag *f, const char *value, dt_error *err) {
-    char *p = (char *)o + f->offset;
+    char *p = (char *)o + f->offset, choices[160];
     const char *needs = "a whole number of 0 or more";
     int ok = 1;
-    if (f->type == DT__SWITCH) {
-        if (value && strcmp(value, "0") && strcmp(value, "1")) return dt__fail(err, DT_ERR_USAGE, "--%s is \"%.60s\": it takes no value, or 0 or 1", f->name, value);
-        dt__store_whole(p, f->size, value && *value == '0' ? 0 : f->stores);
-        return 0;
-    }
-    if (!value) return dt__fail(err, DT_ERR_USAGE, "--%s needs a value: %s", f->name, f->help);
+    if (!value && f->type != DT__SWITCH) return dt__fail(err, DT_ERR_USAGE, "--%s needs a value: %s", f->name, f->help);
     if (f->type == DT__TEXT) {
         memcpy(p, &value, sizeof value);
     } else if (f->type == DT__DOUBLE) {
@@ -8401,13 +8396,18 @@ DT__PRIVATE int dt__set_flag(dt_options *o, const dt__flag *f, const char *value
         needs = "a number of 0 or more, with a decimal point,";
         ok = *value && !*end && v - v == 0 && (v >= 0 || (v == DT_OFF && f->stores == DT_OFF));
         if (ok) memcpy(p, &v, sizeof v);
+    } else if (f->type == DT__SWITCH) {
+        needs = "0, 1 or no value";
+        ok = !value || !strcmp(value, "0") || !strcmp(value, "1");
+        if (ok) dt__store_whole(p, f->size, value && *value == '0' ? 0 : f->stores);
     } else if (f->type == DT__ENUM) {
         int k = dt__enum_number(f->names, value);
-        char choices[160];
         dt__writer w = dt__writer_on(choices, sizeof choices);
+        dt__put_text(&w, "one of ");
         dt__put_choices(&w, f->names);
-        if (k < 0) return dt__fail(err, DT_ERR_USAGE, "--%s is \"%.60s\": it must be one of %s", f->name, value, choices);
-        dt__store_whole(p, f->size, k);
+        needs = choices;
+        ok = k >= 0;
+        if (ok) dt__store_whole(p, f->size, k);
     } else {
         uint64_t v = dt__parse_whole(value, f->type == DT__UNSIGNED ? UINT64_MAX : UINT64_MAX >> (65 - 8 * f->size), &ok);
         if (ok) dt__store_whole(p, f->size, (int64_t)v);
@@ -8427,15 +8427,16 @@ DT_API int dt_option_set(dt_options *o, const char *name, const char *value, dt_
 
 // The current value of an option, or its standard in words if it is at its default.
 DT__PRIVATE const char *dt__flag_value(const dt_options *o, const dt__flag *f, char *text, size_t size) {
-    const char *p = (const char *)o + f->offset, *string = NULL;
+    const char *p = (const char *)o + f->offset;
     dt__writer w = dt__writer_on(text, size);
     if (f->type == DT__DOUBLE) {
         double v;
         memcpy(&v, p, sizeof v);
         if (v != 0) dt__print(&w, "%g", v);
     } else if (f->type == DT__TEXT) {
-        memcpy(&string, p, sizeof string);
-        if (string) dt__put_text(&w, string);
+        const char *v;
+        memcpy(&v, p, sizeof v);
+        if (v) dt__put_text(&w, v);
     } else {
         int64_t v = dt__fetch_whole(p, f->size);
         if (f->type == DT__SWITCH) dt__put_text(&w, v == f->stores ? "on" : "");
