@@ -1838,8 +1838,10 @@ DT__INLINE float dt__floats(int32_t i) { float f; memcpy(&f, &i, 4); return f; }
 
 // ---- the micro-kernel: C [ROWS, columns] = or += sum over k2 and k of A(row, k2, k) * B(k2, k, columns)
 
-typedef void dt__micro(ptrdiff_t k2, ptrdiff_t k, const float *a, ptrdiff_t ai, ptrdiff_t ak, ptrdiff_t ak2,
-                       const float *b, ptrdiff_t bk, ptrdiff_t bk2, float *c, ptrdiff_t ci, int add);
+#define DT__MICRO_PARAMETERS \
+    (ptrdiff_t k2, ptrdiff_t k, const float *a, ptrdiff_t ai, ptrdiff_t ak, ptrdiff_t ak2, \
+     const float *b, ptrdiff_t bk, ptrdiff_t bk2, float *c, ptrdiff_t ci, int add)
+typedef void dt__micro DT__MICRO_PARAMETERS;
 
 #define DT__R4(X) X(0) X(1) X(2) X(3)
 #define DT__R6(X) DT__R4(X) X(4) X(5)
@@ -1851,49 +1853,44 @@ typedef void dt__micro(ptrdiff_t k2, ptrdiff_t k, const float *a, ptrdiff_t ai, 
 #define DT__KEEP1(r) { V *o = (V *)(c + r * ci); if (add) *o += c##r; else *o = c##r; }
 #define DT__KEEP2(r) { V *o = (V *)(c + r * ci); if (add) { o[0] += c##r; o[1] += d##r; } else { o[0] = c##r; o[1] = d##r; } }
 
-#define DT__MICRO(name, target, vector, ROWS, N)                                                          \
-    target static void name(ptrdiff_t k2, ptrdiff_t k, const float *a, ptrdiff_t ai, ptrdiff_t ak,        \
-                            ptrdiff_t ak2, const float *b, ptrdiff_t bk, ptrdiff_t bk2, float *c,         \
-                            ptrdiff_t ci, int add) {                                                      \
-        typedef vector V;                                                                                 \
-        ROWS(DT__ZERO##N)                                                                                 \
-        for (; k2 > 0; k2--, a += ak2, b += bk2) {                                                        \
-            const float *p = a, *q = b;                                                                   \
-            ptrdiff_t i;                                                                                  \
-            for (i = k; i > 0; i--, p += ak, q += bk) {                                                   \
-                V b0 = *(const V *)q;                                                                     \
-                DT__SECOND##N                                                                             \
-                ROWS(DT__STEP##N)                                                                         \
-            }                                                                                             \
-        }                                                                                                 \
-        ROWS(DT__KEEP##N)                                                                                 \
+#define DT__MICRO_OF(name, target, vector, ROWS, N) \
+    target static void name DT__MICRO_PARAMETERS { \
+        typedef vector V; \
+        ROWS(DT__ZERO##N) \
+        for (; k2 > 0; k2--, a += ak2, b += bk2) { \
+            const float *p = a, *q = b; \
+            ptrdiff_t i; \
+            for (i = k; i > 0; i--, p += ak, q += bk) { \
+                V b0 = *(const V *)q; \
+                DT__SECOND##N \
+                ROWS(DT__STEP##N) \
+            } \
+        } \
+        ROWS(DT__KEEP##N) \
     }
 #define DT__SECOND1
 #define DT__SECOND2 V b1 = ((const V *)q)[1];
 
+// Two or one vectors wide.
+#define DT__MICRO(isa, target, vector, rows) \
+    DT__MICRO_OF(dt__micro_##isa##_##rows##x2, target, vector, DT__R##rows, 2) \
+    DT__MICRO_OF(dt__micro_##isa##_##rows##x1, target, vector, DT__R##rows, 1)
+
 #if DT__X86
 #define DT__AVX2 __attribute__((target("avx2,fma")))
 #define DT__AVX512 __attribute__((target("avx512f")))
-DT__MICRO(dt__micro_avx512_8x32, DT__AVX512, dt__v16, DT__R8, 2)
-DT__MICRO(dt__micro_avx512_8x16, DT__AVX512, dt__v16, DT__R8, 1)
-DT__MICRO(dt__micro_avx512_4x32, DT__AVX512, dt__v16, DT__R4, 2)
-DT__MICRO(dt__micro_avx512_4x16, DT__AVX512, dt__v16, DT__R4, 1)
-DT__MICRO(dt__micro_avx2_6x16, DT__AVX2, dt__v8, DT__R6, 2)
-DT__MICRO(dt__micro_avx2_6x8, DT__AVX2, dt__v8, DT__R6, 1)
-DT__MICRO(dt__micro_avx2_4x16, DT__AVX2, dt__v8, DT__R4, 2)
-DT__MICRO(dt__micro_avx2_4x8, DT__AVX2, dt__v8, DT__R4, 1)
-DT__MICRO(dt__micro_sse2_6x8, , dt__v4, DT__R6, 2)
-DT__MICRO(dt__micro_sse2_6x4, , dt__v4, DT__R6, 1)
+DT__MICRO(avx512, DT__AVX512, dt__v16, 8)
+DT__MICRO(avx512, DT__AVX512, dt__v16, 4)
+DT__MICRO(avx2, DT__AVX2, dt__v8, 6)
+DT__MICRO(avx2, DT__AVX2, dt__v8, 4)
+DT__MICRO(sse2, , dt__v4, 6)
 #elif DT__SIMD && defined(__aarch64__)
-DT__MICRO(dt__micro_neon_8x8, , dt__v4, DT__R8, 2)
-DT__MICRO(dt__micro_neon_8x4, , dt__v4, DT__R8, 1)
+DT__MICRO(neon, , dt__v4, 8)
 #endif
 #if DT__SIMD
-DT__MICRO(dt__micro_vector_4x8, , dt__v4, DT__R4, 2)
-DT__MICRO(dt__micro_vector_4x4, , dt__v4, DT__R4, 1)
+DT__MICRO(vector, , dt__v4, 4)
 #endif
-DT__MICRO(dt__micro_plain_4x2, , float, DT__R4, 2)
-DT__MICRO(dt__micro_plain_4x1, , float, DT__R4, 1)
+DT__MICRO(plain, , float, 4)
 
 #undef DT__R4
 #undef DT__R6
@@ -1907,6 +1904,8 @@ DT__MICRO(dt__micro_plain_4x1, , float, DT__R4, 1)
 #undef DT__SECOND1
 #undef DT__SECOND2
 #undef DT__MICRO
+#undef DT__MICRO_OF
+#undef DT__MICRO_PARAMETERS
 
 #define DT__MAX_TILE (8 * 32)
 
@@ -1915,7 +1914,7 @@ typedef struct {
     dt__micro *full, *half;  // all the columns of a panel, or half of them
 } dt__tile;
 
-// ---- vector loops: bodies first, wrappers and the table below
+// ---- vector loops
 
 // Up to DT__W floats; the rest of the lanes are 0. Vectors go by address: by value they would need an ABI.
 DT__INLINE void dt__get(dt__v *v, const float *p, ptrdiff_t n) {
@@ -1927,6 +1926,11 @@ DT__INLINE void dt__set(const dt__v *v, float *p, ptrdiff_t n) {
     if (n >= DT__W) *(dt__v *)p = *v;
     else memcpy(p, v, (size_t)n * sizeof *p);
 }
+DT__INLINE void dt__set_or_add(dt__v *v, float *p, ptrdiff_t n, int add) {
+    dt__v old;
+    if (add) { dt__get(&old, p, n); *v += old; }
+    dt__set(v, p, n);
+}
 DT__INLINE float dt__lanes_sum(const dt__v *v) {
     float a[DT__W], s = 0;
     int i;
@@ -1936,6 +1940,23 @@ DT__INLINE float dt__lanes_sum(const dt__v *v) {
 }
 #define DT__EACH(i, n) for (i = 0; i < (n); i += DT__W)
 
+// The head of a loop that exists once per instruction set, in front of its body: return type, the word return if it has
+// one, name, parameters, arguments. It makes dt__<name>_body, which is inlined into a wrapper for each.
+#define DT__LOOP_BASE(type, give, name, parameters, arguments) \
+    typedef type dt__##name##_loop parameters; \
+    DT__INLINE type dt__##name##_body parameters; \
+    static type dt__##name##_base parameters { give dt__##name##_body arguments; }
+#if DT__X86
+#define DT__LOOP(type, give, name, parameters, arguments) \
+    DT__LOOP_BASE(type, give, name, parameters, arguments) \
+    DT__AVX2 static type dt__##name##_avx2 parameters { give dt__##name##_body arguments; } \
+    DT__INLINE type dt__##name##_body parameters
+#else
+#define DT__LOOP(type, give, name, parameters, arguments) \
+    DT__LOOP_BASE(type, give, name, parameters, arguments) \
+    DT__INLINE type dt__##name##_body parameters
+#endif
+
 #if defined(__GNUC__) && FLT_EVAL_METHOD != 0
 #define DT__ROUND(v) __asm__ volatile("" : "+m"(v))  // to a float, where registers hold more (x87)
 #else
@@ -1944,9 +1965,7 @@ DT__INLINE float dt__lanes_sum(const dt__v *v) {
 
 // e^x for -87.3 <= x <= 88.3 (clamped; NaN stays). Cephes' polynomial of degree 6, relative error below 1e-7.
 DT__INLINE void dt__v_exp(dt__v *inout) {
-    dt__v x = *inout, t, n, r, p, low, high;
-    memset(&low, 0, sizeof low);
-    high = low + 88.37626f;
+    dt__v x = *inout, t, n, r, p, low = {0}, high = low + 88.37626f;
     low -= 87.33654f;
     x = DT__SELECT(DT__TEST(x > high), high, x);
     x = DT__SELECT(DT__TEST(x < low), low, x);
@@ -1965,14 +1984,9 @@ DT__INLINE void dt__v_exp(dt__v *inout) {
 
 // tanh by the rational approximation that Eigen and others use: odd degree 13 over even degree 6, on [-7.9, 7.9].
 DT__INLINE void dt__v_tanh(dt__v *inout) {
-    dt__v x = *inout, x2, p, q, limit, one;
-    dt__vi high, low;
-    memset(&one, 0, sizeof one);
-    limit = one + 7.90531110763549805f;
+    dt__v x = *inout, x2 = x * x, p, q, one = {0}, limit = one + 7.90531110763549805f;
+    dt__vi high = DT__TEST(x >= limit), low = DT__TEST(x <= -limit);
     one += 1.0f;
-    high = DT__TEST(x >= limit);
-    low = DT__TEST(x <= -limit);
-    x2 = x * x;
     p = x2 * -2.76076847742355e-16f + 2.00018790482477e-13f;
     p = p * x2 + -8.60467152213735e-11f;
     p = p * x2 + 5.12229709037114e-08f;
@@ -2014,7 +2028,7 @@ enum { DT__RELU, DT__LEAKY_RELU, DT__GELU, DT__GELU_TANH, DT__SILU, DT__TANH, DT
 
 #define DT__GELU_C 0.7978845608f  // sqrt(2 / pi)
 
-DT__INLINE void dt__activate_body(int kind, ptrdiff_t n, const float *x, float *y, float slope) {
+DT__LOOP(void, , activate, (int kind, ptrdiff_t n, const float *x, float *y, float slope), (kind, n, x, y, slope)) {
     ptrdiff_t i;
     DT__EACH(i, n) {
         dt__v v, t;
@@ -2034,7 +2048,7 @@ DT__INLINE void dt__activate_body(int kind, ptrdiff_t n, const float *x, float *
 }
 
 // dx = or += dy * f'; reads y for relu, leaky relu, tanh and sigmoid, x for the others.
-DT__INLINE void dt__activate_back_body(int kind, ptrdiff_t n, const float *x, const float *y, const float *dy, float *dx, int add, float slope) {
+DT__LOOP(void, , activate_back, (int kind, ptrdiff_t n, const float *x, const float *y, const float *dy, float *dx, int add, float slope), (kind, n, x, y, dy, dx, add, slope)) {
     ptrdiff_t i;
     int from_x = kind == DT__GELU || kind == DT__GELU_TANH || kind == DT__SILU;
     DT__EACH(i, n) {
@@ -2055,13 +2069,12 @@ DT__INLINE void dt__activate_back_body(int kind, ptrdiff_t n, const float *x, co
         case DT__TANH: g *= 1.0f - v * v; break;
         default: g *= v * (1.0f - v); break;
         }
-        if (add) { dt__get(&t, dx + i, n - i); g += t; }
-        dt__set(&g, dx + i, n - i);
+        dt__set_or_add(&g, dx + i, n - i, add);
     }
 }
 
 // y = a * x + b * y; b = 0 does not read y
-DT__INLINE void dt__axpby_body(ptrdiff_t n, float a, const float *x, float b, float *y) {
+DT__LOOP(void, , axpby, (ptrdiff_t n, float a, const float *x, float b, float *y), (n, a, x, b, y)) {
     ptrdiff_t i;
     DT__EACH(i, n) {
         dt__v v, o;
@@ -2073,21 +2086,20 @@ DT__INLINE void dt__axpby_body(ptrdiff_t n, float a, const float *x, float b, fl
 }
 
 // y = or += a * b
-DT__INLINE void dt__multiply_body(ptrdiff_t n, const float *a, const float *b, float *y, int add) {
+DT__LOOP(void, , multiply, (ptrdiff_t n, const float *a, const float *b, float *y, int add), (n, a, b, y, add)) {
     ptrdiff_t i;
     DT__EACH(i, n) {
         dt__v v, w;
         dt__get(&v, a + i, n - i);
         dt__get(&w, b + i, n - i);
         v *= w;
-        if (add) { dt__get(&w, y + i, n - i); v += w; }
-        dt__set(&v, y + i, n - i);
+        dt__set_or_add(&v, y + i, n - i, add);
     }
 }
 
 // One row of a max pool: y [n_out, c] from windows [rows, size] of x [rows, n_in, c]; a window starts at
 // o * stride - pad and is cut to what lies inside. NaN wins.
-DT__INLINE void dt__maximum_body(ptrdiff_t n_out, ptrdiff_t n_in, ptrdiff_t c, ptrdiff_t rows, ptrdiff_t size, ptrdiff_t stride, ptrdiff_t pad, const float *x, float *y) {
+DT__LOOP(void, , maximum, (ptrdiff_t n_out, ptrdiff_t n_in, ptrdiff_t c, ptrdiff_t rows, ptrdiff_t size, ptrdiff_t stride, ptrdiff_t pad, const float *x, float *y), (n_out, n_in, c, rows, size, stride, pad, x, y)) {
     ptrdiff_t o, i, ky, kx;
     for (o = 0; o < n_out; o++) {
         ptrdiff_t first = DT__MAX(o * stride - pad, 0), last = DT__MIN(o * stride - pad + size, n_in);
@@ -2105,7 +2117,7 @@ DT__INLINE void dt__maximum_body(ptrdiff_t n_out, ptrdiff_t n_in, ptrdiff_t c, p
 }
 
 // Its backward: dx += dy where x is the maximum y; the first of equal ones takes it.
-DT__INLINE void dt__maximum_back_body(ptrdiff_t n_out, ptrdiff_t n_in, ptrdiff_t c, ptrdiff_t rows, ptrdiff_t size, ptrdiff_t stride, ptrdiff_t pad, const float *x, const float *y, const float *dy, float *dx) {
+DT__LOOP(void, , maximum_back, (ptrdiff_t n_out, ptrdiff_t n_in, ptrdiff_t c, ptrdiff_t rows, ptrdiff_t size, ptrdiff_t stride, ptrdiff_t pad, const float *x, const float *y, const float *dy, float *dx), (n_out, n_in, c, rows, size, stride, pad, x, y, dy, dx)) {
     ptrdiff_t o, i, ky, kx;
     for (o = 0; o < n_out; o++) {
         ptrdiff_t first = DT__MAX(o * stride - pad, 0), last = DT__MIN(o * stride - pad + size, n_in);
@@ -2128,11 +2140,9 @@ DT__INLINE void dt__maximum_back_body(ptrdiff_t n_out, ptrdiff_t n_in, ptrdiff_t
     }
 }
 
-DT__INLINE float dt__dot_body(ptrdiff_t n, const float *a, const float *b) {
-    dt__v s0, s1, v, w;
+DT__LOOP(float, return, dot, (ptrdiff_t n, const float *a, const float *b), (n, a, b)) {
+    dt__v s0 = {0}, s1 = {0}, v, w;
     ptrdiff_t i = 0;
-    memset(&s0, 0, sizeof s0);
-    s1 = s0;
     for (; i + 2 * DT__W <= n; i += 2 * DT__W) {
         s0 += *(const dt__v *)(a + i) * *(const dt__v *)(b + i);
         s1 += *(const dt__v *)(a + i + DT__W) * *(const dt__v *)(b + i + DT__W);
@@ -2146,7 +2156,7 @@ DT__INLINE float dt__dot_body(ptrdiff_t n, const float *a, const float *b) {
     return dt__lanes_sum(&s0);
 }
 
-DT__INLINE float dt__sum_body(ptrdiff_t n, const float *x) {
+DT__LOOP(float, return, sum, (ptrdiff_t n, const float *x), (n, x)) {
     dt__v s, v;
     ptrdiff_t i;
     memset(&s, 0, sizeof s);
@@ -2155,7 +2165,7 @@ DT__INLINE float dt__sum_body(ptrdiff_t n, const float *x) {
 }
 
 // y[row] += bias for every row
-DT__INLINE void dt__add_bias_body(ptrdiff_t rows, ptrdiff_t n, const float *bias, float *y) {
+DT__LOOP(void, , add_bias, (ptrdiff_t rows, ptrdiff_t n, const float *bias, float *y), (rows, n, bias, y)) {
     ptrdiff_t i, r;
     for (r = 0; r < rows; r++, y += n)
         DT__EACH(i, n) {
@@ -2170,34 +2180,29 @@ DT__INLINE void dt__add_bias_body(ptrdiff_t rows, ptrdiff_t n, const float *bias
 #define DT__SUM_BLOCK 256  // rows added in one float before the partial sum moves on: keeps rounding small
 
 // out[column] = or += sum over rows
-DT__INLINE void dt__column_sums_body(ptrdiff_t rows, ptrdiff_t n, const float *x, float *out, int add) {
+DT__LOOP(void, , column_sums, (ptrdiff_t rows, ptrdiff_t n, const float *x, float *out, int add), (rows, n, x, out, add)) {
     ptrdiff_t i, r, r1;
     DT__EACH(i, n) {
-        dt__v total, block, v;
-        memset(&total, 0, sizeof total);
+        dt__v total = {0}, v;
         for (r = 0; r < rows; r = r1) {
-            memset(&block, 0, sizeof block);
+            dt__v block = {0};
             r1 = DT__MIN(r + DT__SUM_BLOCK, rows);
             if (n - i >= DT__W) for (; r < r1; r++) block += *(const dt__v *)(x + r * n + i);
             else for (; r < r1; r++) { dt__get(&v, x + r * n + i, n - i); block += v; }
             total += block;
         }
-        if (add) { dt__get(&v, out + i, n - i); total += v; }
-        dt__set(&total, out + i, n - i);
+        dt__set_or_add(&total, out + i, n - i, add);
     }
 }
 
 // s1[column] = sum of g, s2[column] = sum of g * (x - shift), where g is dy, or x - shift if dy is NULL
-DT__INLINE void dt__column_moments_body(ptrdiff_t rows, ptrdiff_t n, const float *x, const float *shift, const float *dy, float *s1, float *s2) {
+DT__LOOP(void, , column_moments, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *shift, const float *dy, float *s1, float *s2), (rows, n, x, shift, dy, s1, s2)) {
     ptrdiff_t i, r, r1;
     DT__EACH(i, n) {
-        dt__v t1, t2, b1, b2, v, g, m;
-        memset(&t1, 0, sizeof t1);
-        t2 = t1;
+        dt__v t1 = {0}, t2 = {0}, v, g, m;
         dt__get(&m, shift + i, n - i);
         for (r = 0; r < rows; r = r1) {
-            memset(&b1, 0, sizeof b1);
-            b2 = b1;
+            dt__v b1 = {0}, b2 = {0};
             for (r1 = DT__MIN(r + DT__SUM_BLOCK, rows); r < r1; r++) {
                 dt__get(&v, x + r * n + i, n - i);
                 v -= m;
@@ -2215,7 +2220,7 @@ DT__INLINE void dt__column_moments_body(ptrdiff_t rows, ptrdiff_t n, const float
 }
 
 // y[row] = x[row] * scale + shift, per column
-DT__INLINE void dt__columns_affine_body(ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale, const float *shift, float *y) {
+DT__LOOP(void, , columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale, const float *shift, float *y), (rows, n, x, scale, shift, y)) {
     ptrdiff_t i, r;
     for (r = 0; r < rows; r++, x += n, y += n)
         DT__EACH(i, n) {
@@ -2229,7 +2234,7 @@ DT__INLINE void dt__columns_affine_body(ptrdiff_t rows, ptrdiff_t n, const float
 }
 
 // dx[row] = or += dy[row] * a + x[row] * b + c, per column
-DT__INLINE void dt__columns_back_body(ptrdiff_t rows, ptrdiff_t n, const float *dy, const float *x, const float *a, const float *b, const float *c, float *dx, int add) {
+DT__LOOP(void, , columns_back, (ptrdiff_t rows, ptrdiff_t n, const float *dy, const float *x, const float *a, const float *b, const float *c, float *dx, int add), (rows, n, dy, x, a, b, c, dx, add)) {
     ptrdiff_t i, r;
     for (r = 0; r < rows; r++, x += n, dy += n, dx += n)
         DT__EACH(i, n) {
@@ -2242,13 +2247,12 @@ DT__INLINE void dt__columns_back_body(ptrdiff_t rows, ptrdiff_t n, const float *
             g += v * w;
             dt__get(&w, c + i, n - i);
             g += w;
-            if (add) { dt__get(&w, dx + i, n - i); g += w; }
-            dt__set(&g, dx + i, n - i);
+            dt__set_or_add(&g, dx + i, n - i, add);
         }
 }
 
 // Softmax of a row of n values; returns log(sum(exp(x - top))), and top, the largest x, which it was computed from. y may be x.
-DT__INLINE float dt__softmax_body(ptrdiff_t n, const float *x, float *y, float *top_out) {
+DT__LOOP(float, return, softmax, (ptrdiff_t n, const float *x, float *y, float *top_out), (n, x, y, top_out)) {
     float top = x[0], sum = 0;
     ptrdiff_t i;
     for (i = 1; i < n; i++) if (x[i] > top) top = x[i];
@@ -2266,11 +2270,10 @@ DT__INLINE float dt__softmax_body(ptrdiff_t n, const float *x, float *y, float *
 }
 
 // One row of layer norm: (x - mean) * inv * weight + bias; bias may be NULL.
-DT__INLINE void dt__layernorm_body(ptrdiff_t n, const float *x, const float *weight, const float *bias, float epsilon, float *y, float *mean_inv) {
-    dt__v s, v, w;
+DT__LOOP(void, , layernorm, (ptrdiff_t n, const float *x, const float *weight, const float *bias, float epsilon, float *y, float *mean_inv), (n, x, weight, bias, epsilon, y, mean_inv)) {
+    dt__v s = {0}, v, w;
     float mean = dt__sum_body(n, x) / (float)n, inv;
     ptrdiff_t i;
-    memset(&s, 0, sizeof s);
     for (i = 0; i + DT__W <= n; i += DT__W) { v = *(const dt__v *)(x + i) - mean; s += v * v; }
     inv = dt__lanes_sum(&s);
     for (; i < n; i++) inv += (x[i] - mean) * (x[i] - mean);
@@ -2287,18 +2290,16 @@ DT__INLINE void dt__layernorm_body(ptrdiff_t n, const float *x, const float *wei
 }
 
 // Its backward: dx = or += …, dweight += dy * xhat, dbias += dy; each of the three may be NULL.
-DT__INLINE void dt__layernorm_back_body(ptrdiff_t n, const float *x, const float *weight, const float *mean_inv, const float *dy, float *dx, int add, float *dweight, float *dbias) {
-    dt__v s1, s2, v, g, w;
+DT__LOOP(void, , layernorm_back, (ptrdiff_t n, const float *x, const float *weight, const float *mean_inv, const float *dy, float *dx, int add, float *dweight, float *dbias), (n, x, weight, mean_inv, dy, dx, add, dweight, dbias)) {
+    dt__v s1 = {0}, s2 = {0}, v, g, w;
     float mean = mean_inv[0], inv = mean_inv[1], m1, m2;
     ptrdiff_t i;
-    memset(&s1, 0, sizeof s1);
-    s2 = s1;
     DT__EACH(i, n) {
         dt__get(&v, x + i, n - i);
         v = (v - mean) * inv;
         dt__get(&g, dy + i, n - i);
         if (dweight) { dt__get(&w, dweight + i, n - i); w += g * v; dt__set(&w, dweight + i, n - i); }
-        if (dbias) { dt__get(&w, dbias + i, n - i); w += g; dt__set(&w, dbias + i, n - i); }
+        if (dbias) { w = g; dt__set_or_add(&w, dbias + i, n - i, 1); }
         dt__get(&w, weight + i, n - i);  // lanes beyond n: weight and so g are 0
         g *= w;
         s1 += g;
@@ -2313,37 +2314,34 @@ DT__INLINE void dt__layernorm_back_body(ptrdiff_t n, const float *x, const float
         dt__get(&g, dy + i, n - i);
         dt__get(&w, weight + i, n - i);
         g = (g * w - m1 - v * m2) * inv;
-        if (add) { dt__get(&w, dx + i, n - i); g += w; }
-        dt__set(&g, dx + i, n - i);
+        dt__set_or_add(&g, dx + i, n - i, add);
     }
 }
 
 // y = or += x * mask * scale; a value is dropped if its hash (key, index) is below threshold. lowbias32 is
 // Chris Wellons' integer hash.
-DT__INLINE void dt__dropout_body(ptrdiff_t n, uint64_t key, uint32_t threshold, float scale, const float *x, float *y, int add) {
+DT__LOOP(void, , dropout, (ptrdiff_t n, uint64_t key, uint32_t threshold, float scale, const float *x, float *y, int add), (n, key, threshold, scale, x, y, add)) {
     uint32_t lane[DT__W], k1 = (uint32_t)key, k2 = (uint32_t)(key >> 32);
-    dt__vu index, limit;
+    dt__vu index, limit = {0};
     ptrdiff_t i;
     for (i = 0; i < DT__W; i++) lane[i] = (uint32_t)i * 0x9e3779b9u + k1;
     memcpy(&index, lane, sizeof index);
-    memset(&limit, 0, sizeof limit);
     limit += threshold;
     DT__EACH(i, n) {
         dt__vu h = index;
-        dt__v v, o;
+        dt__v v;
         h ^= h >> 16; h *= 0x7feb352du;
         h ^= h >> 15; h ^= k2; h *= 0x846ca68bu;
         h ^= h >> 16;
         index += (uint32_t)DT__W * 0x9e3779b9u;
         dt__get(&v, x + i, n - i);
         v = DT__FLOATS(DT__BITS(v * scale) & DT__TEST((dt__vi)(h >> 1) >= (dt__vi)(limit >> 1)));
-        if (add) { dt__get(&o, y + i, n - i); v += o; }
-        dt__set(&v, y + i, n - i);
+        dt__set_or_add(&v, y + i, n - i, add);
     }
 }
 
 // w -= rate * step; g is scaled first, weight decay added, momentum kept in v (NULL: none).
-DT__INLINE void dt__sgd_body(ptrdiff_t n, float *w, const float *g, float *v, float scale, float rate, float momentum, float decay, int nesterov) {
+DT__LOOP(void, , sgd, (ptrdiff_t n, float *w, const float *g, float *v, float scale, float rate, float momentum, float decay, int nesterov), (n, w, g, v, scale, rate, momentum, decay, nesterov)) {
     ptrdiff_t i;
     DT__EACH(i, n) {
         dt__v p, d, m;
@@ -2364,7 +2362,7 @@ DT__INLINE void dt__sgd_body(ptrdiff_t n, float *w, const float *g, float *v, fl
 typedef struct { float scale, rate, beta2, rest1, rest2, epsilon, decay, shrink, root2; } dt__adam_numbers;
 
 // rest: 1 - beta; shrink: 1 - rate * decoupled decay; rate: divided by 1 - beta1^t; root2: 1 / sqrt(1 - beta2^t)
-DT__INLINE void dt__adam_body(ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a) {
+DT__LOOP(void, , adam, (ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a), (n, w, g, m, v, a)) {
     ptrdiff_t i;
     DT__EACH(i, n) {
         dt__v p, d, m1, m2, root;
@@ -2384,7 +2382,7 @@ DT__INLINE void dt__adam_body(ptrdiff_t n, float *w, const float *g, float *m, f
     }
 }
 
-DT__INLINE void dt__rmsprop_body(ptrdiff_t n, float *w, const float *g, float *s, float *v, float scale, float rate, float alpha, float epsilon, float momentum, float decay) {
+DT__LOOP(void, , rmsprop, (ptrdiff_t n, float *w, const float *g, float *s, float *v, float scale, float rate, float alpha, float epsilon, float momentum, float decay), (n, w, g, s, v, scale, rate, alpha, epsilon, momentum, decay)) {
     ptrdiff_t i;
     DT__EACH(i, n) {
         dt__v p, d, q, root;
@@ -2404,7 +2402,7 @@ DT__INLINE void dt__rmsprop_body(ptrdiff_t n, float *w, const float *g, float *s
 }
 
 // y = x * scale, from bytes
-DT__INLINE void dt__from_bytes_body(ptrdiff_t n, const unsigned char *x, float scale, float *y) {
+DT__LOOP(void, , from_bytes, (ptrdiff_t n, const unsigned char *x, float scale, float *y), (n, x, scale, y)) {
     ptrdiff_t i = 0;
 #if DT__SIMD && (defined(__clang__) || __GNUC__ >= 9)
     typedef unsigned char bytes __attribute__((vector_size(DT__W), aligned(1), may_alias));
@@ -2419,12 +2417,11 @@ DT__INLINE void dt__from_bytes_body(ptrdiff_t n, const unsigned char *x, float s
 }
 
 // c [n] = or += a [k] * B [k, n], with rows (bj = 1) or columns (bk = 1) of B contiguous
-DT__INLINE void dt__gemv_body(ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const float *b, ptrdiff_t bk, ptrdiff_t bj, float *c, int add) {
+DT__LOOP(void, , gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const float *b, ptrdiff_t bk, ptrdiff_t bj, float *c, int add), (n, k, a, ak, b, bk, bj, c, add)) {
     ptrdiff_t i, p;
     if (bj == 1) {
         DT__EACH(i, n) {
-            dt__v s, v;
-            memset(&s, 0, sizeof s);
+            dt__v s = {0}, v;
             if (add) dt__get(&s, c + i, n - i);
             if (n - i >= DT__W) for (p = 0; p < k; p++) s += a[p * ak] * *(const dt__v *)(b + p * bk + i);
             else for (p = 0; p < k; p++) { dt__get(&v, b + p * bk + i, n - i); s += a[p * ak] * v; }
@@ -2435,99 +2432,63 @@ DT__INLINE void dt__gemv_body(ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_
     for (i = 0; i < n; i++) c[i] = dt__dot_body(k, a, b + i * bj) + (add ? c[i] : 0);
 }
 
-// The loops that exist once per instruction set: return type, the word return if it has one, name, parameters, arguments.
-#define DT__VECTOR_LOOPS(X)                                                                                              \
-    X(void, , activate, (int kind, ptrdiff_t n, const float *x, float *y, float slope), (kind, n, x, y, slope))            \
-    X(void, , activate_back, (int kind, ptrdiff_t n, const float *x, const float *y, const float *dy, float *dx, int add, float slope), (kind, n, x, y, dy, dx, add, slope)) \
-    X(void, , axpby, (ptrdiff_t n, float a, const float *x, float b, float *y), (n, a, x, b, y))                           \
-    X(void, , multiply, (ptrdiff_t n, const float *a, const float *b, float *y, int add), (n, a, b, y, add))               \
-    X(void, , maximum, (ptrdiff_t n_out, ptrdiff_t n_in, ptrdiff_t c, ptrdiff_t rows, ptrdiff_t size, ptrdiff_t stride, ptrdiff_t pad, const float *x, float *y), (n_out, n_in, c, rows, size, stride, pad, x, y)) \
-    X(void, , maximum_back, (ptrdiff_t n_out, ptrdiff_t n_in, ptrdiff_t c, ptrdiff_t rows, ptrdiff_t size, ptrdiff_t stride, ptrdiff_t pad, const float *x, const float *y, const float *dy, float *dx), (n_out, n_in, c, rows, size, stride, pad, x, y, dy, dx)) \
-    X(float, return, dot, (ptrdiff_t n, const float *a, const float *b), (n, a, b))                                              \
-    X(float, return, sum, (ptrdiff_t n, const float *x), (n, x))                                                                 \
-    X(void, , add_bias, (ptrdiff_t rows, ptrdiff_t n, const float *bias, float *y), (rows, n, bias, y))                    \
-    X(void, , column_sums, (ptrdiff_t rows, ptrdiff_t n, const float *x, float *out, int add), (rows, n, x, out, add))     \
-    X(void, , column_moments, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *shift, const float *dy, float *s1, float *s2), (rows, n, x, shift, dy, s1, s2)) \
-    X(void, , columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale, const float *shift, float *y), (rows, n, x, scale, shift, y)) \
-    X(void, , columns_back, (ptrdiff_t rows, ptrdiff_t n, const float *dy, const float *x, const float *a, const float *b, const float *c, float *dx, int add), (rows, n, dy, x, a, b, c, dx, add)) \
-    X(float, return, softmax, (ptrdiff_t n, const float *x, float *y, float *top), (n, x, y, top))                               \
-    X(void, , layernorm, (ptrdiff_t n, const float *x, const float *weight, const float *bias, float epsilon, float *y, float *mean_inv), (n, x, weight, bias, epsilon, y, mean_inv)) \
-    X(void, , layernorm_back, (ptrdiff_t n, const float *x, const float *weight, const float *mean_inv, const float *dy, float *dx, int add, float *dweight, float *dbias), (n, x, weight, mean_inv, dy, dx, add, dweight, dbias)) \
-    X(void, , dropout, (ptrdiff_t n, uint64_t key, uint32_t threshold, float scale, const float *x, float *y, int add), (n, key, threshold, scale, x, y, add)) \
-    X(void, , sgd, (ptrdiff_t n, float *w, const float *g, float *v, float scale, float rate, float momentum, float decay, int nesterov), (n, w, g, v, scale, rate, momentum, decay, nesterov)) \
-    X(void, , adam, (ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a), (n, w, g, m, v, a)) \
-    X(void, , rmsprop, (ptrdiff_t n, float *w, const float *g, float *s, float *v, float scale, float rate, float alpha, float epsilon, float momentum, float decay), (n, w, g, s, v, scale, rate, alpha, epsilon, momentum, decay)) \
-    X(void, , from_bytes, (ptrdiff_t n, const unsigned char *x, float scale, float *y), (n, x, scale, y))                  \
-    X(void, , gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const float *b, ptrdiff_t bk, ptrdiff_t bj, float *c, int add), (n, k, a, ak, b, bk, bj, c, add))
-
-#define DT__X(type, give, name, parameters, arguments) static type dt__##name##_base parameters { give dt__##name##_body arguments; }
-DT__VECTOR_LOOPS(DT__X)
-#undef DT__X
-#if DT__X86
-#define DT__X(type, give, name, parameters, arguments) DT__AVX2 static type dt__##name##_avx2 parameters { give dt__##name##_body arguments; }
-DT__VECTOR_LOOPS(DT__X)
-#undef DT__X
-#endif
-
 // ---- the table of one instruction set, and the choice among them
+
+#define DT__VECTOR_LOOPS(X) \
+    X(activate) X(activate_back) X(axpby) X(multiply) X(maximum) X(maximum_back) X(dot) X(sum) X(add_bias) X(column_sums) X(column_moments) \
+    X(columns_affine) X(columns_back) X(softmax) X(layernorm) X(layernorm_back) X(dropout) X(sgd) X(adam) X(rmsprop) X(from_bytes) X(gemv)
 
 typedef struct {
     const char *name;
     int columns;             // of a full panel
     int n_tiles;
     dt__tile tile[2];        // more rows first
-#define DT__X(type, give, name, parameters, arguments) type(*name) parameters;
-    DT__VECTOR_LOOPS(DT__X)
-#undef DT__X
+#define DT__FIELD(name) dt__##name##_loop *name;
+    DT__VECTOR_LOOPS(DT__FIELD)
+#undef DT__FIELD
 } dt__kernels;
 
-#define DT__X(type, give, name, parameters, arguments) dt__##name##_base,
+#define DT__BASE(name) dt__##name##_base,
+#define DT__WIDE(name) dt__##name##_avx2,
+#define DT__TILE(isa, rows) {rows, dt__micro_##isa##_##rows##x2, dt__micro_##isa##_##rows##x1}
+#define DT__NO_TILE {0, NULL, NULL}
+static const dt__kernels dt__isa[] = {  // best first
 #if DT__X86
-static const dt__kernels dt__kernels_sse2 = {"sse2", 8, 1, {{6, dt__micro_sse2_6x8, dt__micro_sse2_6x4}, {0, NULL, NULL}}, DT__VECTOR_LOOPS(DT__X)};
+    {"avx512", 32, 2, {DT__TILE(avx512, 8), DT__TILE(avx512, 4)}, DT__VECTOR_LOOPS(DT__WIDE)},
+    {"avx2", 16, 2, {DT__TILE(avx2, 6), DT__TILE(avx2, 4)}, DT__VECTOR_LOOPS(DT__WIDE)},
+    {"sse2", 8, 1, {DT__TILE(sse2, 6), DT__NO_TILE}, DT__VECTOR_LOOPS(DT__BASE)},
 #elif DT__SIMD && defined(__aarch64__)
-static const dt__kernels dt__kernels_neon = {"neon", 8, 2, {{8, dt__micro_neon_8x8, dt__micro_neon_8x4}, {4, dt__micro_vector_4x8, dt__micro_vector_4x4}}, DT__VECTOR_LOOPS(DT__X)};
+    {"neon", 8, 2, {DT__TILE(neon, 8), DT__TILE(vector, 4)}, DT__VECTOR_LOOPS(DT__BASE)},
 #endif
 #if DT__SIMD
-static const dt__kernels dt__kernels_vector = {"vector", 8, 1, {{4, dt__micro_vector_4x8, dt__micro_vector_4x4}, {0, NULL, NULL}}, DT__VECTOR_LOOPS(DT__X)};
+    {"vector", 8, 1, {DT__TILE(vector, 4), DT__NO_TILE}, DT__VECTOR_LOOPS(DT__BASE)},
 #endif
-static const dt__kernels dt__kernels_plain = {"plain", 2, 1, {{4, dt__micro_plain_4x2, dt__micro_plain_4x1}, {0, NULL, NULL}}, DT__VECTOR_LOOPS(DT__X)};
-#undef DT__X
-#if DT__X86
-#define DT__X(type, give, name, parameters, arguments) dt__##name##_avx2,
-static const dt__kernels dt__kernels_avx512 = {"avx512", 32, 2, {{8, dt__micro_avx512_8x32, dt__micro_avx512_8x16}, {4, dt__micro_avx512_4x32, dt__micro_avx512_4x16}}, DT__VECTOR_LOOPS(DT__X)};
-static const dt__kernels dt__kernels_avx2 = {"avx2", 16, 2, {{6, dt__micro_avx2_6x16, dt__micro_avx2_6x8}, {4, dt__micro_avx2_4x16, dt__micro_avx2_4x8}}, DT__VECTOR_LOOPS(DT__X)};
-#undef DT__X
-#endif
+    {"plain", 2, 1, {DT__TILE(plain, 4), DT__NO_TILE}, DT__VECTOR_LOOPS(DT__BASE)},
+};
+#undef DT__BASE
+#undef DT__WIDE
+#undef DT__TILE
+#undef DT__NO_TILE
 
-// The best table this CPU can run; DTRAIN_ISA may ask for a lesser one.
+// The best row this CPU can run; DTRAIN_ISA may ask for a lesser one.
 DT__PRIVATE const dt__kernels *dt__kernels_choose(void) {
-    const dt__kernels *best[5];
-    int n = 0;
+    int best = 0;
 #if DT__X86
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        if (__builtin_cpu_supports("avx512f")) best[n++] = &dt__kernels_avx512;
-        best[n++] = &dt__kernels_avx2;
-    }
-    best[n++] = &dt__kernels_sse2;
-#elif DT__SIMD && defined(__aarch64__)
-    best[n++] = &dt__kernels_neon;
+    if (!__builtin_cpu_supports("avx512f")) best = 1;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) best = 2;
 #endif
-#if DT__SIMD
-    best[n++] = &dt__kernels_vector;
-#endif
-    best[n++] = &dt__kernels_plain;
 #ifndef DTRAIN_NO_STDIO
     {
         const char *wanted = getenv("DTRAIN_ISA");
         int i;
-        for (i = 0; wanted && i < n; i++) if (!strcmp(best[i]->name, wanted)) return best[i];
+        for (i = best; wanted && i < DT__COUNT(dt__isa); i++) if (!strcmp(dt__isa[i].name, wanted)) return &dt__isa[i];
     }
 #endif
-    return best[0];
+    return &dt__isa[best];
 }
 
-// The table in use, chosen once; two threads that race here choose the same.
+// The row in use, chosen once; two threads that race here choose the same.
 DT__PRIVATE const dt__kernels *dt__cpu(void) {
     static const dt__kernels *chosen;
     const dt__kernels *k = DT__LOAD(&chosen);
@@ -2659,8 +2620,7 @@ DT__PRIVATE void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a,
         ptrdiff_t nb = DT__MIN(nc, n - j0), j;
         for (k0 = 0; k0 == 0 || k0 < k; k0 += kc) {
             ptrdiff_t kb = DT__MIN(kc, k - k0);
-            dt__operand ob;
-            ob.p = b + k0 * bk + j0 * bj; ob.step = 1; ob.k = bk; ob.k2 = 0; ob.edge = NULL;
+            dt__operand ob = {b + k0 * bk + j0 * bj, 1, bk, 0, 0, NULL};
             ob.packed = bj != 1 || m > 8 * rows;  // below that, packing costs more than strided rows do
             if (ob.packed) {
                 for (j = 0; j < nb; j += columns) dt__pack(ob.p + j * bj, bj, bk, nb - j, columns, kb, packed_b + j * kb);
@@ -2672,9 +2632,7 @@ DT__PRIVATE void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a,
             }
             for (i0 = 0; i0 < m; i0 += mc) {
                 ptrdiff_t mb = DT__MIN(mc, m - i0), large, small, t, i = 0;
-                dt__operand oa;
-                oa.p = a + i0 * ai + k0 * ak; oa.step = ai; oa.k = ak; oa.k2 = 0; oa.edge = NULL;
-                oa.packed = n > 4 * columns;
+                dt__operand oa = {a + i0 * ai + k0 * ak, ai, ak, 0, n > 4 * columns, NULL};
                 dt__tile_plan(kernels, mb, &large, &small);
                 for (t = 0; t < large + small; t++) {
                     ptrdiff_t height = kernels->tile[t >= large].rows;
@@ -2713,15 +2671,15 @@ enum {  // what an operation promises or needs
     DT__LOSS = 64          // has labels instead of a value
 };
 
+typedef void dt__phase(dt__replica *r, dt_tensor *t);
+
 // One operation. It lives in one place: shape rule, forward, backward, and this record that ties them together.
 typedef struct {
     const char *name;
     unsigned flags;
     int (*shape)(dt_tensor *t);                          // check inputs and options; set the shape, variables, sizes below
-    void (*forward)(dt__replica *r, dt_tensor *t);
-    void (*forward_after)(dt__replica *r, dt_tensor *t);   // after t->exchange floats of saved memory were summed over the replicas
-    void (*backward)(dt__replica *r, dt_tensor *t);
-    void (*backward_after)(dt__replica *r, dt_tensor *t);  // likewise
+    dt__phase *forward, *forward_after;    // after: when t->exchange floats of saved memory were summed over the replicas
+    dt__phase *backward, *backward_after;  // likewise
     ptrdiff_t (*scratch)(const dt_tensor *t, ptrdiff_t rows, int backward);  // floats
     void (*update)(dt__replica *r, dt_tensor *t, int pass);  // after the reduction: running statistics from the batch's sums; pass 0, then 1
 } dt__op;
@@ -2834,6 +2792,10 @@ DT__PRIVATE float *dt__saved(const dt__replica *r, const dt_tensor *t) { return 
 DT__PRIVATE float *dt__gradient(const dt__replica *r, const dt_tensor *t) { return dt__at(r, t->gradient); }
 DT__PRIVATE float *dt__weights(const dt__replica *r, const dt_tensor *t, int i) { return r->variables + t->variable[i]->offset; }
 
+DT__PRIVATE int dt__trains(const dt__variable *v) { return v && !v->frozen && !v->statistic; }
+
+DT__PRIVATE int dt__is_target(const dt_tensor *t, int k) { return t->op->flags & DT__LOSS && k == 1; }  // no gradient goes there
+
 // Where the gradient of input i goes; NULL if nobody wants it. *add: it already holds something.
 DT__PRIVATE float *dt__input_gradient(dt__replica *r, const dt_tensor *t, int i, int *add) {
     const dt_tensor *x = t->in[i];
@@ -2848,7 +2810,7 @@ DT__PRIVATE float *dt__input_gradient(dt__replica *r, const dt_tensor *t, int i,
 DT__PRIVATE float *dt__weights_gradient(dt__replica *r, const dt_tensor *t, int i, int *add) {
     const dt__variable *v = t->variable[i];
     *add = 0;
-    if (!v || v->frozen || v->statistic) return NULL;
+    if (!dt__trains(v)) return NULL;
     *add = r->variable_written[v->number];
     r->variable_written[v->number] = 1;
     return r->gradients + v->offset;
@@ -2861,26 +2823,29 @@ DT__PRIVATE ptrdiff_t dt__rows(const dt__replica *r, const dt_tensor *t) {
 
 // ---- building
 
+DT__PRIVATE dt__writer dt__writer_on(char *text, size_t size) {
+    dt__writer w;
+    w.text = text; w.size = size; w.n = 0;
+    text[0] = 0;
+    return w;
+}
+
 // Fail inside a layer: dt_conv2d "name": …
 DT__FORMAT(2) DT__PRIVATE int dt__bad(dt_tensor *t, const char *format, ...) {
     char text[240];
-    dt__writer w;
+    dt__writer w = dt__writer_on(text, sizeof text);
     va_list a;
-    w.text = text; w.size = sizeof text; w.n = 0;
-    text[0] = 0;
     va_start(a, format);
     dt__vprint(&w, format, a);
     va_end(a);
-    if (t->name[0]) return dt__fail(&t->graph->error, DT_ERR_SHAPE, "dt_%s \"%s\": %s", t->op->name, t->name, text);
-    return dt__fail(&t->graph->error, DT_ERR_SHAPE, "dt_%s: %s", t->op->name, text);
+    return dt__fail(&t->graph->error, DT_ERR_SHAPE, t->name[0] ? "dt_%s \"%s\": %s" : "dt_%s%s: %s", t->op->name, t->name, text);
 }
 
 // "[n,28,28,1]"
 typedef struct { char text[96]; } dt__shape_text;
 DT__PRIVATE const char *dt__shape_of(const dt_tensor *t, dt__shape_text *out) {
-    dt__writer w;
+    dt__writer w = dt__writer_on(out->text, sizeof out->text);
     int i;
-    w.text = out->text; w.size = sizeof out->text; w.n = 0;
     dt__put_text(&w, "[n");
     for (i = 1; i < t->rank; i++) dt__print(&w, ",%d", t->dim[i]);
     dt__put(&w, ']');
@@ -2893,7 +2858,10 @@ DT__PRIVATE int dt__set_name(dt_tensor *t, const char *name) {
     if (!name) return 0;
     if (!*name || strlen(name) >= DT_MAX_NAME)
         return dt__fail(&t->graph->error, DT_ERR_ARGUMENT, "dt_%s: the name \"%.70s\" has %zu bytes: use 1 to %d", t->op->name, name, strlen(name), DT_MAX_NAME - 1);
-    for (; *p; p += n) if ((n = dt__utf8((const unsigned char *)p, (ptrdiff_t)strlen(p))) == 0) return dt__fail(&t->graph->error, DT_ERR_ARGUMENT, "dt_%s: a name is no valid UTF-8, which files need", t->op->name);
+    for (; *p; p += n) {
+        n = dt__utf8((const unsigned char *)p, (ptrdiff_t)strlen(p));
+        if (!n) return dt__fail(&t->graph->error, DT_ERR_ARGUMENT, "dt_%s: a name is no valid UTF-8, which files need", t->op->name);
+    }
     memcpy(t->name, name, strlen(name) + 1);
     return 0;
 }
@@ -2907,7 +2875,7 @@ DT__PRIVATE int dt__set_shape(dt_tensor *t, int rank, const int *dim) {
     t->dim[0] = 0;
     for (i = 1; i < rank; i++) {
         if (dim[i] < 1) return dt__bad(t, "dimension %d of the output is %d: sizes start at 1", i, dim[i]);
-        if (!dt__mul(t->size, dim[i], &t->size) || t->size > PTRDIFF_MAX / 4096) return dt__bad(t, "the output is too large: a sample has more values than fit in memory");
+        if (!dt__mul(t->size, dim[i], &t->size) || t->size > PTRDIFF_MAX / 4096) return dt__bad(t, "a sample of the output is too large for memory");
         t->dim[i] = dim[i];
     }
     return 0;
@@ -2915,6 +2883,10 @@ DT__PRIVATE int dt__set_shape(dt_tensor *t, int rank, const int *dim) {
 
 DT__PRIVATE int dt__graph_full(dt__graph *g, const char *what) {
     return dt__fail(&g->error, DT_ERR_MEMORY, "%s: no memory for the graph%s", what, g->pool->base ? ": raise .memory_size; dt_model_bytes() tells the number" : "");
+}
+
+DT__PRIVATE int dt__called_twice(dt__graph *g, const char *what, const char *name) {
+    return dt__fail(&g->error, DT_ERR_ARGUMENT, "two %s are called \"%s\": give each its own .name", what, name);
 }
 
 // A new node. options is copied; returns NULL only if there is no graph to keep the error in.
@@ -2927,9 +2899,10 @@ DT__PRIVATE dt_tensor *dt__layer(const dt__op *op, dt_tensor *const *in, int n_i
     if (g->error.code) return &g->failed;
     if (g->sealed) return NULL;
     for (i = 1; i < n_in; i++) {
-        if (!in[i]) { dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_%s: input %d is NULL: an earlier layer got no tensor", op->name, i); return &g->failed; }
-        if (in[i]->graph != g) { dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_%s: input %d belongs to another model: use tensors that come from net's x", op->name, i); return &g->failed; }
+        if (!in[i]) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_%s: input %d is NULL: an earlier layer got no tensor", op->name, i);
+        else if (in[i]->graph != g) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_%s: input %d belongs to another model: use tensors made from net's x", op->name, i);
     }
+    if (g->error.code) return &g->failed;
     t = (dt_tensor *)dt__take(g->pool, sizeof *t + (size_t)n_in * sizeof *t->in);
     if (t && options_size) t->options = dt__take(g->pool, options_size);
     if (!t || (options_size && !t->options)) { dt__graph_full(g, op->name); return &g->failed; }
@@ -2941,9 +2914,8 @@ DT__PRIVATE dt_tensor *dt__layer(const dt__op *op, dt_tensor *const *in, int n_i
     t->number = t->value = t->gradient = t->saved = t->scratch[0] = t->scratch[1] = t->label = -1;
     t->type = DT_FLOAT32;
     for (i = 0; i < n_in; i++) t->in[i] = in[i];
-    if (n_in && op->flags & DT__PER_FEATURE) memcpy(t->hwc, in[0]->hwc, sizeof t->hwc);
-    if (dt__set_name(t, name) || op->shape(t)) return &g->failed;
-    if (g->error.code) return &g->failed;
+    if (op->flags & DT__PER_FEATURE) memcpy(t->hwc, in[0]->hwc, sizeof t->hwc);
+    if (dt__set_name(t, name) || op->shape(t) || g->error.code) return &g->failed;
     t->made_before = g->last_made;
     g->last_made = t;
     return t;
@@ -2963,7 +2935,6 @@ DT__PRIVATE int dt__needs_floats(dt_tensor *t) {
 // A variable of layer t, in memory order as in files; dims are its shape there.
 DT__PRIVATE dt__variable *dt__add_variable(dt_tensor *t, int slot, const char *suffix, int rank, const int *dim, dt_initializer init, double init_value, int frozen) {
     dt__variable *v = (dt__variable *)dt__take(t->graph->pool, sizeof *v);
-    ptrdiff_t stride = 1;
     int i;
     if (!v) { dt__graph_full(t->graph, t->op->name); return NULL; }
     if ((unsigned)init > DT_CONSTANT || !(init_value - init_value == 0)) { dt__bad(t, ".init %d, .init_value %g: one of dt_initializer and a finite number are needed", (int)init, init_value); return NULL; }
@@ -2974,14 +2945,13 @@ DT__PRIVATE dt__variable *dt__add_variable(dt_tensor *t, int slot, const char *s
     for (i = rank - 1; i >= 0; i--) {
         v->dim[i] = dim[i];
         v->walk_dim[i] = dim[i];
-        v->walk_stride[i] = stride;
-        stride *= dim[i];
+        v->walk_stride[i] = v->size;
         if (!dt__mul(v->size, dim[i], &v->size)) { dt__bad(t, "%s is too large", suffix); return NULL; }
     }
     v->init = init;
     v->init_value = init_value;
-    v->fan_in = rank > 1 ? v->size / DT__MAX(dim[0], 1) : v->size;
-    v->fan_out = rank > 1 ? v->size / DT__MAX(dim[1], 1) : v->size;
+    v->fan_in = rank > 1 ? v->size / dim[0] : v->size;
+    v->fan_out = rank > 1 ? v->size / dim[1] : v->size;
     v->frozen = frozen;
     v->number = -1;
     t->variable[slot] = v;
@@ -3015,14 +2985,12 @@ DT__PRIVATE void dt__set_walk(dt__variable *v, int rank, const ptrdiff_t *dim, c
 
 // A feature axis behind a flatten: channels first in files. features is what one index of it strides over.
 DT__PRIVATE void dt__walk_features(dt__variable *v, int rank_before, const int *hwc, ptrdiff_t features) {
-    ptrdiff_t dim[DT_MAX_RANK], stride[DT_MAX_RANK];
+    ptrdiff_t *dim = v->walk_dim + rank_before, *stride = v->walk_stride + rank_before;
     if (!hwc[2]) return;
-    memcpy(dim, v->walk_dim, sizeof dim);
-    memcpy(stride, v->walk_stride, sizeof stride);
-    dim[rank_before] = hwc[2]; stride[rank_before] = features;
-    dim[rank_before + 1] = hwc[0]; stride[rank_before + 1] = (ptrdiff_t)hwc[1] * hwc[2] * features;
-    dim[rank_before + 2] = hwc[1]; stride[rank_before + 2] = hwc[2] * features;
-    dt__set_walk(v, rank_before + 3, dim, stride);
+    v->walk_rank = rank_before + 3;
+    dim[0] = hwc[2]; stride[0] = features;
+    dim[1] = hwc[0]; stride[1] = (ptrdiff_t)hwc[1] * hwc[2] * features;
+    dim[2] = hwc[1]; stride[2] = hwc[2] * features;
 }
 
 // Where element i in file order lies in memory.
@@ -3056,18 +3024,16 @@ static const dt__op dt__input = {"input", 0, dt__input_shape, NULL, NULL, NULL, 
 DT_API dt_tensor *dt_input_opt(dt_input_options o) {
     dt_tensor *t;
     dt__graph *g;
+    int i;
     if (!o.x) return NULL;
     g = o.x->graph;
-    if (!g->error.code && !o.name) { dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_input: a further input needs a name, which orders it among dt_batch.x"); }
-    if (!g->error.code && g->n_inputs == DT_MAX_INPUTS) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_input \"%s\": more than %d inputs", o.name, DT_MAX_INPUTS);
+    if (!o.name) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_input: a further input needs a name, which orders it among dt_batch.x");
+    if (g->n_inputs == DT_MAX_INPUTS) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_input \"%s\": more than %d inputs", o.name, DT_MAX_INPUTS);
     t = dt__layer1(&dt__input, o.x, &o, sizeof o, o.name);
-    if (t && t != &g->failed) {
-        int i = g->n_inputs++;
-        t->n_in = 0;  // x only said which model
-        for (; i > 1 && strcmp(g->input[i - 1]->name, t->name) > 0; i--) g->input[i] = g->input[i - 1];
-        g->input[i] = t;
-    }
-    return t;
+    if (!t || t == &g->failed) return t;
+    t->n_in = 0;  // x only said which model
+    for (i = g->n_inputs++; i > 1 && strcmp(g->input[i - 1]->name, t->name) > 0; i--) g->input[i] = g->input[i - 1];
+    return g->input[i] = t;
 }
 
 DT_API dt_tensor *dt_output(dt_tensor *t, const char *name) {
@@ -3075,14 +3041,12 @@ DT_API dt_tensor *dt_output(dt_tensor *t, const char *name) {
     dt__graph *g;
     if (!t || t->graph->error.code || t->graph->sealed) return t;
     g = t->graph;
-    if (!name || !*name || strlen(name) >= DT_MAX_NAME) {
-        dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_output: an output needs a name of 1 to %d bytes", DT_MAX_NAME - 1);
-        return &g->failed;
-    }
-    for (at = &g->outputs; *at && strcmp((*at)->name, name) < 0; at = &(*at)->next) {}
-    if (*at && !strcmp((*at)->name, name)) { dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_output: two outputs are called \"%s\"", name); return &g->failed; }
+    for (at = &g->outputs; name && *at && strcmp((*at)->name, name) < 0; at = &(*at)->next) {}
     o = (dt__named *)dt__take(g->pool, sizeof *o);
-    if (!o) { dt__graph_full(g, "output"); return &g->failed; }
+    if (!name || !*name || strlen(name) >= DT_MAX_NAME) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_output: an output needs a name of 1 to %d bytes", DT_MAX_NAME - 1);
+    else if (*at && !strcmp((*at)->name, name)) dt__called_twice(g, "outputs", name);
+    else if (!o) dt__graph_full(g, "output");
+    if (g->error.code) return &g->failed;
     memcpy(o->name, name, strlen(name) + 1);
     o->t = t;
     o->next = *at;
@@ -3092,34 +3056,19 @@ DT_API dt_tensor *dt_output(dt_tensor *t, const char *name) {
 
 // ---- numbering: post-order, inputs left to right, without recursion
 
-// Walk from root, appending to g->node if it is there, else only counting.
-DT__PRIVATE void dt__graph_walk(dt__graph *g, dt_tensor *root) {
-    dt_tensor *t = root;
-    if (!root || root->number >= 0) return;
-    root->visitor = NULL;
-    root->visited = 0;
+DT__PRIVATE void dt__graph_walk(dt__graph *g, dt_tensor *t) {
+    if (!t || t->number >= 0) return;
+    t->visitor = NULL;
     while (t) {
         if (t->visited < t->n_in) {
             dt_tensor *x = t->in[t->visited++];
-            if (x->number < 0) { x->visitor = t; x->visited = 0; t = x; }
+            if (x->number < 0) { x->visitor = t; t = x; }
         } else {
             t->number = g->n;
-            if (g->node) g->node[g->n] = t;
-            g->n++;
+            g->node[g->n++] = t;
             t = t->visitor;
         }
     }
-}
-
-// The roots in order: net's output, its loss, then other outputs by name, then other losses by name.
-DT__PRIVATE void dt__graph_roots(dt__graph *g) {
-    const dt__named *o;
-    int i;
-    g->n = 0;
-    dt__graph_walk(g, g->output);
-    dt__graph_walk(g, g->main_loss);
-    for (o = g->outputs; o; o = o->next) dt__graph_walk(g, o->t);
-    for (i = 0; i < g->n_losses; i++) dt__graph_walk(g, g->loss[i]);
 }
 
 DT__PRIVATE void dt__default_name(dt__graph *g, dt_tensor *t) {
@@ -3134,20 +3083,24 @@ DT__PRIVATE void dt__default_name(dt__graph *g, dt_tensor *t) {
 }
 
 DT__PRIVATE int dt__graph_number(dt__graph *g) {
+    const dt__named *o;
     dt_tensor *t;
-    int i, j, k, n;
-    dt__graph_roots(g);
-    n = g->n;
+    int i, j, k, n = 0;
+    for (t = g->last_made; t; t = t->made_before) n++;
     g->node = (dt_tensor **)dt__take(g->pool, (size_t)n * sizeof *g->node);
     if (!g->node) return dt__graph_full(g, "order");
-    for (t = g->last_made; t; t = t->made_before) t->number = -1;
-    dt__graph_roots(g);
+    dt__graph_walk(g, g->output);
+    dt__graph_walk(g, g->main_loss);
+    for (o = g->outputs; o; o = o->next) dt__graph_walk(g, o->t);
+    for (i = 0; i < g->n_losses; i++) dt__graph_walk(g, g->loss[i]);
     for (i = 2; i < g->n_inputs; i++)
-        if (!strcmp(g->input[i]->name, g->input[i - 1]->name)) return dt__fail(&g->error, DT_ERR_ARGUMENT, "two inputs are called \"%s\"", g->input[i]->name);
+        if (!strcmp(g->input[i]->name, g->input[i - 1]->name)) return dt__called_twice(g, "inputs", g->input[i]->name);
     for (i = 0; i < g->n_inputs; i++)
-        if (g->input[i]->number < 0) return dt__fail(&g->error, DT_ERR_ARGUMENT, "input \"%s\" is not used by anything that net returns: use it or leave it out", i ? g->input[i]->name : "x");
-    for (i = 0; i < n; i++) dt__default_name(g, g->node[i]);
-    for (i = n = 0; i < g->n; i++) for (k = 0; k < DT__MAX_VARIABLES; k++) n += g->node[i]->variable[k] != NULL;
+        if (g->input[i]->number < 0) return dt__fail(&g->error, DT_ERR_ARGUMENT, "input \"%s\" reaches nothing that net returns: use it or leave it out", i ? g->input[i]->name : "x");
+    for (i = n = 0; i < g->n; i++) {
+        dt__default_name(g, g->node[i]);
+        for (k = 0; k < DT__MAX_VARIABLES; k++) n += g->node[i]->variable[k] != NULL;
+    }
     g->variable = (dt__variable **)dt__take(g->pool, (size_t)n * sizeof *g->variable);
     if (!g->variable) return dt__graph_full(g, "variables");
     for (i = 0; i < g->n; i++) {
@@ -3159,34 +3112,35 @@ DT__PRIVATE int dt__graph_number(dt__graph *g) {
             dt__default_name(g, v->owner);
             dt__format(v->name, sizeof v->name, "%s.%s", v->owner->name, v->suffix);
             for (j = 0; j < v->number; j++)
-                if (!strcmp(g->variable[j]->name, v->name))
-                    return dt__fail(&g->error, DT_ERR_ARGUMENT, "two layers are called \"%s\": give each its own .name, or .share one's variables", v->owner->name);
+                if (!strcmp(g->variable[j]->name, v->name)) return dt__called_twice(g, "layers", v->owner->name);
         }
     }
     for (i = 1; i < g->n_losses; i++)
         for (j = 0; j < i; j++)
-            if (!strcmp(g->loss[i]->name, g->loss[j]->name)) return dt__fail(&g->error, DT_ERR_ARGUMENT, "two losses are called \"%s\": give each its own .name", g->loss[i]->name);
+            if (!strcmp(g->loss[i]->name, g->loss[j]->name)) return dt__called_twice(g, "losses", g->loss[i]->name);
     return 0;
 }
 
 // Offsets of variables and gradients: trainable ones first, so that both arrays agree on them.
 DT__PRIVATE void dt__graph_offsets(dt__graph *g, const char *freeze, const char *no_decay) {
-    int pass, i, hits[2] = {0, 0};
-    for (i = 0; i < g->n_variables; i++) {
-        dt__variable *v = g->variable[i];
-        int hit = dt__glob(freeze, v->name), spared = dt__glob(no_decay, v->name);
-        v->frozen |= !g->training || hit;
-        v->no_decay |= spared;
-        hits[0] += hit;
-        hits[1] += spared;
+    int pass, i;
+    for (pass = 0; pass < 2; pass++) {
+        const char *globs = pass ? no_decay : freeze;
+        int hits = 0;
+        for (i = 0; i < g->n_variables; i++) {
+            dt__variable *v = g->variable[i];
+            int hit = dt__glob(globs, v->name);
+            if (pass) v->no_decay |= hit;
+            else v->frozen |= !g->training || hit;
+            hits += hit;
+        }
+        if (globs && *globs && !hits)
+            dt__fail(&g->error, DT_ERR_ARGUMENT, ".%s: no parameter's name matches \"%.80s\": dt_parameter_at lists them", pass ? "no_decay" : "freeze", globs);
     }
-    for (i = 0; i < 2; i++)
-        if ((i ? no_decay : freeze) && *(i ? no_decay : freeze) && !hits[i])
-            dt__fail(&g->error, DT_ERR_ARGUMENT, ".%s: no parameter's name matches \"%.80s\": dt_parameter_at lists them", i ? "no_decay" : "freeze", i ? no_decay : freeze);
     for (pass = 0; pass < 2; pass++) {
         for (i = 0; i < g->n_variables; i++) {
             dt__variable *v = g->variable[i];
-            if ((v->frozen || v->statistic) != pass) continue;
+            if (dt__trains(v) == pass) continue;
             v->offset = g->n_floats;
             g->n_floats += v->size;
         }
@@ -3205,22 +3159,20 @@ DT__PRIVATE void dt__graph_offsets(dt__graph *g, const char *freeze, const char 
 
 // Backward runs on nodes that something trainable lies before and a loss (or net's output) behind.
 DT__PRIVATE void dt__graph_marks(dt__graph *g) {
+    const dt__named *o;
     int i, k;
     for (i = 0; i < g->n; i++) {
         dt_tensor *t = g->node[i];
         t->wants = g->input_gradient && t == g->input[0];
-        for (k = 0; k < DT__MAX_VARIABLES; k++) t->wants |= t->variable[k] && !t->variable[k]->frozen && !t->variable[k]->statistic;
+        for (k = 0; k < DT__MAX_VARIABLES; k++) t->wants |= dt__trains(t->variable[k]);
         for (k = 0; k < t->n_in; k++) {
             t->in[k]->consumers++;
-            if (!(t->op->flags & DT__LOSS && k == 1)) t->wants |= t->in[k]->wants;  // no gradient into a target
+            t->wants |= t->in[k]->wants && !dt__is_target(t, k);
         }
         if (!t->op->backward && t->op != &dt__input) t->wants = 0;
     }
-    {
-        const dt__named *o;
-        for (o = g->outputs; o; o = o->next) o->t->is_output = 1;
-        g->output->is_output = 1;
-    }
+    for (o = g->outputs; o; o = o->next) o->t->is_output = 1;
+    g->output->is_output = 1;
     if (!g->training) return;
     g->output->back = g->output->wants && (!g->main_loss || g->main_loss->in[0] == g->output);
     for (i = g->n - 1; i >= 0; i--) {
@@ -3228,7 +3180,7 @@ DT__PRIVATE void dt__graph_marks(dt__graph *g) {
         if (t->op->flags & DT__LOSS) t->back = t->wants;
         if (!t->back) continue;
         for (k = 0; k < t->n_in; k++) {
-            if (!t->in[k]->wants || (t->op->flags & DT__LOSS && k == 1)) continue;
+            if (!t->in[k]->wants || dt__is_target(t, k)) continue;
             t->in[k]->back = 1;
             t->in[k]->consumers_back++;
         }
@@ -3292,7 +3244,7 @@ DT__PRIVATE void dt__plan_gradients(dt__graph *g) {
         for (k = 0; k < t->n_in; k++) {
             dt_tensor *x = t->in[k];
             int death = 2 * n - x->number;
-            if (!x->back || (t->op->flags & DT__LOSS && k == 1)) continue;
+            if (!x->back || dt__is_target(t, k)) continue;
             if (x == g->input[0] && g->input_gradient) death = 2 * n + 1;
             if (x->gradient >= 0) { dt__extend(g, x->gradient, death); continue; }
             if (k == 0 && t->gradient >= 0 && x->consumers_back == 1 && x != g->output && t->op->flags & (DT__IN_PLACE | DT__VIEW | DT__PASSES)) {
@@ -3343,9 +3295,10 @@ DT__PRIVATE int dt__graph_finish(dt__graph *g, const char *freeze, const char *n
     if (g->error.code) return g->error.code;
     dt__graph_marks(g);
     for (i = 0; i < g->n; i++) {
-        slack = DT__MAX(slack, g->node[i]->slack);
-        if (!dt__mul(g->node[i]->size + g->node[i]->saved_row, g->rows, &bytes) || bytes > PTRDIFF_MAX / 64)
-            return dt__fail(&g->error, DT_ERR_MEMORY, "layer \"%s\" has %td values a sample, which for %td samples is more than memory can hold: use a smaller .batch", g->node[i]->name, g->node[i]->size, g->rows);
+        const dt_tensor *t = g->node[i];
+        slack = DT__MAX(slack, t->slack);
+        if (!dt__mul(t->size + t->saved_row, g->rows, &bytes) || bytes > PTRDIFF_MAX / 64)
+            return dt__fail(&g->error, DT_ERR_MEMORY, "layer \"%s\": %td samples of %td values are too large for memory: use a smaller .batch", t->name, g->rows, t->size);
     }
     g->buffer = (dt__buffer *)dt__take(g->pool, (size_t)g->n * 5 * sizeof *g->buffer);
     if (!g->buffer) return dt__graph_full(g, "plan");
@@ -3367,10 +3320,14 @@ DT__PRIVATE void dt__check_finite(dt__replica *r, const dt_tensor *t, const floa
              r->step, r->rank, what, t->name, (double)p[i], i);
 }
 
-DT__PRIVATE void dt__exchange(dt__replica *set, int n, const dt_tensor *t) {
+// One direction of t on every replica of the set: a phase, what it saved summed over all replicas, and a phase after that.
+DT__PRIVATE void dt__run_phases(dt__replica *set, int n, dt_tensor *t, dt__phase *phase, dt__phase *after) {
     int i;
+    for (i = 0; i < n; i++) phase(&set[i], t);
+    if (!after) return;
     for (i = 0; i < n; i++) set[i].exchange_at = dt__saved(&set[i], t);
-    set->exchange(set, n, t->exchange);
+    if (t->exchange && set->training) set->exchange(set, n, t->exchange);
+    for (i = 0; i < n; i++) after(&set[i], t);
 }
 
 DT__PRIVATE void dt__forward(dt__replica *set, int n) {
@@ -3378,49 +3335,41 @@ DT__PRIVATE void dt__forward(dt__replica *set, int n) {
     int i, k;
     for (k = 0; k < g->n; k++) {
         dt_tensor *t = g->node[k];
+        int loss = (t->op->flags & DT__LOSS) != 0;
         double start = g->profile ? dt__now() : 0;
-        if (!t->op->forward || (t->op->flags & DT__LOSS && !set->labelled)) continue;
-        for (i = 0; i < n; i++) t->op->forward(&set[i], t);
-        if (t->op->forward_after) {
-            if (t->exchange && set->training) dt__exchange(set, n, t);
-            for (i = 0; i < n; i++) t->op->forward_after(&set[i], t);
-        }
-        for (i = 0; i < n && set->checking; i++)
-            if (!(t->op->flags & DT__LOSS)) dt__check_finite(&set[i], t, dt__value(&set[i], t), t->size * set[i].rows, "output");
+        if (!t->op->forward || (loss && !set->labelled)) continue;
+        dt__run_phases(set, n, t, t->op->forward, t->op->forward_after);
+        for (i = 0; i < n && set->checking && !loss; i++) dt__check_finite(&set[i], t, dt__value(&set[i], t), t->size * set[i].rows, "output");
         if (g->profile) set->seconds[2 * k] += dt__now() - start;
     }
 }
 
-// With seed: from net's output, whose gradient is in place; else from the losses.
+// seeded: from net's output, whose gradient is in place; else from the losses.
 DT__PRIVATE void dt__backward(dt__replica *set, int n, int seeded) {
     const dt__graph *g = set->graph;
+    const dt_tensor *x = g->input[0];
     int i, j, k;
     for (i = 0; i < n; i++) {
         memset(set[i].written, 0, (size_t)g->n);
-        if (seeded) set[i].written[g->output->number] = 1;
+        set[i].written[g->output->number] = seeded != 0;
     }
     for (k = g->n - 1; k >= 0; k--) {
         dt_tensor *t = g->node[k];
         double start = g->profile ? dt__now() : 0;
-        int loss = (t->op->flags & DT__LOSS) != 0;
-        if (!t->back || !t->op->backward || (loss ? seeded : !set->written[k])) continue;
-        for (i = 0; i < n; i++) t->op->backward(&set[i], t);
-        if (t->op->backward_after) {
-            if (t->exchange) dt__exchange(set, n, t);
-            for (i = 0; i < n; i++) t->op->backward_after(&set[i], t);
-        }
+        if (!t->back || !t->op->backward || (t->op->flags & DT__LOSS ? seeded : !set->written[k])) continue;
+        dt__run_phases(set, n, t, t->op->backward, t->op->backward_after);
         for (i = 0; i < n && set->checking; i++) {
             for (j = 0; j < DT__MAX_VARIABLES; j++)
-                if (t->variable[j] && !t->variable[j]->frozen && !t->variable[j]->statistic)
-                    dt__check_finite(&set[i], t, set[i].gradients + t->variable[j]->offset, t->variable[j]->size, "gradient");
+                if (dt__trains(t->variable[j])) dt__check_finite(&set[i], t, set[i].gradients + t->variable[j]->offset, t->variable[j]->size, "gradient");
             for (j = 0; j < t->n_in; j++)
-                if (t->in[j]->back && !(loss && j)) dt__check_finite(&set[i], t->in[j], dt__gradient(&set[i], t->in[j]), t->in[j]->size * set[i].rows, "gradient");
+                if (t->in[j]->back && !dt__is_target(t, j))
+                    dt__check_finite(&set[i], t->in[j], dt__gradient(&set[i], t->in[j]), t->in[j]->size * set[i].rows, "gradient");
         }
         if (g->profile) set->seconds[2 * k + 1] += dt__now() - start;
     }
     for (i = 0; i < n; i++)  // no loss depends on input 0: what is read is 0
-        if (g->input[0]->back && g->input[0]->gradient >= 0 && !set[i].written[g->input[0]->number])
-            memset(dt__gradient(&set[i], g->input[0]), 0, (size_t)(g->input[0]->size * set[i].rows) * sizeof(float));
+        if (x->back && x->gradient >= 0 && !set[i].written[x->number])
+            memset(dt__gradient(&set[i], x), 0, (size_t)(x->size * set[i].rows) * sizeof(float));
 }
 
 // Variables that no backward has reached since the last clear have gradient 0.
@@ -3428,7 +3377,7 @@ DT__PRIVATE void dt__gradients_complete(dt__replica *r) {
     int i;
     for (i = 0; i < r->graph->n_variables; i++) {
         const dt__variable *v = r->graph->variable[i];
-        if (!r->variable_written[i] && !v->frozen && !v->statistic) memset(r->gradients + v->offset, 0, (size_t)v->size * sizeof(float));
+        if (!r->variable_written[i] && dt__trains(v)) memset(r->gradients + v->offset, 0, (size_t)v->size * sizeof(float));
         r->variable_written[i] = 1;
     }
 }
@@ -8379,103 +8328,87 @@ DT__PRIVATE void dt__on_signal(int number) {
 // ---- what a run shows
 
 typedef struct {
-    long first_step, steps, per_epoch, samples;  // steps: of the run
-    int epoch, epochs;
-    double start, trained, epoch_trained, shown, epoch_start;  // trained: seconds in steps
-    double loss, accuracy, weight;               // running sums of the epoch
-    double eval_loss, eval_accuracy, best;
-    int waited, terminal, prints;
+    long steps;                              // of the run; how far it is stands in the model's report
+    int epoch, epochs, terminal;
+    double start, shown, epoch_start;
+    double seconds, loss, accuracy, samples; // running sums of the epoch: its steps' time, …
 } dt__run_state;
 
 DT__PRIVATE const char *dt__strategy_name(dt_strategy s) { return s == DT_CENTRAL ? "central" : s == DT_MIRRORED ? "mirrored" : "one"; }
+DT__PRIVATE double dt__ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 #ifndef DTRAIN_NO_STDIO
 // 60000 -> "60,000"
-typedef struct { char text[32]; } dt__grouped;
-DT__PRIVATE const char *dt__group_digits(double v, dt__grouped *out) {
+DT__PRIVATE void dt__put_grouped(dt__writer *w, double v) {
     char digits[24];
-    size_t n = dt__format(digits, sizeof digits, "%.0f", v < 0 || v > 1e15 ? 0 : v), i, at = 0;
-    for (i = 0; i < n; i++) {
-        if (i && (n - i) % 3 == 0) out->text[at++] = ',';
-        out->text[at++] = digits[i];
-    }
-    out->text[at] = 0;
-    return out->text;
+    size_t n = dt__format(digits, sizeof digits, "%.0f", v < 0 || v > 1e15 ? 0 : v), i;
+    for (i = 0; i < n; i++) dt__print(w, i && (n - i) % 3 == 0 ? ",%c" : "%c", digits[i]);
 }
 
-DT__PRIVATE void dt__put_measure(dt__writer *w, const char *name, double v, int digits) {
-    if (v == v) dt__print(w, "  %s %.*f", name, digits, v);
+DT__PRIVATE void dt__put_measure(dt__writer *w, const char *name, double v) {
+    if (v == v) dt__print(w, "  %s %.4f", name, v);
 }
 
 // The line that moves, on a terminal only.
-DT__PRIVATE void dt__show_progress(const dt_model *m, dt__run_state *s, int force) {
+DT__PRIVATE void dt__show_progress(const dt_model *m, dt__run_state *s) {
     char line[160];
-    dt__writer w;
-    dt__grouped rate;
-    double now, speed, left;
-    long done = m->step - s->first_step;
-    if (!s->terminal) return;
-    now = dt__now();
-    if (!force && now - s->shown < 0.1) return;
-    s->shown = now;
-    w.text = line; w.size = sizeof line; w.n = 0;
-    if (done >= 0 && !force) {
-        speed = s->trained > 0 ? (double)done / s->trained : 0;
-        left = speed > 0 ? (double)(s->steps - done) / speed : 0;
-        dt__print(&w, "epoch %d/%d  %3.0f %%  %s samples/s", s->epoch, s->epochs, 100.0 * (double)done / (double)DT__MAX(s->steps, 1), dt__group_digits((double)s->samples / DT__MAX(s->trained, 1e-9), &rate));
-        dt__put_measure(&w, "loss", s->weight > 0 ? s->loss / s->weight : (double)NAN, 4);
-        dt__put_measure(&w, "accuracy", s->weight > 0 ? s->accuracy / s->weight : (double)NAN, 4);
-        dt__print(&w, "  %d:%02d left", (int)(left / 60), (int)left % 60);
-    }
-    fprintf(stderr, "\r%-79.158s%s", w.n ? line : "", force ? "\r" : "");
+    dt__writer w = dt__writer_on(line, sizeof line);
+    double done = (double)m->report.steps, all = (double)s->steps, left = dt__ratio((all - done) * m->report.seconds, done);
+    if (!s->terminal || dt__now() - s->shown < 0.1) return;
+    s->shown = dt__now();
+    dt__print(&w, "epoch %d/%d  %3.0f %%  ", s->epoch, s->epochs, 100 * done / all);
+    dt__put_grouped(&w, m->report.samples_per_s);
+    dt__put_text(&w, " samples/s");
+    dt__put_measure(&w, "loss", s->loss / s->samples);
+    dt__put_measure(&w, "accuracy", s->accuracy / s->samples);
+    dt__print(&w, "  %d:%02d left", (int)(left / 60), (int)left % 60);
+    fprintf(stderr, "\r%-79.158s", line);
     fflush(stderr);
 }
 
-DT__PRIVATE void dt__show_epoch(const dt_model *m, dt__run_state *s, const dt_event *e) {
+DT__PRIVATE void dt__show_epoch(const dt__run_state *s, const dt_event *e) {
     char line[240];
-    dt__writer w;
-    dt__grouped rate;
-    (void)m;
-    if (!s->prints) return;
-    dt__show_progress(m, s, 1);
-    w.text = line; w.size = sizeof line; w.n = 0;
+    dt__writer w = dt__writer_on(line, sizeof line);
+    if (s->terminal) fprintf(stderr, "\r%79s\r", "");
     dt__print(&w, "epoch %d/%d", e->epoch, e->epochs);
-    dt__put_measure(&w, "loss", e->loss, 4);
-    dt__put_measure(&w, "accuracy", e->accuracy, 4);
-    dt__put_measure(&w, "test loss", e->eval_loss, 4);
-    dt__put_measure(&w, "test accuracy", e->eval_accuracy, 4);
-    dt__print(&w, "  %s samples/s  %.1f s", dt__group_digits(e->samples_per_s, &rate), dt__now() - s->epoch_start);
+    dt__put_measure(&w, "loss", e->loss);
+    dt__put_measure(&w, "accuracy", e->accuracy);
+    dt__put_measure(&w, "test loss", e->eval_loss);
+    dt__put_measure(&w, "test accuracy", e->eval_accuracy);
+    dt__put_text(&w, "  ");
+    dt__put_grouped(&w, e->samples_per_s);
+    dt__print(&w, " samples/s  %.1f s", dt__now() - s->epoch_start);
     printf("%s\n", line);
     fflush(stdout);
 }
 #else
-DT__PRIVATE void dt__show_progress(const dt_model *m, dt__run_state *s, int force) { (void)m; (void)s; (void)force; }
-DT__PRIVATE void dt__show_epoch(const dt_model *m, dt__run_state *s, const dt_event *e) { (void)m; (void)s; (void)e; }
+DT__PRIVATE void dt__show_progress(const dt_model *m, dt__run_state *s) { (void)m; (void)s; }
+DT__PRIVATE void dt__show_epoch(const dt__run_state *s, const dt_event *e) { (void)s; (void)e; }
 #endif
 
 // ---- the loop
 
 DT__PRIVATE dt_event dt__event_of(dt_model *m, const dt__run_state *s, dt_event_kind kind) {
+    int step = kind == DT_EVENT_STEP;
     dt_event e;
-    memset(&e, 0, sizeof e);
     e.kind = kind;
     e.model = m;
-    e.step = m->step - s->first_step;
+    e.step = m->report.steps;
     e.steps = s->steps;
     e.epoch = s->epoch;
     e.epochs = s->epochs;
-    e.loss = kind == DT_EVENT_STEP ? m->report.train_loss : s->weight > 0 ? s->loss / s->weight : (double)NAN;
-    e.accuracy = kind == DT_EVENT_STEP ? m->report.train_accuracy : s->weight > 0 ? s->accuracy / s->weight : (double)NAN;
-    e.eval_loss = kind == DT_EVENT_STEP ? (double)NAN : s->eval_loss;
-    e.eval_accuracy = kind == DT_EVENT_STEP ? (double)NAN : s->eval_accuracy;
+    e.loss = step ? m->report.train_loss : s->loss / s->samples;
+    e.accuracy = step ? m->report.train_accuracy : s->accuracy / s->samples;
+    e.eval_loss = step ? (double)NAN : m->report.eval_loss;
+    e.eval_accuracy = step ? (double)NAN : m->report.eval_accuracy;
     e.learning_rate = dt_learning_rate(m);
     e.gradient_norm = m->norm;
     e.seconds = dt__now() - s->start;
-    if (kind == DT_EVENT_EPOCH) e.samples_per_s = s->epoch_trained > 0 ? s->weight / s->epoch_trained : 0;
-    else e.samples_per_s = s->trained > 0 ? (double)s->samples / s->trained : 0;
+    e.samples_per_s = kind == DT_EVENT_EPOCH ? dt__ratio(s->samples, s->seconds) : m->report.samples_per_s;
     return e;
 }
 
+// What on_event says: anything but 0 stops the run.
 DT__PRIVATE int dt__tell(dt_model *m, const dt__run_state *s, dt_event_kind kind) {
     dt_event e;
     if (!m->o.on_event) return 0;
@@ -8486,58 +8419,46 @@ DT__PRIVATE int dt__tell(dt_model *m, const dt__run_state *s, dt_event_kind kind
 // One epoch's steps. Returns 1 if the run shall stop, 0 to go on; *code on failure.
 DT__PRIVATE int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, long epoch, int *code, dt_error *err) {
     long at;
-    s->loss = s->accuracy = s->weight = s->epoch_trained = 0;
+    s->seconds = s->loss = s->accuracy = s->samples = 0;
     s->epoch_start = dt__now();
-    for (at = 0; at < d->info.n && m->step - s->first_step < s->steps; at += m->batch) {
-        double before = dt__now(), n;
+    for (at = 0; at < d->info.n && m->report.steps < s->steps; at += m->batch) {
+        double seconds = dt__now();
+        long n = DT__MIN((long)m->batch, d->info.n - at);
         memset(&m->task, 0, sizeof m->task);
         m->task.data = d;
         m->task.epoch = epoch;
         m->task.position = at;
         m->task.shuffle = !m->o.no_shuffle;
-        m->task.n = DT__MIN((long)m->batch, d->info.n - at);
-        n = (double)m->task.n;
+        m->task.n = n;
         *code = dt__step_task(m, err);
         m->task.n = 0;
         if (*code) return 1;
-        before = dt__now() - before;
-        s->trained += before;
-        s->epoch_trained += before;
-        s->samples += (long)n;
-        s->loss += m->report.train_loss * n;
-        s->accuracy += m->report.train_accuracy * n;
-        s->weight += n;
-        dt__show_progress(m, s, 0);
-        if (dt__tell(m, s, DT_EVENT_STEP)) return 1;
-        if (DT__STOPPED) return 1;
+        seconds = dt__now() - seconds;
+        m->report.steps++;
+        m->report.samples += n;
+        m->report.seconds += seconds;
+        m->report.samples_per_s = dt__ratio((double)m->report.samples, m->report.seconds);
+        s->seconds += seconds;
+        s->loss += m->report.train_loss * (double)n;
+        s->accuracy += m->report.train_accuracy * (double)n;
+        s->samples += (double)n;
+        dt__show_progress(m, s);
+        if (dt__tell(m, s, DT_EVENT_STEP) || DT__STOPPED) return 1;
     }
     return 0;
 }
 
-// The options of a run that differ from those of the model's creation.
+// The options of a run in place of those of the model's creation; in dt_options they stand side by side.
 DT__PRIVATE int dt__train_options(dt_model *m, const dt_options *run, dt_error *err) {
+    static const size_t range[4][2] = {{offsetof(dt_options, schedule), offsetof(dt_options, strategy)},
+                                       {offsetof(dt_options, epochs), offsetof(dt_options, seed)},
+                                       {offsetof(dt_options, no_shuffle), offsetof(dt_options, no_nan_guard)},
+                                       {offsetof(dt_options, on_event), offsetof(dt_options, json)}};
     dt_options with = m->o;
     dt__optimizer optimizer = m->optimizer;
-    int code;
+    int i, code;
+    for (i = 0; i < 4; i++) memcpy((char *)&with + range[i][0], (const char *)run + range[i][0], range[i][1] - range[i][0]);
     with.learning_rate = DT__ELSE(run->learning_rate, m->optimizer.rate);
-    with.schedule = run->schedule;
-    with.warmup_steps = run->warmup_steps;
-    with.total_steps = run->total_steps;
-    with.final_rate = run->final_rate;
-    with.decay_steps = run->decay_steps;
-    with.decay_factor = run->decay_factor;
-    with.rate_at = run->rate_at;
-    with.epochs = run->epochs;
-    with.steps = run->steps;
-    with.no_shuffle = run->no_shuffle;
-    with.crop = run->crop;
-    with.flip = run->flip;
-    memcpy(with.mean, run->mean, sizeof with.mean);
-    memcpy(with.deviation, run->deviation, sizeof with.deviation);
-    with.augment = run->augment;
-    with.patience = run->patience;
-    with.on_event = run->on_event;
-    with.progress = run->progress;
     if (run->user) with.user = run->user;
     if ((code = dt__check_run(&with, err)) != 0 || (code = dt__optimizer_open(&optimizer, &with, err)) != 0) return code;
     m->o = with;
@@ -8547,33 +8468,30 @@ DT__PRIVATE int dt__train_options(dt_model *m, const dt_options *run, dt_error *
 
 DT__PRIVATE int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test, dt_error *err) {
     dt__run_state s;
-    int code = 0, stop = 0, i;
-    long first_epoch, e;
+    double best = (double)INFINITY;
+    int code = 0, stop = 0, waited = 0, i;
+    long per_epoch = (d->info.n + m->batch - 1) / m->batch, first_epoch = m->step / per_epoch;
     memset(&s, 0, sizeof s);
     if ((m->o.crop || m->o.flip) && m->graph.input[0]->rank != 4)
         return dt__fail(err, DT_ERR_ARGUMENT, "dt_train: .%s needs images, [height, width, channels]; the net's input is no image", m->o.crop ? "crop" : "flip");
-    s.per_epoch = (d->info.n + m->batch - 1) / m->batch;
-    s.epochs = m->o.epochs ? m->o.epochs : m->o.steps ? (int)DT__MIN((m->o.steps + s.per_epoch - 1) / s.per_epoch, (long)INT_MAX) : 1;
-    if (s.per_epoch > LONG_MAX / s.epochs) return dt__fail(err, DT_ERR_ARGUMENT, "dt_train: %d epochs of %ld steps are too many", s.epochs, s.per_epoch);
-    s.steps = s.per_epoch * s.epochs;
+    s.epochs = m->o.epochs ? m->o.epochs : m->o.steps ? (int)DT__MIN((m->o.steps + per_epoch - 1) / per_epoch, (long)INT_MAX) : 1;
+    if (per_epoch > LONG_MAX / s.epochs) return dt__fail(err, DT_ERR_ARGUMENT, "dt_train: %d epochs of %ld steps are too many", s.epochs, per_epoch);
+    s.steps = per_epoch * s.epochs;
     if (m->o.steps && m->o.steps < s.steps) s.steps = m->o.steps;
-    s.first_step = m->step;
     s.start = dt__now();
-    s.eval_loss = s.eval_accuracy = (double)NAN;
-    s.best = (double)INFINITY;
-    s.prints = m->o.progress > 0;
+    memset(&m->report, 0, sizeof m->report);
+    m->report.eval_loss = m->report.eval_accuracy = (double)NAN;
 #if !defined(DTRAIN_NO_STDIO) && DT__POSIX
-    s.terminal = s.prints && isatty(2);
+    s.terminal = m->o.progress > 0 && isatty(2);
 #endif
     m->optimizer.total = DT__ELSE(m->o.total_steps, m->step + s.steps);
-    m->optimizer.decay_steps = DT__ELSE(m->o.decay_steps, s.per_epoch);
+    m->optimizer.decay_steps = DT__ELSE(m->o.decay_steps, per_epoch);
     for (i = 0; i < m->n_replicas; i++) m->replica[i].data_seconds = 0;
-    first_epoch = m->step / s.per_epoch;
-    for (e = 0; e < s.epochs && !stop && m->step - s.first_step < s.steps; e++) {
+    while (s.epoch < s.epochs && !stop && m->report.steps < s.steps) {
         double judged;
         dt_event event;
-        s.epoch = (int)e + 1;
-        stop = dt__train_epoch(m, d, &s, first_epoch + e, &code, err);
+        s.epoch++;
+        stop = dt__train_epoch(m, d, &s, first_epoch + s.epoch - 1, &code, err);
         m->report.data_s = 0;  // before an evaluation adds to it
         for (i = 0; i < m->n_replicas; i++) m->report.data_s = DT__MAX(m->report.data_s, m->replica[i].data_seconds);
         if (code) break;
@@ -8581,26 +8499,20 @@ DT__PRIVATE int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset 
             dt_metrics metrics;
             memset(&metrics, 0, sizeof metrics);
             if ((code = dt__evaluate_data(m, test, &metrics, err)) != 0) break;
-            s.eval_loss = metrics.loss;
-            s.eval_accuracy = metrics.accuracy;
+            m->report.eval_loss = metrics.loss;
+            m->report.eval_accuracy = metrics.accuracy;
             for (i = 0; i < m->n_replicas; i++) m->replica[i].data_seconds = m->report.data_s;
         }
         event = dt__event_of(m, &s, DT_EVENT_EPOCH);
-        dt__show_epoch(m, &s, &event);
+        if (m->o.progress > 0) dt__show_epoch(&s, &event);
         stop |= dt__tell(m, &s, DT_EVENT_EPOCH);
-        judged = test ? s.eval_loss : event.loss;
-        if (judged < s.best) { s.best = judged; s.waited = 0; }
-        else if (m->o.patience && ++s.waited >= m->o.patience) stop = 1;
-        m->report.epochs = (int)e + 1;
+        judged = test ? event.eval_loss : event.loss;
+        if (judged < best) { best = judged; waited = 0; }
+        else if (m->o.patience && ++waited >= m->o.patience) stop = 1;
+        m->report.epochs = s.epoch;
         m->report.train_loss = event.loss;
         m->report.train_accuracy = event.accuracy;
     }
-    m->report.steps = m->step - s.first_step;
-    m->report.samples = s.samples;
-    m->report.eval_loss = s.eval_loss;
-    m->report.eval_accuracy = s.eval_accuracy;
-    m->report.seconds = s.trained;
-    m->report.samples_per_s = s.trained > 0 ? (double)s.samples / s.trained : 0;
     if (!code) dt__tell(m, &s, DT_EVENT_END);
     return code;
 }
@@ -8612,27 +8524,21 @@ DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
     dt__optimizer optimizer;
     dt_error own;
     int i, code = dt__can_train(m, "dt_train", err);
-    memset(&own, 0, sizeof own);
-    if (!code && run) {
-        created = m->o;
-        optimizer = m->optimizer;
-        code = dt__train_options(m, run, err);
-    }
     if (code) return code;
+    memset(&own, 0, sizeof own);
+    created = m->o;
+    optimizer = m->optimizer;
+    if (run && (code = dt__train_options(m, run, err)) != 0) return code;
     m->running = 1;
-    for (i = 0; i < 2 && !own.code; i++) {
+    for (i = 0; i < 2; i++) {
         const dt_source *s = run ? i ? &run->test : &run->train : NULL;
-        d[i] = m->data[i];
-        if (!s || !s->kind || (run->train.kind && !run->test.kind && i)) {
-            if (run && run->train.kind && i) d[i] = NULL;  // another training set brings its own test set, or none
-            continue;
-        }
-        opened[i] = dt__open_data(m, s, &own);
-        d[i] = opened[i];
+        d[i] = i && run && run->train.kind ? NULL : m->data[i];  // another training set brings its own test set, or none
+        if (!s || !s->kind || own.code) continue;
+        d[i] = opened[i] = dt__open_data(m, s, &own);
         if (opened[i]) dt__data_fits(m, opened[i], 1, &own);
     }
     if (!m->graph.n_losses) dt__fail(&own, DT_ERR_STATE, "dt_train: the net has no loss: set .loss, or call dt_loss in net");
-    if (!own.code && !d[0]) dt__fail(&own, DT_ERR_ARGUMENT, "dt_train: there is no training data: set .train");
+    if (!d[0]) dt__fail(&own, DT_ERR_ARGUMENT, "dt_train: there is no training data: set .train");
     if (!own.code) dt__train_on(m, d[0], d[1], &own);
     for (i = 0; i < 2; i++) dt_dataset_close(opened[i]);
     if (run) { m->o = created; m->optimizer = optimizer; }
@@ -8640,107 +8546,112 @@ DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
     return dt__pass_error(err, &own);
 }
 
-// Running statistics are no parameters.
-DT__PRIVATE ptrdiff_t dt__count_parameters(const dt__graph *g) {
-    ptrdiff_t n = 0;
-    int i;
-    for (i = 0; i < g->n_variables; i++) if (!g->variable[i]->statistic) n += g->variable[i]->size;
-    return n;
-}
-
 DT_API dt_report dt_model_report(const dt_model *m) {
     dt_report r;
+    int i;
     memset(&r, 0, sizeof r);
     if (!m) return r;
     r = m->report;
     r.replicas = m->n_replicas;
     r.strategy = m->strategy;
-    r.parameters = (size_t)dt__count_parameters(&m->graph);
     r.arena_bytes = m->bytes;
+    for (i = 0; i < m->graph.n_variables; i++)  // running statistics are no parameters
+        if (!m->graph.variable[i]->statistic) r.parameters += (size_t)m->graph.variable[i]->size;
     return r;
 }
 
 // ---- the table of flags
 
-typedef enum { DT__INT, DT__LONG, DT__SEED_TYPE, DT__DOUBLE, DT__TEXT_TYPE, DT__ENUM, DT__SWITCH } dt__flag_type;
+typedef enum { DT__TITLE, DT__WHOLE, DT__UNSIGNED, DT__DOUBLE, DT__TEXT, DT__ENUM, DT__SWITCH } dt__flag_type;
 
 typedef struct {
-    const char *group, *name;
     dt__flag_type type;
+    const char *name;
     size_t offset, size;
     const char *standard, *help;
     const char *names;    // enums: "zero one …", aliases behind a slash
     int stores;           // switches: the value that they set; numbers: DT_OFF if that is allowed
 } dt__flag;
 
-#define DT__FIELD(f) offsetof(dt_options, f), sizeof(((dt_options *)0)->f)
+#define DT__GROUP(title) {DT__TITLE, title, 0, 0, NULL, NULL, NULL, 0}
+#define DT__FLAG_OF(type, name, field, standard, help, names, stores) \
+    {DT__##type, name, offsetof(dt_options, field), sizeof(((dt_options *)0)->field), standard, help, names, stores}
+#define DT__FLAG(type, name, field, standard, help) DT__FLAG_OF(type, name, field, standard, help, NULL, DT__##type == DT__SWITCH)
 static const dt__flag dt__flags[] = {
-    {"distribution", "strategy", DT__ENUM, DT__FIELD(strategy), "mirrored if there are several replicas", "how replicas work together", "default one/OneDeviceStrategy mirrored/MirroredStrategy central/CentralStorageStrategy", 0},
-    {"distribution", "replicas", DT__INT, DT__FIELD(replicas), "one per core", "copies of the model that share a batch", NULL, 0},
-    {"distribution", "batch", DT__INT, DT__FIELD(batch), "32", "samples per step, over all replicas", NULL, 0},
-    {"distribution", "replica-batch", DT__INT, DT__FIELD(replica_batch), "off", "instead of --batch: samples per step and replica", NULL, 0},
-    {"run", "epochs", DT__INT, DT__FIELD(epochs), "1", "passes through the training data", NULL, 0},
-    {"run", "steps", DT__LONG, DT__FIELD(steps), "as many as --epochs need", "stop after this many steps", NULL, 0},
-    {"run", "seed", DT__SEED_TYPE, DT__FIELD(seed), "0", "of weights, order and dropout", NULL, 0},
-    {"run", "patience", DT__INT, DT__FIELD(patience), "off", "stop after this many epochs without a better test loss", NULL, 0},
-    {"run", "no-shuffle", DT__SWITCH, DT__FIELD(no_shuffle), "off", "take the samples in their own order", NULL, 1},
-    {"run", "crop", DT__INT, DT__FIELD(crop), "0", "random shift of training images by up to this many pixels", NULL, 0},
-    {"run", "flip", DT__SWITCH, DT__FIELD(flip), "off", "mirror training images by chance", NULL, 1},
-    {"run", "no-nan-guard", DT__SWITCH, DT__FIELD(no_nan_guard), "off", "go on with values that are not finite", NULL, 1},
-    {"run", "save", DT__TEXT_TYPE, DT__FIELD(save), "nothing", "write the weights here when done (.safetensors)", NULL, 0},
-    {"run", "load", DT__TEXT_TYPE, DT__FIELD(load), "nothing", "begin with the weights of this file", NULL, 0},
-    {"optimizer", "optimizer", DT__ENUM, DT__FIELD(optimizer), "sgd", "update rule", "sgd momentum nesterov adam adamw rmsprop", 0},
-    {"optimizer", "learning-rate", DT__DOUBLE, DT__FIELD(learning_rate), "0.01; adam, adamw: 0.001", "size of a step", NULL, 0},
-    {"optimizer", "momentum", DT__DOUBLE, DT__FIELD(momentum), "0; momentum, nesterov: 0.9", "share of the last step in the next (-1: none)", NULL, DT_OFF},
-    {"optimizer", "beta1", DT__DOUBLE, DT__FIELD(beta1), "0.9", "Adam: decay of the mean", NULL, 0},
-    {"optimizer", "beta2", DT__DOUBLE, DT__FIELD(beta2), "0.999", "Adam: decay of the variance", NULL, 0},
-    {"optimizer", "alpha", DT__DOUBLE, DT__FIELD(alpha), "0.99", "RMSprop: decay of the variance", NULL, 0},
-    {"optimizer", "epsilon", DT__DOUBLE, DT__FIELD(epsilon), "1e-8", "keeps divisions finite", NULL, 0},
-    {"optimizer", "weight-decay", DT__DOUBLE, DT__FIELD(weight_decay), "0; adamw: 0.01", "pull of the weights towards zero (-1: none)", NULL, DT_OFF},
-    {"optimizer", "clip-norm", DT__DOUBLE, DT__FIELD(clip_norm), "off", "largest norm of the whole gradient", NULL, DT_OFF},
-    {"optimizer", "accumulate", DT__INT, DT__FIELD(accumulate), "1", "parts that a batch is run in, to save memory", NULL, 0},
-    {"optimizer", "freeze", DT__TEXT_TYPE, DT__FIELD(freeze), "nothing", "parameters to keep, as globs: \"enc*,*.bias\"", NULL, 0},
-    {"optimizer", "no-decay", DT__TEXT_TYPE, DT__FIELD(no_decay), "nothing", "parameters without weight decay, as globs", NULL, 0},
-    {"optimizer", "schedule", DT__ENUM, DT__FIELD(schedule), "constant", "course of the learning rate", "constant step exponential cosine linear", 0},
-    {"optimizer", "warmup-steps", DT__LONG, DT__FIELD(warmup_steps), "0", "steps over which the rate rises to its full size", NULL, 0},
-    {"optimizer", "total-steps", DT__LONG, DT__FIELD(total_steps), "the run's", "end of the cosine or linear schedule", NULL, 0},
-    {"optimizer", "final-rate", DT__DOUBLE, DT__FIELD(final_rate), "0", "learning rate at its end", NULL, 0},
-    {"optimizer", "decay-steps", DT__LONG, DT__FIELD(decay_steps), "one epoch", "step and exponential schedule: steps per decay", NULL, 0},
-    {"optimizer", "decay-factor", DT__DOUBLE, DT__FIELD(decay_factor), "step 0.1, exponential 0.96", "… and its factor", NULL, 0},
-    {"optimizer", "label-smoothing", DT__DOUBLE, DT__FIELD(label_smoothing), "0", "cross-entropy: share of all labels in the target", NULL, 0},
-    {"output", "json", DT__SWITCH, DT__FIELD(json), "off", "print the result as one JSON object, last", NULL, 1},
-    {"output", "quiet", DT__SWITCH, DT__FIELD(progress), "off", "print nothing but errors", NULL, DT_OFF},
-    {"output", "profile", DT__SWITCH, DT__FIELD(profile), "off", "print the time of every layer", NULL, 1},
-    {"output", "print-options", DT__SWITCH, DT__FIELD(print_options), "off", "print every option and stop", NULL, 1},
+    DT__GROUP("distribution"),
+    DT__FLAG_OF(ENUM, "strategy", strategy, "mirrored if there are several replicas", "how replicas work together", "default one/OneDeviceStrategy mirrored/MirroredStrategy central/CentralStorageStrategy", 0),
+    DT__FLAG(WHOLE, "replicas", replicas, "one per core", "copies of the model that share a batch"),
+    DT__FLAG(WHOLE, "batch", batch, "32", "samples per step, over all replicas"),
+    DT__FLAG(WHOLE, "replica-batch", replica_batch, "off", "instead of --batch: samples per step and replica"),
+    DT__GROUP("run"),
+    DT__FLAG(WHOLE, "epochs", epochs, "1", "passes through the training data"),
+    DT__FLAG(WHOLE, "steps", steps, "as many as --epochs need", "stop after this many steps"),
+    DT__FLAG(UNSIGNED, "seed", seed, "0", "of weights, order and dropout"),
+    DT__FLAG(WHOLE, "patience", patience, "off", "stop after this many epochs without a better test loss"),
+    DT__FLAG(SWITCH, "no-shuffle", no_shuffle, "off", "take the samples in their own order"),
+    DT__FLAG(WHOLE, "crop", crop, "0", "random shift of training images by up to this many pixels"),
+    DT__FLAG(SWITCH, "flip", flip, "off", "mirror training images by chance"),
+    DT__FLAG(SWITCH, "no-nan-guard", no_nan_guard, "off", "go on with values that are not finite"),
+    DT__FLAG(TEXT, "save", save, "nothing", "write the weights here when done (.safetensors)"),
+    DT__FLAG(TEXT, "load", load, "nothing", "begin with the weights of this file"),
+    DT__GROUP("optimizer"),
+    DT__FLAG_OF(ENUM, "optimizer", optimizer, "sgd", "update rule", "sgd momentum nesterov adam adamw rmsprop", 0),
+    DT__FLAG(DOUBLE, "learning-rate", learning_rate, "0.01; adam, adamw: 0.001", "size of a step"),
+    DT__FLAG_OF(DOUBLE, "momentum", momentum, "0; momentum, nesterov: 0.9", "share of the last step in the next (-1: none)", NULL, DT_OFF),
+    DT__FLAG(DOUBLE, "beta1", beta1, "0.9", "Adam: decay of the mean"),
+    DT__FLAG(DOUBLE, "beta2", beta2, "0.999", "Adam: decay of the variance"),
+    DT__FLAG(DOUBLE, "alpha", alpha, "0.99", "RMSprop: decay of the variance"),
+    DT__FLAG(DOUBLE, "epsilon", epsilon, "1e-8", "keeps divisions finite"),
+    DT__FLAG_OF(DOUBLE, "weight-decay", weight_decay, "0; adamw: 0.01", "pull of the weights towards zero (-1: none)", NULL, DT_OFF),
+    DT__FLAG_OF(DOUBLE, "clip-norm", clip_norm, "off", "largest norm of the whole gradient", NULL, DT_OFF),
+    DT__FLAG(WHOLE, "accumulate", accumulate, "1", "parts that a batch is run in, to save memory"),
+    DT__FLAG(TEXT, "freeze", freeze, "nothing", "parameters to keep, as globs: \"enc*,*.bias\""),
+    DT__FLAG(TEXT, "no-decay", no_decay, "nothing", "parameters without weight decay, as globs"),
+    DT__FLAG_OF(ENUM, "schedule", schedule, "constant", "course of the learning rate", "constant step exponential cosine linear", 0),
+    DT__FLAG(WHOLE, "warmup-steps", warmup_steps, "0", "steps over which the rate rises to its full size"),
+    DT__FLAG(WHOLE, "total-steps", total_steps, "the run's", "end of the cosine or linear schedule"),
+    DT__FLAG(DOUBLE, "final-rate", final_rate, "0", "learning rate at its end"),
+    DT__FLAG(WHOLE, "decay-steps", decay_steps, "one epoch", "step and exponential schedule: steps per decay"),
+    DT__FLAG(DOUBLE, "decay-factor", decay_factor, "step 0.1, exponential 0.96", "… and its factor"),
+    DT__FLAG(DOUBLE, "label-smoothing", label_smoothing, "0", "cross-entropy: share of all labels in the target"),
+    DT__GROUP("output"),
+    DT__FLAG(SWITCH, "json", json, "off", "print the result as one JSON object, last"),
+    DT__FLAG_OF(SWITCH, "quiet", progress, "off", "print nothing but errors", NULL, DT_OFF),
+    DT__FLAG(SWITCH, "profile", profile, "off", "print the time of every layer"),
+    DT__FLAG(SWITCH, "print-options", print_options, "off", "print every option and stop"),
 };
-#undef DT__FIELD
+#undef DT__GROUP
+#undef DT__FLAG
+#undef DT__FLAG_OF
 
-// Enums may be smaller than int on boards.
-DT__PRIVATE void dt__store_int(void *p, size_t size, int v) {
-    unsigned char byte = (unsigned char)v;
-    short half = (short)v;
-    if (size == 1) memcpy(p, &byte, 1);
-    else if (size == sizeof half) memcpy(p, &half, sizeof half);
-    else memcpy(p, &v, sizeof v);
+// A whole number in an option of any size: enums may be smaller than int on boards.
+DT__PRIVATE void dt__store_whole(void *p, size_t size, int64_t v) {
+    int8_t v1 = (int8_t)v;
+    int16_t v2 = (int16_t)v;
+    int32_t v4 = (int32_t)v;
+    memcpy(p, size == 1 ? (void *)&v1 : size == 2 ? (void *)&v2 : size == 4 ? (void *)&v4 : (void *)&v, size);
 }
-DT__PRIVATE int dt__fetch_int(const void *p, size_t size) {
-    signed char byte;
-    short half;
-    int v;
-    if (size == 1) { memcpy(&byte, p, 1); return byte; }
-    if (size == sizeof half) { memcpy(&half, p, sizeof half); return half; }
-    memcpy(&v, p, sizeof v);
-    return v;
+DT__PRIVATE int64_t dt__fetch_whole(const void *p, size_t size) {
+    int8_t v1;
+    int16_t v2;
+    int32_t v4;
+    int64_t v8;
+    if (size == 1) { memcpy(&v1, p, 1); return v1; }
+    if (size == 2) { memcpy(&v2, p, 2); return v2; }
+    if (size == 4) { memcpy(&v4, p, 4); return v4; }
+    memcpy(&v8, p, 8);
+    return v8;
 }
+
+DT__PRIVATE int dt__is_named(const char *word, const char *name, size_t n) { return !strncmp(word, name, n) && !word[n]; }
 
 // Word k of "zero one/Alias two", its alias not; or the number of a word, aliases included; -1: none.
 DT__PRIVATE int dt__enum_number(const char *names, const char *word) {
     int k = 0;
-    size_t n = strlen(word);
     while (*names) {
-        size_t length = strcspn(names, " /");
-        if (length == n && !memcmp(names, word, n)) return k;
-        names += length;
+        size_t n = strcspn(names, " /");
+        if (dt__is_named(word, names, n)) return k;
+        names += n;
         if (*names == ' ') k++;
         if (*names) names++;
     }
@@ -8751,16 +8662,17 @@ DT__PRIVATE void dt__put_enum(dt__writer *w, const char *names, int k) {
     for (; *names && *names != ' ' && *names != '/'; names++) dt__put(w, *names);
 }
 DT__PRIVATE void dt__put_choices(dt__writer *w, const char *names) {
-    int k, n = 1;
-    const char *p;
-    for (p = names; *p; p++) n += *p == ' ';
-    for (k = 0; k < n; k++) { if (k) dt__put(w, '|'); dt__put_enum(w, names, k); }
+    while (*names) {
+        if (*names == '/') { names += strcspn(names, " "); continue; }
+        dt__put(w, *names == ' ' ? '|' : *names);
+        names++;
+    }
 }
 
 DT__PRIVATE const dt__flag *dt__find_flag(const char *name, size_t n) {
     int i;
     for (i = 0; i < DT__COUNT(dt__flags); i++)
-        if (strlen(dt__flags[i].name) == n && !memcmp(dt__flags[i].name, name, n)) return &dt__flags[i];
+        if (dt__flags[i].type != DT__TITLE && dt__is_named(dt__flags[i].name, name, n)) return &dt__flags[i];
     return NULL;
 }
 
@@ -8777,42 +8689,35 @@ DT__PRIVATE uint64_t dt__parse_whole(const char *s, uint64_t limit, int *ok) {
 }
 
 DT__PRIVATE int dt__set_flag(dt_options *o, const dt__flag *f, const char *value, dt_error *err) {
-    char *p = (char *)o + f->offset;
-    int ok = 1, i = 0;
-    if (f->type == DT__SWITCH) {
-        if (value && strcmp(value, "0") && strcmp(value, "1")) return dt__fail(err, DT_ERR_USAGE, "--%s is \"%.60s\": it takes no value, or 0 or 1", f->name, value);
-        dt__store_int(p, f->size, value && *value == '0' ? 0 : f->stores);
-        return 0;
-    }
-    if (!value) return dt__fail(err, DT_ERR_USAGE, "--%s needs a value: %s", f->name, f->help);
-    if (f->type == DT__INT) {
-        i = (int)dt__parse_whole(value, INT_MAX, &ok);
-        if (ok) memcpy(p, &i, sizeof i);
-    } else if (f->type == DT__LONG) {
-        long v = (long)dt__parse_whole(value, LONG_MAX, &ok);
-        if (ok) memcpy(p, &v, sizeof v);
-    } else if (f->type == DT__SEED_TYPE) {
-        uint64_t v = dt__parse_whole(value, UINT64_MAX, &ok);
-        if (ok) memcpy(p, &v, sizeof v);
+    char *p = (char *)o + f->offset, choices[160];
+    const char *needs = "a whole number of 0 or more";
+    int ok = 1;
+    if (!value && f->type != DT__SWITCH) return dt__fail(err, DT_ERR_USAGE, "--%s needs a value: %s", f->name, f->help);
+    if (f->type == DT__TEXT) {
+        memcpy(p, &value, sizeof value);
     } else if (f->type == DT__DOUBLE) {
         const char *end;
         double v = dt__parse_double(value, value + strlen(value), &end);
+        needs = "a number of 0 or more, with a decimal point,";
         ok = *value && !*end && v - v == 0 && (v >= 0 || (v == DT_OFF && f->stores == DT_OFF));
         if (ok) memcpy(p, &v, sizeof v);
-    } else if (f->type == DT__TEXT_TYPE) {
-        memcpy(p, &value, sizeof value);
+    } else if (f->type == DT__SWITCH) {
+        needs = "0, 1 or no value";
+        ok = !value || !strcmp(value, "0") || !strcmp(value, "1");
+        if (ok) dt__store_whole(p, f->size, value && *value == '0' ? 0 : f->stores);
+    } else if (f->type == DT__ENUM) {
+        int k = dt__enum_number(f->names, value);
+        dt__writer w = dt__writer_on(choices, sizeof choices);
+        dt__put_text(&w, "one of ");
+        dt__put_choices(&w, f->names);
+        needs = choices;
+        ok = k >= 0;
+        if (ok) dt__store_whole(p, f->size, k);
     } else {
-        i = dt__enum_number(f->names, value);
-        if (i >= 0) { dt__store_int(p, f->size, i); return 0; }
-        {
-            char choices[160];
-            dt__writer w;
-            w.text = choices; w.size = sizeof choices; w.n = 0;
-            dt__put_choices(&w, f->names);
-            return dt__fail(err, DT_ERR_USAGE, "--%s is \"%.60s\": it must be one of %s", f->name, value, choices);
-        }
+        uint64_t v = dt__parse_whole(value, f->type == DT__UNSIGNED ? UINT64_MAX : UINT64_MAX >> (65 - 8 * f->size), &ok);
+        if (ok) dt__store_whole(p, f->size, (int64_t)v);
     }
-    return ok ? 0 : dt__fail(err, DT_ERR_USAGE, "--%s is \"%.60s\": %s is needed", f->name, value, f->type == DT__DOUBLE ? "a number of 0 or more, with a decimal point," : "a whole number of 0 or more");
+    return ok ? 0 : dt__fail(err, DT_ERR_USAGE, "--%s is \"%.60s\": %s is needed", f->name, value, needs);
 }
 
 DT_API int dt_option_set(dt_options *o, const char *name, const char *value, dt_error *err) {
@@ -8825,75 +8730,83 @@ DT_API int dt_option_set(dt_options *o, const char *name, const char *value, dt_
 
 #ifndef DTRAIN_NO_STDIO
 
-// The current value of an option, or nothing if it is at its default.
-DT__PRIVATE void dt__put_value(dt__writer *w, const dt_options *o, const dt__flag *f) {
+// The current value of an option, or its standard in words if it is at its default.
+DT__PRIVATE const char *dt__flag_value(const dt_options *o, const dt__flag *f, char *text, size_t size) {
     const char *p = (const char *)o + f->offset;
-    if (f->type == DT__INT) { int v; memcpy(&v, p, sizeof v); if (v) dt__print(w, "%d", v); }
-    else if (f->type == DT__LONG) { long v; memcpy(&v, p, sizeof v); if (v) dt__print(w, "%ld", v); }
-    else if (f->type == DT__SEED_TYPE) { uint64_t v; memcpy(&v, p, sizeof v); if (v) dt__put_uint(w, v, 10, 0, '0'); }
-    else if (f->type == DT__DOUBLE) { double v; memcpy(&v, p, sizeof v); if (v != 0) dt__print(w, "%g", v); }
-    else if (f->type == DT__TEXT_TYPE) { const char *v; memcpy(&v, p, sizeof v); if (v) dt__put_text(w, v); }
-    else if (f->type == DT__ENUM) { int v = dt__fetch_int(p, f->size); if (v) dt__put_enum(w, f->names, v); }
-    else if (dt__fetch_int(p, f->size) == f->stores) dt__put_text(w, "on");
+    dt__writer w = dt__writer_on(text, size);
+    if (f->type == DT__DOUBLE) {
+        double v;
+        memcpy(&v, p, sizeof v);
+        if (v != 0) dt__print(&w, "%g", v);
+    } else if (f->type == DT__TEXT) {
+        const char *v;
+        memcpy(&v, p, sizeof v);
+        if (v) dt__put_text(&w, v);
+    } else {
+        int64_t v = dt__fetch_whole(p, f->size);
+        if (f->type == DT__SWITCH) dt__put_text(&w, v == f->stores ? "on" : "");
+        else if (v && f->type == DT__ENUM) dt__put_enum(&w, f->names, (int)v);
+        else if (v && f->type == DT__UNSIGNED) dt__put_uint(&w, (uint64_t)v, 10, 0, '0');
+        else if (v) dt__put_int(&w, v, 0, '0');
+    }
+    return *text ? text : f->standard;
 }
+DT__PRIVATE const char *dt__own_value(const dt_flag *own) { return own->value && *own->value ? *own->value : "none"; }
 
 DT__PRIVATE void dt__show_help(const dt_options *o, const char *program) {
-    const char *group = "";
+    const dt_flag *own;
     int i;
     printf("usage: %s [--flag value ...]\n", program);
-    for (i = 0; o->flags && o->flags[i].name; i++)
-        printf("%s  --%-17s %s (default: %s)\n", i ? "" : "\nthis program\n", o->flags[i].name, o->flags[i].help ? o->flags[i].help : "", o->flags[i].value && *o->flags[i].value ? *o->flags[i].value : "none");
+    for (own = o->flags; own && own->name; own++)
+        printf("%s  --%-17s %s (default: %s)\n", own == o->flags ? "\nthis program\n" : "", own->name, own->help ? own->help : "", dt__own_value(own));
     for (i = 0; i < DT__COUNT(dt__flags); i++) {
         const dt__flag *f = &dt__flags[i];
-        char value[160] = "", choices[160] = "";
-        dt__writer w;
-        w.text = value; w.size = sizeof value; w.n = 0;
-        dt__put_value(&w, o, f);
-        if (f->names) { w.text = choices; w.size = sizeof choices; w.n = 0; dt__put_text(&w, ": "); dt__put_choices(&w, f->names); }
-        if (strcmp(group, f->group)) printf("\n%s\n", group = f->group);
-        printf("  --%-17s %s%s (default: %s)\n", f->name, f->help, choices, *value ? value : f->standard);
+        char value[160], choices[160];
+        dt__writer w = dt__writer_on(choices, sizeof choices);
+        if (f->type == DT__TITLE) { printf("\n%s\n", f->name); continue; }
+        if (f->names) { dt__put_text(&w, ": "); dt__put_choices(&w, f->names); }
+        printf("  --%-17s %s%s (default: %s)\n", f->name, f->help, choices, dt__flag_value(o, f, value, sizeof value));
     }
     printf("\n  --%-17s %s\n  --%-17s %s\n", "help", "show this and stop", "version", "show the library's version and stop");
 }
 
 DT__PRIVATE void dt__show_options(const dt_options *o) {
+    const dt_flag *own;
+    char value[240];
     int i;
-    for (i = 0; i < DT__COUNT(dt__flags); i++) {
-        char value[240] = "";
-        dt__writer w;
-        w.text = value; w.size = sizeof value; w.n = 0;
-        dt__put_value(&w, o, &dt__flags[i]);
-        printf("%s = %s\n", dt__flags[i].name, *value ? value : dt__flags[i].standard);
-    }
-    for (i = 0; o->flags && o->flags[i].name; i++) printf("%s = %s\n", o->flags[i].name, o->flags[i].value && *o->flags[i].value ? *o->flags[i].value : "none");
+    for (i = 0; i < DT__COUNT(dt__flags); i++)
+        if (dt__flags[i].type != DT__TITLE) printf("%s = %s\n", dt__flags[i].name, dt__flag_value(o, &dt__flags[i], value, sizeof value));
+    for (own = o->flags; own && own->name; own++) printf("%s = %s\n", own->name, dt__own_value(own));
 }
 
 DT_API int dt_parse(dt_options *o, int argc, char **argv, dt_error *err) {
-    int i, k;
+    int i;
     if (!o || (argc > 0 && !argv)) return dt__fail(err, DT_ERR_ARGUMENT, "dt_parse: the %s is NULL", o ? "command line" : "options");
     for (i = 1; i < argc; i++) {
         const char *name = argv[i], *value = strchr(name, '=');
         const dt__flag *f;
+        const dt_flag *own = o->flags;
         size_t n;
         if (!strcmp(name, "-h") || !strcmp(name, "--help")) { dt__show_help(o, argv[0]); return DT_ERR_STOPPED; }
         if (!strcmp(name, "--version")) { printf("dtrain %s\n", dt_version()); return DT_ERR_STOPPED; }
         if (strncmp(name, "--", 2)) return dt__fail(err, DT_ERR_USAGE, "\"%.60s\" is no flag: flags begin with --, and --help lists them", name);
         name += 2;
-        n = value ? (size_t)(value - name) : strlen(name);
-        if (value) value++;
-        for (k = 0; o->flags && o->flags[k].name; k++) {
-            if (strlen(o->flags[k].name) != n || memcmp(o->flags[k].name, name, n)) continue;
-            if (!value && i + 1 < argc) value = argv[++i];
-            if (!value) return dt__fail(err, DT_ERR_USAGE, "--%s needs a value: %s", o->flags[k].name, o->flags[k].help ? o->flags[k].help : "");
-            *o->flags[k].value = value;
-            break;
-        }
-        if (o->flags && o->flags[k].name) continue;
+        n = value ? (size_t)(value++ - name) : strlen(name);
+        while (own && own->name && !dt__is_named(own->name, name, n)) own++;
+        if (own && !own->name) own = NULL;
         f = dt__find_flag(name, n);
-        if (!f) return dt__fail(err, DT_ERR_USAGE, "there is no flag \"--%.*s\": --help lists them", (int)DT__MIN(n, (size_t)60), name);
-        if (!value && f->type != DT__SWITCH && i + 1 < argc) value = argv[++i];
+        if (!own && !f) return dt__fail(err, DT_ERR_USAGE, "there is no flag \"--%.*s\": --help lists them", (int)DT__MIN(n, (size_t)60), name);
+        if (!value && (own || f->type != DT__SWITCH) && i + 1 < argc) value = argv[++i];
+        if (own) {
+            if (!value) return dt__fail(err, DT_ERR_USAGE, "--%s needs a value: %s", own->name, own->help ? own->help : "");
+            *own->value = value;
+            continue;
+        }
         if (dt__set_flag(o, f, value, err)) return DT_ERR_USAGE;
-        if (o->batch && o->replica_batch) { if (f->offset == offsetof(dt_options, replica_batch)) o->batch = 0; else if (f->offset == offsetof(dt_options, batch)) o->replica_batch = 0; }
+        if (o->batch && o->replica_batch) {  // the one given takes the other's place
+            if (f->offset == offsetof(dt_options, replica_batch)) o->batch = 0;
+            else if (f->offset == offsetof(dt_options, batch)) o->replica_batch = 0;
+        }
     }
     return 0;
 }
@@ -8903,51 +8816,52 @@ DT_API int dt_parse(dt_options *o, int argc, char **argv, dt_error *err) {
 DT__PRIVATE double dt__peak_rss(void) {
 #if DT__POSIX
     struct rusage u;
-    if (getrusage(RUSAGE_SELF, &u)) return 0;
+    if (!getrusage(RUSAGE_SELF, &u))
 #ifdef __APPLE__
-    return (double)u.ru_maxrss;
+        return (double)u.ru_maxrss;
 #else
-    return (double)u.ru_maxrss * 1024;
+        return (double)u.ru_maxrss * 1024;
 #endif
-#else
+#endif
     return 0;
-#endif
 }
 
 // m: NULL if it could not be created.
 DT__PRIVATE void dt__show_json(dt_model *m, const char *status, const dt_error *err) {
     char line[2400];
-    dt__writer w;
+    dt__writer w = dt__writer_on(line, sizeof line);
     dt_report r = dt_model_report(m);
-    if (!m) r.eval_loss = r.eval_accuracy = (double)NAN;
-    w.text = line; w.size = sizeof line; w.n = 0;
     dt__print(&w, "{\"status\": \"%s\", \"strategy\": \"%s\", \"replicas\": %d, \"processes\": 1, \"epochs\": %d, \"steps\": %ld, \"samples\": %ld, \"train_loss\": ", status,
               dt__strategy_name(r.strategy), r.replicas, r.epochs, r.steps, r.samples);
     dt__put_json_number(&w, r.steps ? r.train_loss : (double)NAN);
     dt__put_text(&w, ", \"eval_loss\": ");
-    dt__put_json_number(&w, r.eval_loss);
+    dt__put_json_number(&w, m ? r.eval_loss : (double)NAN);
     dt__put_text(&w, ", \"eval_accuracy\": ");
-    dt__put_json_number(&w, r.eval_accuracy);
+    dt__put_json_number(&w, m ? r.eval_accuracy : (double)NAN);
     dt__print(&w, ", \"seconds\": %.6g, \"samples_per_s\": %.6g, \"data_s\": %.6g, \"parameters\": %zu, \"parameters_crc32c\": %lu, \"arena_bytes\": %zu, \"peak_rss_bytes\": %.0f", r.seconds,
               r.samples_per_s, r.data_s, r.parameters, m ? (unsigned long)dt_parameters_crc32c(m) : 0ul, r.arena_bytes, dt__peak_rss());
     if (err->code) { dt__put_text(&w, ", \"error\": \""); dt__put_json(&w, err->text); dt__put(&w, '"'); }
-    dt__put(&w, '}');
-    printf("%s\n", line);
+    printf("%s}\n", line);
 }
 
 DT__PRIVATE void dt__show_start(const dt_model *m) {
-    dt__grouped parameters, samples;
-    printf("%s parameters, strategy %s, %d replica%s on %s, batch %d", dt__group_digits((double)dt__count_parameters(&m->graph), &parameters), dt__strategy_name(m->strategy), m->n_replicas, m->n_replicas == 1 ? "" : "s",
-           dt__cpu()->name, m->batch);
-    if (m->data[0]) printf(", %s samples", dt__group_digits((double)m->data[0]->info.n, &samples));
-    printf("\n");
+    char line[240];
+    dt__writer w = dt__writer_on(line, sizeof line);
+    dt__put_grouped(&w, (double)dt_model_report(m).parameters);
+    dt__print(&w, " parameters, strategy %s, %d replica%s on %s, batch %d", dt__strategy_name(m->strategy), m->n_replicas, m->n_replicas == 1 ? "" : "s", dt__cpu()->name, m->batch);
+    if (m->data[0]) {
+        dt__put_text(&w, ", ");
+        dt__put_grouped(&w, (double)m->data[0]->info.n);
+        dt__put_text(&w, " samples");
+    }
+    printf("%s\n", line);
     fflush(stdout);
 }
 
 // Seconds of every layer on replica 0, forward and backward, evaluation included.
 DT__PRIVATE void dt__show_profile(const dt_model *m) {
     const dt__graph *g = &m->graph;
-    double all = m->report.seconds, rest = all;
+    double all = m->report.seconds, data = m->report.data_s, rest = all - data;
     int i;
     if (!m->replica[0].seconds) return;
     printf("%-28s %10s %10s %7s\n", "layer", "forward s", "backward s", "share");
@@ -8955,33 +8869,31 @@ DT__PRIVATE void dt__show_profile(const dt_model *m) {
         const double *s = m->replica[0].seconds + 2 * i;
         if (s[0] + s[1] <= 0) continue;
         rest -= s[0] + s[1];
-        printf("%-28.28s %10.3f %10.3f %5.1f %%\n", g->node[i]->name, s[0], s[1], all > 0 ? 100 * (s[0] + s[1]) / all : 0);
+        printf("%-28.28s %10.3f %10.3f %5.1f %%\n", g->node[i]->name, s[0], s[1], dt__ratio(100 * (s[0] + s[1]), all));
     }
-    rest -= m->report.data_s;
-    printf("%-28s %10.3f %10s %5.1f %%\n%-28s %10.3f %10s %5.1f %%\n", "data", m->report.data_s, "", all > 0 ? 100 * m->report.data_s / all : 0, "reduce, update, wait", DT__MAX(rest, 0), "",
-           all > 0 ? 100 * DT__MAX(rest, 0) / all : 0);
+    rest = DT__MAX(rest, 0);
+    printf("%-28s %10.3f %10s %5.1f %%\n", "data", data, "", dt__ratio(100 * data, all));
+    printf("%-28s %10.3f %10s %5.1f %%\n", "reduce, update, wait", rest, "", dt__ratio(100 * rest, all));
 }
 
-// Of a model that could not be made.
-DT__PRIVATE int dt__exit_status(int code) { return code == DT_ERR_USAGE || code == DT_ERR_ARGUMENT || code == DT_ERR_SHAPE ? 64 : 1; }
-
 DT__PRIVATE int dt__run_model(dt_model *m, const dt_options *o, dt_error *err) {
-    int code = 0;
+    int code, shows = m->o.progress > 0;
     if (o->load && (code = dt_load(m, o->load, NULL, err)) != 0) return code;
-    if (o->load && m->o.progress > 0) printf("loaded %s\n", o->load);
-    if (m->o.progress > 0) dt__show_start(m);
+    if (o->load && shows) printf("loaded %s\n", o->load);
+    if (shows) dt__show_start(m);
     if ((code = dt_train(m, NULL, err)) != 0) return code;
     if (o->save && (code = dt_save(m, o->save, err)) != 0) return code;
-    if (o->save && m->o.progress > 0) printf("saved %s\n", o->save);
+    if (o->save && shows) printf("saved %s\n", o->save);
     return 0;
 }
 
 DT_API int dt_run(const dt_options *options) {
+    static const int caught[2] = {SIGINT, SIGTERM};
     dt_options o;
     dt_error err;
     dt_model *m;
-    int code, status;
-    void (*old_int)(int), (*old_term)(int);
+    int code, status, i;
+    void (*old[2])(int);
     memset(&err, 0, sizeof err);
     if (!options) { fprintf(stderr, "dt_run: the options are NULL\n"); return 64; }
     o = *options;
@@ -8989,22 +8901,23 @@ DT_API int dt_run(const dt_options *options) {
     if (o.save && dt__new_file_try("--save", o.save, &err)) { fprintf(stderr, "%s\n", err.text); return 1; }
     if (!o.progress) o.progress = 1;
     dt__signal = 0;
-    old_int = signal(SIGINT, dt__on_signal);
-    old_term = signal(SIGTERM, dt__on_signal);
-    if (old_int == SIG_IGN) signal(SIGINT, SIG_IGN);  // started in the background, or by nohup
-    if (old_term == SIG_IGN) signal(SIGTERM, SIG_IGN);
+    for (i = 0; i < 2; i++) {
+        old[i] = signal(caught[i], dt__on_signal);
+        if (old[i] == SIG_IGN) signal(caught[i], SIG_IGN);  // started in the background, or by nohup
+    }
     m = dt_model_create(&o, &err);
     code = m ? dt__run_model(m, &o, &err) : err.code;
-    status = code ? m ? 1 : dt__exit_status(code) : dt__signal == SIGINT ? 130 : dt__signal ? 143 : 0;
-    if (code) fprintf(stderr, "%s\n", err.text);
-    else if (dt__signal && o.progress > 0) printf("stopped by signal %d after %ld steps\n", (int)dt__signal, m->report.steps);
+    status = dt__signal == SIGINT ? 130 : dt__signal ? 143 : 0;
+    if (code) {
+        status = !m && (code == DT_ERR_USAGE || code == DT_ERR_ARGUMENT || code == DT_ERR_SHAPE) ? 64 : 1;
+        fprintf(stderr, "%s\n", err.text);
+    } else if (status && o.progress > 0) printf("stopped by signal %d after %ld steps\n", (int)dt__signal, m->report.steps);
     if (m && o.profile) dt__show_profile(m);
     if (o.json) dt__show_json(m, code ? "failed" : dt__signal ? "stopped" : "succeeded", &err);
     if ((fflush(stdout) || ferror(stdout)) && !status) { fprintf(stderr, "standard output cannot be written: %s\n", strerror(errno)); status = 1; }
     dt_model_free(m);
     dt__signal = 0;
-    signal(SIGINT, old_int == SIG_ERR ? SIG_DFL : old_int);
-    signal(SIGTERM, old_term == SIG_ERR ? SIG_DFL : old_term);
+    for (i = 0; i < 2; i++) signal(caught[i], old[i] == SIG_ERR ? SIG_DFL : old[i]);
     return status;
 }
 
@@ -9031,6 +8944,8 @@ DT_API int dt_main_opt(int argc, char **argv, const dt_options *o) { (void)argc;
 #undef DT__ELSE
 #undef DT__OPTIONS
 #undef DT__EACH
+#undef DT__LOOP
+#undef DT__LOOP_BASE
 #undef DT__BITS
 #undef DT__FLOATS
 #undef DT__TEST

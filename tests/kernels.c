@@ -888,7 +888,7 @@ static void test_exp(void) {
 
 /* ---- all of them, for each ------------------------------------------------------------------------------------------------------ */
 
-#define DT__TESTED(type, give, name, parameters, arguments) #name,
+#define DT__TESTED(name) #name,
 static const char *const loop_name[] = { DT__VECTOR_LOOPS(DT__TESTED) };
 
 /* A loop that is new here must get a test: the list of those that have one. */
