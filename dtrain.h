@@ -950,11 +950,11 @@ DT__PRIVATE void dt__put_text(dt__writer *w, const char *s) {
     while (*s) dt__put(w, *s++);
 }
 
-DT__PRIVATE void dt__put_uint(dt__writer *w, uint64_t v, unsigned base, int width, char fill) {
+DT__PRIVATE void dt__put_uint(dt__writer *w, uint64_t v, unsigned base, int width) {
     char digits[24];
     int n = 0;
     do { digits[n++] = "0123456789abcdef"[v % base]; v /= base; } while (v);
-    while (width-- > n) dt__put(w, fill);
+    while (width-- > n) dt__put(w, '0');
     while (n) dt__put(w, digits[--n]);
 }
 
@@ -993,9 +993,10 @@ DT__PRIVATE void dt__put_double(dt__writer *w, double v, int digits, int fixed) 
     if (v > DBL_MAX) { dt__put_text(w, "inf"); return; }
     for (n = fixed ? 0 : 1; n < digits; n++) unit *= 10;
     if (fixed && v * (double)unit < 1e18) {
-        m = (uint64_t)(v * (double)unit + 0.5);
-        dt__put_uint(w, m / unit, 10, 0, '0');
-        if (digits) { dt__put(w, '.'); dt__put_uint(w, m % unit, 10, digits, '0'); }
+        m = (uint64_t)(v * (double)unit);
+        m += v * (double)unit - (double)m >= 0.5;  // not + 0.5 first, which rounds too
+        dt__put_uint(w, m / unit, 10, 0);
+        if (digits) { dt__put(w, '.'); dt__put_uint(w, m % unit, 10, digits); }
         return;
     }
     if (fixed) { digits = 17; unit = UINT64_C(10000000000000000); }
@@ -1023,10 +1024,10 @@ DT__PRIVATE void dt__put_double(dt__writer *w, double v, int digits, int fixed) 
     }
     if (!scientific) return;
     dt__put_text(w, e < 0 ? "e-" : "e+");
-    dt__put_uint(w, (uint64_t)(e < 0 ? -e : e), 10, 2, '0');
+    dt__put_uint(w, (uint64_t)(e < 0 ? -e : e), 10, 2);
 }
 
-// printf's %s %c %d %u %x %ld %lu %zu %ju %td %g %f with flags 0 -, width and precision; nothing else.
+// printf's %s %c %d %u %x %ld %lu %zu %ju %jd %td %g %f with flags 0 -, width and precision; nothing else.
 DT__PRIVATE void dt__vprint(dt__writer *w, const char *f, va_list a) {
     for (; *f; f++) {
         int left = 0, width = 0, precision = -1, size = 0, n = 0;
@@ -1045,13 +1046,14 @@ DT__PRIVATE void dt__vprint(dt__writer *w, const char *f, va_list a) {
             if (!s) s = "(none)";
             while (n != precision && s[n]) n++;
         } else if (*f == 'd') {
-            int64_t v = size == 'l' ? va_arg(a, long) : size == 't' ? va_arg(a, ptrdiff_t) : va_arg(a, int);
+            int64_t v = size == 'l' ? va_arg(a, long) : size == 't' ? va_arg(a, ptrdiff_t)
+                      : size == 'j' ? va_arg(a, intmax_t) : va_arg(a, int);
             if (v < 0) dt__put(&t, '-');
-            dt__put_uint(&t, v < 0 ? 0 - (uint64_t)v : (uint64_t)v, 10, 0, '0');
+            dt__put_uint(&t, v < 0 ? 0 - (uint64_t)v : (uint64_t)v, 10, 0);
         } else if (*f == 'u' || *f == 'x') {
             uint64_t v = size == 'l' ? va_arg(a, unsigned long) : size == 'z' ? va_arg(a, size_t)
                        : size == 'j' ? va_arg(a, uintmax_t) : va_arg(a, unsigned);
-            dt__put_uint(&t, v, *f == 'x' ? 16 : 10, 0, '0');
+            dt__put_uint(&t, v, *f == 'x' ? 16 : 10, 0);
         } else if (*f == 'g' || *f == 'f') {
             dt__put_double(&t, va_arg(a, double), precision < 0 ? 6 : precision, *f == 'f');
         } else {
@@ -1150,6 +1152,8 @@ DT__FORMAT(3) DT__PRIVATE int dt__fail(dt_error *err, int code, const char *form
     va_end(a);
     return code;
 }
+
+#define dt__refuse(err, ...) dt__fail(err, DT_ERR_ARGUMENT, __VA_ARGS__)
 
 // The code that goes with an error told already; err may be NULL.
 DT__PRIVATE int dt__code(const dt_error *err, int otherwise) { return err && err->code ? err->code : otherwise; }
@@ -1537,7 +1541,7 @@ DT__PRIVATE int dt__new_file_open(dt__new_file *n, const char *what, const char 
     memset(n, 0, sizeof *n);
     n->path = path;
     n->what = what;
-    if (!path || !*path) return dt__fail(err, DT_ERR_ARGUMENT, "%s: the path is empty: name a file", what);
+    if (!path || !*path) return dt__refuse(err, "%s: the path is empty: name a file", what);
 #if DT__POSIX
     if (!stat(path, &s) && !S_ISREG(s.st_mode))
         return dt__fail(err, DT_ERR_IO, "%s: \"%s\" is no regular file: name another", what, path);
@@ -2822,13 +2826,6 @@ DT__PRIVATE ptrdiff_t dt__rows(const dt__replica *r, const dt_tensor *t) {
 }
 
 // ---- building
-
-DT__PRIVATE dt__writer dt__writer_on(char *text, size_t size) {
-    dt__writer w;
-    w.text = text; w.size = size; w.n = 0;
-    text[0] = 0;
-    return w;
-}
 
 // Fail inside a layer: dt_conv2d "name": …
 DT__FORMAT(2) DT__PRIVATE int dt__bad(dt_tensor *t, const char *format, ...) {
@@ -4533,6 +4530,10 @@ DT__PRIVATE void dt__loss_backward(dt__replica *r, dt_tensor *t) {
 static const dt__op dt__loss = {"loss", DT__LOSS, dt__loss_shape, dt__loss_forward, NULL, dt__loss_backward, NULL, dt__loss_scratch, NULL};
 
 // The loss of the options comes first, others by name.
+// A cross-entropy on a softmax (a binary one on a sigmoid) looks through it: the same function without its overflow.
+DT__PRIVATE dt_tensor *dt__logits(dt_tensor *t, dt_loss_kind kind) {
+    return (kind == DT_CROSS_ENTROPY && t->op == &dt__softmax) || (kind == DT_BINARY_CROSS_ENTROPY && t->op == &dt__sigmoid) ? t->in[0] : t;
+}
 DT__PRIVATE dt_tensor *dt__add_loss(const dt_loss_options *o, int main_loss) {
     dt_tensor *in[2], *t = o->t;
     dt__graph *g;
@@ -4540,8 +4541,7 @@ DT__PRIVATE dt_tensor *dt__add_loss(const dt_loss_options *o, int main_loss) {
     if (!t) return NULL;
     g = t->graph;
     if (!g->error.code && g->n_losses == DT_MAX_INPUTS) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_loss: more than %d losses", DT_MAX_INPUTS);
-    // A cross-entropy on a softmax (a binary one on a sigmoid) looks through it: the same function without its overflow.
-    in[0] = (o->kind == DT_CROSS_ENTROPY && t->op == &dt__softmax) || (o->kind == DT_BINARY_CROSS_ENTROPY && t->op == &dt__sigmoid) ? t->in[0] : t;
+    in[0] = dt__logits(t, o->kind);
     in[1] = o->target;
     t = dt__layer(&dt__loss, in, o->target ? 2 : 1, o, sizeof *o, o->name ? o->name : "loss");
     if (!t || t == &g->failed) return t;
@@ -4629,12 +4629,12 @@ DT__PRIVATE int dt__set_labels(const dt_tensor *t, float *dst, const void *src, 
         if (type == DT_UINT8) { v = bytes[i]; f = (float)v; }
         else if (type == DT_INT32) { memcpy(&v, bytes + 4 * i, 4); f = (float)v; }
         else { memcpy(&f, bytes + 4 * i, 4); v = f > -2e9f && f < 2e9f ? (int32_t)f : -1; }
-        if (f - f != 0) return dt__fail(err, DT_ERR_ARGUMENT, "label %g of sample %td is not a finite number", (double)f, index);
+        if (f - f != 0) return dt__refuse(err, "label %g of sample %td is not a finite number", (double)f, index);
         if (t->type != DT_INT32) { dst[i] = f; continue; }
         if ((float)v != f && type != DT_INT32)
-            return dt__fail(err, DT_ERR_ARGUMENT, "label %g of sample %td is no whole number: for one-hot or soft labels set .label_type = DT_ONE_HOT", (double)f, index);
+            return dt__refuse(err, "label %g of sample %td is no whole number: for one-hot or soft labels set .label_type = DT_ONE_HOT", (double)f, index);
         if ((v < 0 || v >= classes) && !dt__ignored(o, v))
-            return dt__fail(err, DT_ERR_ARGUMENT, "label %d of sample %td lies outside 0..%td, the net's outputs: add outputs, set .ignore_label, or check .label_type",
+            return dt__refuse(err, "label %d of sample %td lies outside 0..%td, the net's outputs: add outputs, set .ignore_label, or check .label_type",
                             (int)v, index, classes - 1);
         memcpy(dst + i, &v, sizeof v);
     }
@@ -4684,7 +4684,7 @@ DT__PRIVATE int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_err
     };
     for (i = 0; i < (int)(sizeof number / sizeof *number); i++) {
         if (!(number[i].value >= 0 && number[i].value < number[i].below))
-            return dt__fail(err, DT_ERR_ARGUMENT, ".%s is %g: it must be at least 0 and below %g", number[i].flag, number[i].value, number[i].below);
+            return dt__refuse(err, ".%s is %g: it must be at least 0 and below %g", number[i].flag, number[i].value, number[i].below);
         if (number[i].to) *number[i].to = number[i].value;
     }
     p->kind = o->optimizer;
@@ -4882,7 +4882,7 @@ DT__PRIVATE int dt__set_values(float *dst, const void *src, dt_type type, dt_typ
         if (type == DT_FLOAT32) {
             memcpy(&f, &v, 4);
             if (!(f > -2147483648.0f && f < 2147483648.0f) || f != floorf(f))
-                return dt__fail(err, DT_ERR_ARGUMENT, "sample %td holds %g where its DT_INT32 input needs a whole number", index, (double)f);
+                return dt__refuse(err, "sample %td holds %g where its DT_INT32 input needs a whole number", index, (double)f);
             v = (int32_t)f;
         }
         if (to == DT_FLOAT32) dst[i] = (float)v; else memcpy(dst + i, &v, 4);
@@ -5904,7 +5904,7 @@ DT__PRIVATE int dt__open_memory(dt_dataset *d) {
 DT__PRIVATE int dt__open_opened(dt_dataset *d) {
     const dt_source s = d->source;
     dt_error *err = d->err;
-    if (!s.dataset) return dt__fail(err, DT_ERR_ARGUMENT, "dt_opened: the data set is NULL");
+    if (!s.dataset) return dt__refuse(err, "dt_opened: the data set is NULL");
     *d = *s.dataset;
     d->err = err;
 #ifndef DTRAIN_NO_STDIO
@@ -5947,11 +5947,11 @@ DT_API void dt_dataset_close(dt_dataset *d) {
 DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
     dt_dataset *d = NULL;
     if (!s || s->kind < DT__SOURCE_ARRAYS || s->kind > DT__SOURCE_IMAGES)
-        dt__fail(err, DT_ERR_ARGUMENT, "dt_dataset_open: no source: use dt_csv, dt_arrays or a relative");
+        dt__refuse(err, "dt_dataset_open: no source: use dt_csv, dt_arrays or a relative");
     else if (s->kind >= DT__COUNT(dt__opener))
         dt__fail(err, DT_ERR_DISABLED, "dt_dataset_open: this build has DTRAIN_NO_STDIO, or a folder needs POSIX: use dt_from or dt_arrays");
     else if (s->kind >= DT__SOURCE_IDX && (!s->path || !*s->path))
-        dt__fail(err, DT_ERR_ARGUMENT, "%s: the path is empty", dt__opener[s->kind].name);
+        dt__refuse(err, "%s: the path is empty", dt__opener[s->kind].name);
     else if (!(d = (dt_dataset *)calloc(1, sizeof *d)))
         dt__fail(err, DT_ERR_MEMORY, "dt_dataset_open: no memory for a data set");
     if (!d) return NULL;
@@ -6023,7 +6023,7 @@ DT__PRIVATE int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type
         code = dt__set_values(x, from, x_type, t->type, n, i, err);
     }
     if (code || !loss) return code;
-    if (!label) return dt__fail(err, DT_ERR_ARGUMENT, "the data has no labels, which the loss \"%s\" needs", loss->name);
+    if (!label) return dt__refuse(err, "the data has no labels, which the loss \"%s\" needs", loss->name);
     if (d->y_stride && values != loss->size) return dt__fail(err, DT_ERR_SHAPE, "a label of the data has %td values, the loss \"%s\" needs %td", values, loss->name, loss->size);
 #ifndef DTRAIN_NO_STDIO
     if (d->array[1].convert) {
@@ -6120,11 +6120,11 @@ DT__PRIVATE void dt__reduce_slice(float *const *buf, int n, dt__span s, dt_reduc
             for (i = 0; i + step < n; i += 2 * step) {
                 float *to = buf[i] + at;
                 const float *from = buf[i + step] + at;
-                if (how != DT_MAX) dt__copy(count, from, to, 1);
+                if (how != DT_MAX) dt__copy(count, 1, from, to, 1);
                 else for (j = 0; j < count; j++) if (from[j] > to[j] || from[j] != from[j]) to[j] = from[j];
             }
         if (how == DT_MEAN) dt__cpu()->axpby(count, 1 / (float)n, buf[0] + at, 0, buf[0] + at);
-        for (i = 1; i < n && spread; i++) dt__copy(count, buf[0] + at, buf[i] + at, 0);
+        for (i = 1; i < n && spread; i++) dt__copy(count, 1, buf[0] + at, buf[i] + at, 0);
     }
 }
 
@@ -6146,14 +6146,6 @@ struct dt_comm {
     size_t n;
     int detail, most;  // how or the root, and what it is below
 };
-
-DT__FORMAT(2) DT__PRIVATE int dt__refuse(dt_error *err, const char *format, ...) {
-    va_list a;
-    va_start(a, format);
-    dt__vfail(err, DT_ERR_ARGUMENT, format, a);
-    va_end(a);
-    return DT_ERR_ARGUMENT;
-}
 
 DT__PRIVATE int dt__is_null(dt_error *err, const char *what, const char *name) {
     return dt__refuse(err, "%s: the %s is NULL", what, name);
@@ -6252,15 +6244,15 @@ DT__PRIVATE int dt__collective(dt_comm *c, int kind, float *buf, size_t n, int d
     g->buf[c->rank] = buf;
     if ((code = dt__group_meet(c, err)) != 0) return code;
     code = dt__group_compare(c, err);
-    if (!code && kind == DT__BROADCAST) dt__copy((ptrdiff_t)n, g->buf[detail], buf, 0);
+    if (!code && kind == DT__BROADCAST) dt__copy((ptrdiff_t)n, 1, g->buf[detail], buf, 0);
     for (i = 0; !code && n && kind == DT__ALLGATHER && i < g->n; i++) {
         s = dt__comm_slice(c, n, i);
-        dt__copy(s.end - s.begin, g->buf[i] + s.begin, buf + s.begin, 0);
+        dt__copy(s.end - s.begin, 1, g->buf[i] + s.begin, buf + s.begin, 0);
     }
     if (!code && n && kind <= DT__REDUCE_SCATTER) {
         s = dt__comm_slice(c, n, c->rank);
         dt__reduce_slice(g->buf, g->n, s, (dt_reduction)detail, kind == DT__ALLREDUCE);
-        if (kind == DT__REDUCE_SCATTER) dt__copy(s.end - s.begin, g->buf[0] + s.begin, buf + s.begin, 0);
+        if (kind == DT__REDUCE_SCATTER) dt__copy(s.end - s.begin, 1, g->buf[0] + s.begin, buf + s.begin, 0);
     }
     left = dt__group_meet(c, err);
     return code ? code : left;
@@ -6480,7 +6472,7 @@ DT__PRIVATE void dt__job_backward(dt__replica *set, int n) {
         dt__replica *r = &set[i];
         float *totals = r->gradients + g->totals;
         if (k->seed) {
-            dt__copy(r->rows * g->output->size, k->seed + r->first_row * g->output->size, dt__gradient(r, g->output), 0);
+            dt__copy(r->rows * g->output->size, 1, k->seed + r->first_row * g->output->size, dt__gradient(r, g->output), 0);
             totals[2 * DT_MAX_INPUTS + DT__SEEDED] += (float)r->rows;
         } else {
             for (j = 0; j < DT__TOTALS; j++) totals[j] += r->chunk_totals[j];
@@ -6543,7 +6535,7 @@ DT__PRIVATE double dt__slice_squares(const dt__replica *r) {
 DT__PRIVATE void dt__spread(const dt__replica *r, ptrdiff_t begin, ptrdiff_t n) {
     const dt_model *m = r->model;
     int i;
-    for (i = 0; i < m->n_replicas; i++) dt__copy(n, r->variables + begin, m->replica[i].variables + begin, 0);
+    for (i = 0; i < m->n_replicas; i++) dt__copy(n, 1, r->variables + begin, m->replica[i].variables + begin, 0);
 }
 
 DT__PRIVATE void dt__spread_variable(dt_model *m, const dt__variable *v) { dt__spread(m->replica, v->offset, v->size); }
@@ -7118,7 +7110,7 @@ DT__PRIVATE void dt__gather_rows(const dt_model *m, int buffer, ptrdiff_t size, 
     int i;
     for (i = 0; i < m->n_replicas; i++) {
         const dt__replica *r = &m->replica[i];
-        dt__copy(r->rows * size, dt__at(r, buffer), out + r->first_row * size, 0);
+        dt__copy(r->rows * size, 1, dt__at(r, buffer), out + r->first_row * size, 0);
     }
 }
 
@@ -7288,9 +7280,9 @@ DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->o
 
 DT_API int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error *err) {
     const dt__variable *v;
-    if (!m || !out) return dt__fail(err, DT_ERR_ARGUMENT, "dt_parameter_at: the %s is NULL", m ? "result" : "model");
+    if (!m || !out) return dt__refuse(err, "dt_parameter_at: the %s is NULL", m ? "result" : "model");
     if (i < 0 || i >= m->graph.n_variables)
-        return dt__fail(err, DT_ERR_ARGUMENT, "dt_parameter_at: there is no parameter %d: they are 0..%d", i, m->graph.n_variables - 1);
+        return dt__refuse(err, "dt_parameter_at: there is no parameter %d: they are 0..%d", i, m->graph.n_variables - 1);
     v = m->graph.variable[i];
     out->name = v->name;
     out->rank = v->rank;
@@ -7309,7 +7301,7 @@ DT__PRIVATE float *dt__element(const dt_model *m, const dt__variable *v, ptrdiff
 DT__PRIVATE int dt__copy_parameter(dt_model *m, const char *what, const char *name, float *out, const float *in, size_t n, dt_error *err) {
     ptrdiff_t i;
     int k;
-    if (!m || !name || (!out && !in)) return dt__fail(err, DT_ERR_ARGUMENT, "%s: the %s is NULL", what, !m ? "model" : !name ? "name" : "array");
+    if (!m || !name || (!out && !in)) return dt__refuse(err, "%s: the %s is NULL", what, !m ? "model" : !name ? "name" : "array");
     for (k = 0; k < m->graph.n_variables; k++) {
         const dt__variable *v = m->graph.variable[k];
         if (strcmp(v->name, name)) continue;
@@ -7321,7 +7313,7 @@ DT__PRIVATE int dt__copy_parameter(dt_model *m, const char *what, const char *na
         if (in) dt__spread_variable(m, v);
         return 0;
     }
-    return dt__fail(err, DT_ERR_ARGUMENT, "%s: there is no parameter \"%.70s\": dt_parameter_at lists them", what, name);
+    return dt__refuse(err, "%s: there is no parameter \"%.70s\": dt_parameter_at lists them", what, name);
 }
 
 DT_API int dt_parameter_read(dt_model *m, const char *name, float *out, size_t n, dt_error *err) {
@@ -7417,7 +7409,7 @@ DT__PRIVATE int dt__write_safetensors(const dt_model *m, dt__write write, void *
 
 DT_API int dt_save_to(dt_model *m, int (*write)(void *user, const void *data, size_t n), void *user, dt_error *err) {
     int code;
-    if (!m || !write) return dt__fail(err, DT_ERR_ARGUMENT, "dt_save_to: the %s is NULL", m ? "callback" : "model");
+    if (!m || !write) return dt__refuse(err, "dt_save_to: the %s is NULL", m ? "callback" : "model");
     code = dt__write_safetensors(m, write, user);
     return code ? dt__fail(err, DT_ERR_CALLBACK, "dt_save_to: write returned %d", code) : 0;
 }
@@ -7428,7 +7420,7 @@ DT__PRIVATE int dt__write_file(void *user, const void *data, size_t n) { return 
 DT_API int dt_save(dt_model *m, const char *path, dt_error *err) {
     dt__new_file file;
     int code;
-    if (!m) return dt__fail(err, DT_ERR_ARGUMENT, "dt_save: the model is NULL");
+    if (!m) return dt__refuse(err, "dt_save: the model is NULL");
     code = dt__new_file_open(&file, "dt_save", path, err);
     if (code) return code;
     if (dt__write_safetensors(m, dt__write_file, file.f)) return dt__new_file_fail(&file, err, "cannot write");
@@ -7743,7 +7735,7 @@ DT__PRIVATE void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_lo
         if (e) e->used = 1;
         dt__load_tell(o, dt__entry_fits(t, e, v, name, err), v->name);
     }
-    if (!wanted) dt__fail(err, DT_ERR_ARGUMENT, "dt_load: no parameter's name matches \"%s\": dt_parameter_at lists them", o->glob ? o->glob : "*");
+    if (!wanted) dt__refuse(err, "dt_load: no parameter's name matches \"%s\": dt_parameter_at lists them", o->glob ? o->glob : "*");
     if (o->glob || o->rename) return;
     if (t->hwc != m->graph.hwc_files)
         dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has %s order of features, this net another (see dt_load): save the same net, or load a part by a glob",
@@ -7824,8 +7816,8 @@ DT__PRIVATE int dt__load_tensors(dt_model *m, const dt__tensors *t, dt_load_opti
 DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err) {
     dt__tensors t;
     int code;
-    if (!m || !o) return dt__fail(err, DT_ERR_ARGUMENT, "dt_load: the %s is NULL", m ? "options" : "model");
-    if (!o->path + !o->data + !o->read != 2) return dt__fail(err, DT_ERR_ARGUMENT, "dt_load: one of .path, .data and .read is needed, and one only");
+    if (!m || !o) return dt__refuse(err, "dt_load: the %s is NULL", m ? "options" : "model");
+    if (!o->path + !o->data + !o->read != 2) return dt__refuse(err, "dt_load: one of .path, .data and .read is needed, and one only");
     o->loaded = o->missing = o->unexpected = o->misshaped = 0;
     code = dt__tensors_open(&t, "dt_load", &m->o, o, err);
     if (!code) code = dt__load_tensors(m, &t, o, err);
@@ -7992,7 +7984,7 @@ DT__PRIVATE int dt__c_mark(dt__c *e, dt_error *err) {
         e->node[i].users += t->is_output;
         if (!e->node[i].users) continue;
         for (k = 0; k < DT__COUNT(dt__c_rows) && !dt__glob(dt__c_rows[k].ops, t->op->name); k++) {}
-        if (k == DT__COUNT(dt__c_rows)) return dt__fail(err, DT_ERR_ARGUMENT, "dt_export_c: layer \"%s\" is a dt_%s, which cannot be written as C: use other operations", t->name, t->op->name);
+        if (k == DT__COUNT(dt__c_rows)) return dt__refuse(err, "dt_export_c: layer \"%s\" is a dt_%s, which cannot be written as C: use other operations", t->name, t->op->name);
         e->node[i].row += k;
         for (k = 0; k < t->n_in; k++) dt__c_of(e, t->in[k])->users++;
     }
@@ -8041,7 +8033,7 @@ DT__PRIVATE float *dt__c_weight(const dt__c *e, const dt_tensor *t, ptrdiff_t i)
     ptrdiff_t n = t->dim[t->rank - 1], taps = dt__c_taps(t), f = i / taps;
     if (t->op->name[0] == 'c') {
         dt__conv v = dt__conv_of(t);
-        if (!dt__conv_depthwise(&v)) n = v.fg;
+        if (!v.depthwise) n = v.fg;
     }
     return e->w + t->variable[0]->offset + (t->op->name[0] == 'e' ? i : (f / n * taps + i % taps) * n + f % n);
 }
@@ -8162,14 +8154,20 @@ DT__PRIVATE void dt__c_array(dt__c *e, const dt_tensor *t, char role) {
     e->o->weight_bytes += (size_t)n * (bytes ? 1 : sizeof(float));
 }
 
+DT__PRIVATE ptrdiff_t dt__c_product(const dt_tensor *t, int axis, int end) {
+    ptrdiff_t n = 1;
+    for (; axis < end; axis++) n *= t->dim[axis];
+    return n;
+}
+
 DT__PRIVATE void dt__c_layer(dt__c *e, const dt_tensor *t) {
     const char *p = dt__c_of(e, t)->row->gets;
     const dt_tensor *x = t->n_in ? t->in[0] : t;
     const void *o = t->options;
     const dt_pool2d_options *pool = (const dt_pool2d_options *)o;
-    const dt_slice_options *slice = (const dt_slice_options *)o;
-    const dt__pad_options *pad = (const dt__pad_options *)o;
-    ptrdiff_t n = t->dim[t->rank - 1];
+    const dt_slice_options *move = (const dt_slice_options *)o;
+    const dt__linear *linear = (const dt__linear *)o;
+    ptrdiff_t n = t->dim[t->rank - 1], before;
     dt__shape_text text;
     dt__conv v;
     if (!t->n_in && !dt__c_is_bytes(t)) return;
@@ -8183,8 +8181,8 @@ DT__PRIVATE void dt__c_layer(dt__c *e, const dt_tensor *t) {
         case 'E': fputs(dt__c_float(((const dt_layernorm_options *)o)->epsilon, &text), e->f); break;
         case 'K': fputs(dt__c_float((double)((const dt__activation_options *)o)->slope, &text), e->f); break;
         case 'F':
-            fprintf(e->f, "%s, ", dt__c_float(((const dt__scale_options *)o)->factor, &text));
-            fputs(dt__c_float(((const dt__scale_options *)o)->offset, &text), e->f);
+            fprintf(e->f, "%s, ", dt__c_float((double)linear->factor[0], &text));
+            fputs(dt__c_float((double)linear->offset, &text), e->f);
             break;
         case 'C':
             v = dt__conv_of(t);
@@ -8196,13 +8194,17 @@ DT__PRIVATE void dt__c_layer(dt__c *e, const dt_tensor *t) {
             else fprintf(e->f, "1, 1, %d, 1, 0", DT__MAX(x->dim[1], x->dim[2]));  // global
             break;
         case 'J':
-            n = dt__outer(t, ((const dt__concat_options *)o)->axis);
+            n = dt__c_product(t, 1, move->axis);
             fprintf(e->f, "%td, %td, %td", n, x->size / n, t->in[1]->size / n);
             break;
-        case 'S': fprintf(e->f, "%td, %d, %d, %d, %d, %td", dt__outer(t, slice->axis), x->dim[slice->axis], slice->begin, slice->step, t->dim[slice->axis], dt__inner(t, slice->axis)); break;
+        case 'S':
+            fprintf(e->f, "%td, %d, %d, %d, %d, %td", dt__c_product(t, 1, move->axis), x->dim[move->axis], move->begin,
+                    move->step, t->dim[move->axis], dt__c_product(t, move->axis + 1, t->rank));
+            break;
         case 'D':
-            n = dt__outer(t, pad->axis);
-            fprintf(e->f, "%td, %td, %td, %td", n, pad->before * dt__inner(t, pad->axis), x->size / n, pad->after * dt__inner(t, pad->axis));
+            n = dt__c_product(t, 1, move->axis);
+            before = -move->begin * dt__c_product(t, move->axis + 1, t->rank);
+            fprintf(e->f, "%td, %td, %td, %td", n, before, x->size / n, (t->size - x->size) / n - before);
             break;
         default: fputs(dt__c_at(e, t, *p, &text), e->f);
         }
@@ -8270,7 +8272,7 @@ DT_API int dt_export_c(dt_model *m, const char *path, dt_export_options *options
     const char *c;
     ptrdiff_t i;
     int code;
-    if (!m || !path) return dt__fail(err, DT_ERR_ARGUMENT, "dt_export_c: the %s is NULL", m ? "path" : "model");
+    if (!m || !path) return dt__refuse(err, "dt_export_c: the %s is NULL", m ? "path" : "model");
     memset(&none, 0, sizeof none);
     memset(&e, 0, sizeof e);
     e.g = &m->graph;
@@ -8280,7 +8282,7 @@ DT_API int dt_export_c(dt_model *m, const char *path, dt_export_options *options
     e.o->weight_bytes = 0;
     e.prefix = e.o->prefix ? e.o->prefix : "net";
     for (c = e.prefix; *c == '_' || ((*c | 32) >= 'a' && (*c | 32) <= 'z') || (c > e.prefix && *c >= '0' && *c <= '9'); c++) {}
-    if (c == e.prefix || *c || c - e.prefix >= DT_MAX_NAME) return dt__fail(err, DT_ERR_ARGUMENT, "dt_export_c: .prefix \"%.70s\" is no name in C: use at most %d letters, digits and _", e.prefix, DT_MAX_NAME - 1);
+    if (c == e.prefix || *c || c - e.prefix >= DT_MAX_NAME) return dt__refuse(err, "dt_export_c: .prefix \"%.70s\" is no name in C: use at most %d letters, digits and _", e.prefix, DT_MAX_NAME - 1);
     dt__pool_open(&pool, &m->o, 0);
     pool.base = NULL;  // the model's own block is full
     e.node = (dt__c_node *)dt__take(&pool, (size_t)e.g->n * sizeof *e.node);
@@ -8473,9 +8475,9 @@ DT__PRIVATE int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset 
     long per_epoch = (d->info.n + m->batch - 1) / m->batch, first_epoch = m->step / per_epoch;
     memset(&s, 0, sizeof s);
     if ((m->o.crop || m->o.flip) && m->graph.input[0]->rank != 4)
-        return dt__fail(err, DT_ERR_ARGUMENT, "dt_train: .%s needs images, [height, width, channels]; the net's input is no image", m->o.crop ? "crop" : "flip");
+        return dt__refuse(err, "dt_train: .%s needs images, [height, width, channels]; the net's input is no image", m->o.crop ? "crop" : "flip");
     s.epochs = m->o.epochs ? m->o.epochs : m->o.steps ? (int)DT__MIN((m->o.steps + per_epoch - 1) / per_epoch, (long)INT_MAX) : 1;
-    if (per_epoch > LONG_MAX / s.epochs) return dt__fail(err, DT_ERR_ARGUMENT, "dt_train: %d epochs of %ld steps are too many", s.epochs, per_epoch);
+    if (per_epoch > LONG_MAX / s.epochs) return dt__refuse(err, "dt_train: %d epochs of %ld steps are too many", s.epochs, per_epoch);
     s.steps = per_epoch * s.epochs;
     if (m->o.steps && m->o.steps < s.steps) s.steps = m->o.steps;
     s.start = dt__now();
@@ -8722,7 +8724,7 @@ DT__PRIVATE int dt__set_flag(dt_options *o, const dt__flag *f, const char *value
 
 DT_API int dt_option_set(dt_options *o, const char *name, const char *value, dt_error *err) {
     const dt__flag *f;
-    if (!o || !name) return dt__fail(err, DT_ERR_ARGUMENT, "dt_option_set: the %s is NULL", o ? "name" : "options");
+    if (!o || !name) return dt__refuse(err, "dt_option_set: the %s is NULL", o ? "name" : "options");
     f = dt__find_flag(name, strlen(name));
     if (!f) return dt__fail(err, DT_ERR_USAGE, "there is no option \"%.60s\": --help lists them", name);
     return dt__set_flag(o, f, value, err);
@@ -8746,8 +8748,8 @@ DT__PRIVATE const char *dt__flag_value(const dt_options *o, const dt__flag *f, c
         int64_t v = dt__fetch_whole(p, f->size);
         if (f->type == DT__SWITCH) dt__put_text(&w, v == f->stores ? "on" : "");
         else if (v && f->type == DT__ENUM) dt__put_enum(&w, f->names, (int)v);
-        else if (v && f->type == DT__UNSIGNED) dt__put_uint(&w, (uint64_t)v, 10, 0, '0');
-        else if (v) dt__put_int(&w, v, 0, '0');
+        else if (v && f->type == DT__UNSIGNED) dt__print(&w, "%ju", (uintmax_t)v);
+        else if (v) dt__print(&w, "%jd", (intmax_t)v);
     }
     return *text ? text : f->standard;
 }
@@ -8781,7 +8783,7 @@ DT__PRIVATE void dt__show_options(const dt_options *o) {
 
 DT_API int dt_parse(dt_options *o, int argc, char **argv, dt_error *err) {
     int i;
-    if (!o || (argc > 0 && !argv)) return dt__fail(err, DT_ERR_ARGUMENT, "dt_parse: the %s is NULL", o ? "command line" : "options");
+    if (!o || (argc > 0 && !argv)) return dt__refuse(err, "dt_parse: the %s is NULL", o ? "command line" : "options");
     for (i = 1; i < argc; i++) {
         const char *name = argv[i], *value = strchr(name, '=');
         const dt__flag *f;
