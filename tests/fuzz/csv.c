@@ -260,7 +260,7 @@ static float put_number(void) {
     if (how & 8 || v - v != 0) v = (float)(bits >> 24);
     if (how & 2 && !quoted) put_text(" ");
     if (quoted) put('"');
-    snprintf(digits, sizeof digits, how & 4 ? "%.9g" : how & 16 && v >= 0 ? "+%.12E" : "%.8e", (double)v);
+    snprintf(digits, sizeof digits, how & 4 ? "%.9g" : how & 16 && !signbit(v) ? "+%.12E" : "%.8e", (double)v);
     put_text(digits);
     if (quoted) put('"');
     if (how & 32) put_text(" ");
