@@ -73,6 +73,9 @@ contents:       ## every >>tag of the header has its line in the contents and it
 size:           ## lines and bytes of the header, room by room
 	@tests/size.sh dtrain.h
 
+fuzz:           ## fuzz what reads files and text, a minute each (clang): SECONDS_EACH=600 for longer, FUZZ="csv json" for some
+	@tests/fuzz/run.sh $(FUZZ)
+
 accuracy:       ## the models on the data in DTRAIN_DATA: ten minutes
 	@tests/accuracy.sh
 
@@ -130,5 +133,5 @@ $(SWITCHES:%=switch-%): switch-%: $(BUILD)/flags
 	@tests/run.sh one $* $(BUILD)/switch-$*.log tests/switches.sh $*
 
 FORCE:
-.PHONY: help run test data examples cxx bench bench-kernels bench-peers switches sanitize sanitize-address sanitize-thread exchange accuracy contents size check-all install clean programs FORCE \
+.PHONY: help run test data examples cxx bench bench-kernels bench-peers switches sanitize sanitize-address sanitize-thread exchange fuzz accuracy contents size check-all install clean programs FORCE \
     $(TESTS:%=test-%) $(SCRIPTS:%=script-%) $(SWITCHES:%=switch-%)

@@ -5383,7 +5383,7 @@ DT__PRIVATE int dt__csv_field(dt__csv *c, char *text) {
     c->cut = n >= DT__CSV_TEXT;
     text[DT__MIN(n, DT__CSV_TEXT - 1)] = 0;
     if (quoted == 1 && !wrong) { wrong = "has a quote that does not end"; c->line = line; }
-    while (quoted && c->p < c->end && *c->p == ' ') c->p++;
+    while (quoted && !dt__csv_at_end(c) && *c->p == ' ') c->p++;
     if (!wrong && !dt__csv_at_end(c)) wrong = "has text behind its closing quote";
     if (wrong) return dt__csv_bad(c, c->column, text, wrong);
     c->last = c->p == c->end || *c->p != c->separator;
@@ -5655,6 +5655,9 @@ DT__PRIVATE int dt__use_row(dt__table *t, float *x, float *y) {
         }
         if (!x) {
             if ((label && words) || f->kind == DT__AS_ONE_HOT) {
+                const char *at = s;
+                for (k = 1; *at && k; at += k) k = dt__utf8((const unsigned char *)at, (ptrdiff_t)strlen(at));
+                if (!k) return dt__csv_bad(&t->csv, column + 1, s, "is no UTF-8, in which words are kept: convert the file");
                 if (*s && dt__add_word(t, f, s)) return DT_ERR_MEMORY;
                 if (!label && f->words.n > 1000)
                     return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" column %d has more than 1,000 values: use \"hash N\" instead of \"onehot\"", t->csv.path, column + 1);
@@ -5727,6 +5730,8 @@ DT__PRIVATE int dt__csv_start(dt__table *t, int file) {
     char text[DT__CSV_TEXT];
     int i, n, most = 0, words = 0, word = 0;
     float v;
+    if (o->separator < 0 || o->separator > 255 || (o->separator && strchr("\"\r\n", o->separator)))
+        return dt__fail(t->err, DT_ERR_ARGUMENT, "dt_csv: .separator is %d: give one character, but no quote or line end", o->separator);
     if (c->end - c->p >= 3 && !memcmp(c->p, "\xef\xbb\xbf", 3)) c->p += 3;  // a byte order mark
     for (; c->line < o->skip && c->p < c->end; c->line++) {
         q = (const char *)memchr(c->p, '\n', (size_t)(c->end - c->p));
@@ -5748,8 +5753,8 @@ DT__PRIVATE int dt__csv_start(dt__table *t, int file) {
     n = row.column;
     if (t->columns && t->columns != n) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\": file %d has %d columns, the first has %d", c->path, file, n, t->columns);
     t->columns = n;
-    t->label = o->label == DT_OFF ? -1 : o->label ? o->label - 1 : n - 1;
-    if (t->label < -1 || t->label >= n) return dt__fail(t->err, DT_ERR_ARGUMENT, "\"%s\" has %d columns, .label is %d: columns count from 1", c->path, n, o->label);
+    t->label = o->label == DT_OFF ? -1 : o->label > 0 ? o->label - 1 : o->label ? n : n - 1;
+    if (t->label >= n) return dt__fail(t->err, DT_ERR_ARGUMENT, "\"%s\" has %d columns, .label is %d: columns count from 1", c->path, n, o->label);
     if (n == (t->label >= 0)) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" has no features: it is empty, or needs another .separator", c->path);
     if (!t->text) t->text = (char (*)[DT__CSV_TEXT])malloc((size_t)n * sizeof *t->text);
     if (!t->text) return dt__csv_memory(t);
@@ -5767,7 +5772,7 @@ DT__PRIVATE int dt__csv_pass(dt__table *t, int pass) {
     const char *path = (const char *)t->d->paths[0].data;
     dt__csv *c = &t->csv;
     long row = 0;
-    int i, k, keep, code;
+    int i, k, keep, labels, code;
     for (i = 0; i < t->d->n_files; i++, path += strlen(path) + 1) {
         const dt__feature *f;
         memset(c, 0, sizeof *c);
@@ -5778,10 +5783,12 @@ DT__PRIVATE int dt__csv_pass(dt__table *t, int pass) {
         code = dt__csv_start(t, i + 1);
         if (!code && !t->n) code = dt__columns_spec(t);
         if (code) return code;
-        for (f = t->feature; f < t->feature + t->n; f++)
+        labels = 0;
+        for (f = t->feature; f < t->feature + t->n; labels += f++->kind == DT__AS_LABEL)
             for (k = 0; k < f->n_columns; k++)
                 if (f->kind == DT__AS_LABEL ? t->label >= 0 && f->column[k] != t->label : f->column[k] >= t->columns || f->column[k] == t->label)
                     return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" has %d columns and its label in column %d, unlike the training data", path, t->columns, t->label + 1);
+        if (t->label >= 0 && !labels) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\": the training data had no label: set .label = DT_OFF", path);
         for (; c->p < c->end && row < t->n_rows; dt__csv_next_line(c), row += keep) {  // no more than were counted, should the file grow
             code = dt__csv_row(t, &keep);
             if (code) return code;
@@ -5983,6 +5990,7 @@ DT_API dt_dataset_info dt_dataset_describe(const dt_dataset *d) {
 
 // Sample index of d: x to dst as t's input wants it, labels to the loss node's place.
 DT__PRIVATE int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_type, float *x, const dt_tensor *loss, dt_type y_type, float *y, long index, dt_error *err) {
+    unsigned char pixels[3 * 1024];
     const unsigned char *from, *label = NULL;
     const dt__part *p = d->part;
     ptrdiff_t n = t->size, values = d->array[1].rank ? d->array[1].values : 1;
@@ -6002,6 +6010,10 @@ DT__PRIVATE int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type
         from = p->x + k * DT__ELSE(d->x_stride, n * (ptrdiff_t)dt__type_size(x_type));
         if (loss && p->y) label = p->y + k * DT__ELSE(d->y_stride, loss->size * (ptrdiff_t)dt__type_size(y_type));
     }
+    if (d->source.kind == DT__SOURCE_CIFAR) {  // planes
+        for (k = 0; k < 3 * 1024; k++) pixels[k] = from[k % 3 * 1024 + k / 3];
+        from = pixels;
+    }
 #ifndef DTRAIN_NO_STDIO
     if (d->source.kind == DT__SOURCE_IMAGES) {
         const char *const *path = (const char *const *)(const void *)p->x;
@@ -6011,17 +6023,7 @@ DT__PRIVATE int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type
         if (!code) code = dt__set_values(x, x, x_type, t->type, n, i, err);
     } else
 #endif
-    if (d->source.kind == DT__SOURCE_CIFAR) {  // planes
-        ptrdiff_t pixel, plane = n / 3;
-        for (pixel = 0; pixel < plane; pixel++, x += 3) {
-            x[0] = (float)from[pixel] * (1.0f / 255);
-            x[1] = (float)from[plane + pixel] * (1.0f / 255);
-            x[2] = (float)from[2 * plane + pixel] * (1.0f / 255);
-        }
-        code = 0;
-    } else {
-        code = dt__set_values(x, from, x_type, t->type, n, i, err);
-    }
+    code = dt__set_values(x, from, x_type, t->type, n, i, err);
     if (code || !loss) return code;
     if (!label) return dt__refuse(err, "the data has no labels, which the loss \"%s\" needs", loss->name);
     if (d->y_stride && values != loss->size) return dt__fail(err, DT_ERR_SHAPE, "a label of the data has %td values, the loss \"%s\" needs %td", values, loss->name, loss->size);
@@ -6993,7 +6995,7 @@ DT__PRIVATE int dt__set_rate(dt_model *m, dt_error *err) {
 // A whole step on m->task; its loss is in the report.
 DT__PRIVATE int dt__step_task(dt_model *m, dt_error *err) {
     int code = dt__set_rate(m, err);
-    if (code) return code;
+    if (code) { m->task.n = 0; return code; }  // no outputs
     m->task.training = 1;
     m->task.labelled = 1;
     m->task.parts = m->parts;

@@ -588,6 +588,7 @@ static const struct {
     { "skipped word labels do not count", "a,b,c\n1,?,cat\n3,4,dog\n5,8,cow\n", { .missing = DT_MISSING_SKIP }, 2, 2, { 3, 4, 5, 8 }, { NONE, NONE } },
     { "missing label -> skip", "1,2,0\n3,4,\n5,6,1\n", { .missing = DT_MISSING_SKIP }, 2, 2, { 1, 2, 5, 6 }, { 0, 1 } },
     { "missing word label -> skip", "1,2,cat\n3,4,\n5,6,?\n7,8,dog\n", { .header = DT_OFF, .missing = DT_MISSING_SKIP }, 2, 2, { 1, 2, 7, 8 }, { 0, 1 } },
+    { "quotes and blanks",    "\"1\" 2 0\n\"3\"  4 1\n", { .separator = ' ' }, 2, 2, { 1, 2, 3, 4 }, { 0, 1 } },
     { "columns of blanks",    "1 2  0\n3  4 1\n", { .separator = ' ' }, 2, 2, { 1, 2, 3, 4 }, { 0, 1 } },
     { "one feature",          "5,1\n6,0\n", {0}, 2, 1, { 5, 6 }, { 1, 0 } },
 };
@@ -654,6 +655,10 @@ static void test_csv_bad(void) {
         { "only the label",       BYTES("1\n0\n"), {0}, DT_ERR_FORMAT, { "bad.csv" } },
         { "label column 4 of 3",  BYTES("1,2,0\n3,4,1\n"), { .label = 4 }, DT_ERR_ARGUMENT, { "4", "3" } },
         { "label column -2",      BYTES("1,2,0\n3,4,1\n"), { .label = -2 }, DT_ERR_ARGUMENT, { "label", "-2" } },
+        { "label column INT_MIN", BYTES("1,2,0\n3,4,1\n"), { .label = INT_MIN }, DT_ERR_ARGUMENT, { "label" } },
+        { "a quote between fields", BYTES("1,2,0\n3,4,1\n"), { .separator = '"' }, DT_ERR_ARGUMENT, { "separator", "34" } },
+        { "no UTF-8 to learn",    BYTES("1,2,0\n\xe9,4,1\n"), { .columns = "1 onehot" }, DT_ERR_FORMAT, { "line 2", "column 1", "UTF-8" } },
+        { "labels in no UTF-8",   BYTES("1,2,b\n3,4,\xff\n"), { .header = DT_OFF }, DT_ERR_FORMAT, { "line 2", "column 3", "UTF-8" } },
         { "skip -1",              BYTES("1,2,0\n3,4,1\n"), { .skip = -1 }, DT_ERR_ARGUMENT, { "skip", "-1" } },
     };
     for (int i = 0; i < COUNT(bad); i++) {
@@ -1142,6 +1147,22 @@ static void test_columns_refused(void) {
     expect_open_error(&other, DT_ERR_FORMAT, "the label \"c\" is none of the 2", "a new label");
     put_text("other.csv", "age,kind\n20,a\n");
     expect_open_error(&other, DT_ERR_FORMAT, "2 columns", "a column less");
+    put_text("other.csv", "1,2\n3,4\n");  /* a label that nothing was learned of */
+    other.csv.fitted = "[[\"number\",[0],1]]";
+    expect_open_error(&other, DT_ERR_FORMAT, "had no label", "an unknown label");
+    /* of two words about a column the last one counts, and nothing of the first is left */
+    char word[128];
+    memset(word, 'w', 127), word[127] = 0;
+    char row[400];
+    snprintf(row, sizeof row, "1,%s,0\n2,b,1\n", word);
+    put_text("other.csv", row);
+    dt_source twice = csv_source("other.csv", (dt_csv_options){ .columns = "1 hash 64, 1 number, 2 hash 5, 2 onehot", .header = DT_OFF });
+    dt_dataset *first = dt_dataset_open(&twice, &err);
+    CHECK_OK(err);
+    CHECK(first && dt_dataset_describe(first).input[0] == 3 && strstr(dt_dataset_columns(first), "[\"number\",[0],1.5]") && strstr(dt_dataset_columns(first), word));
+    CHECK(first && rows_of(twice, dt_dataset_columns(first), x, &err) == 3);  /* words of 127 bytes too */
+    CHECK_OK(err);
+    dt_dataset_close(first);
     dt_dataset_close(d);
 }
 

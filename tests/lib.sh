@@ -5,6 +5,7 @@
 # ONLY=text runs the checks whose names hold it. $scratch is an empty folder with an absolute name.
 set -u
 cd "$(dirname "$0")/.." || exit 1
+[ -f dtrain.h ] || cd .. || exit 1  # tests/fuzz
 : "${CC:=cc}" "${CXX:=c++}" "${CFLAGS:=-O2}" "${TEST_CFLAGS:=$CFLAGS}" "${LDFLAGS:=}" "${LDLIBS:=-lm -pthread}" "${BUILD:=.build}" "${ONLY:=}"
 unset MAKEFLAGS MFLAGS MAKELEVEL
 passed=0 failed=0 skipped=0
