@@ -195,7 +195,7 @@ static void own_conv(void *user) {
     if (p->pass == 1) {
         float *dx = dt__input_gradient(r, t, 0, &add);
         dt__conv v = dt__conv_of(t);
-        if (dt__conv_flips(&v)) dt__conv_backward_flipped(r, t, dx, 0); else dt__conv_backward_taps(r, t, dx, 0);
+        if (v.flips) dt__conv_backward_flipped(r, t, dx, 0); else dt__conv_backward_taps(r, t, dx, 0);
         return;
     }
     dt__conv_backward_weights(r, t, dt__weights_gradient(r, t, 0, &add), 0);
