@@ -2420,17 +2420,61 @@ DT__LOOP(void, , from_bytes, (ptrdiff_t n, const unsigned char *x, float scale, 
     for (; i < n; i++) y[i] = (float)x[i] * scale;
 }
 
+#if DT__SIMD && (defined(__clang__) || __GNUC__ >= 12)
+#define DT__SHUFFLE __builtin_shufflevector
+#endif
+
+// out [n_k][width] = the width lines (rows of A, columns of B) from p on, zeros beyond the n there are.
+DT__LOOP(void, , pack, (const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n, ptrdiff_t width, ptrdiff_t n_k, float *out), (p, step, stride_k, n, width, n_k, out)) {
+    ptrdiff_t i, k, i4 = 0, k4 = 0;
+    if (n > width) n = width;
+    if (step == 1) {
+        for (k = 0; k < n_k; k++, p += stride_k, out += width) {
+            for (i = 0; i + DT__W <= n; i += DT__W) *(dt__v *)(out + i) = *(const dt__v *)(p + i);
+            for (; i < n; i++) out[i] = p[i];
+            for (; i < width; i++) out[i] = 0;
+        }
+        return;
+    }
+#ifdef DT__SHUFFLE
+    for (i4 = 0; stride_k == 1 && i4 + 4 <= n; i4 += 4)  // a transposition, 4 x 4 at a time
+        for (k4 = 0; k4 + 4 <= n_k; k4 += 4) {
+            const float *q = p + i4 * step + k4;
+            float *o = out + k4 * width + i4;
+            dt__v4 a = *(const dt__v4 *)q, b = *(const dt__v4 *)(q + step), c = *(const dt__v4 *)(q + 2 * step), d = *(const dt__v4 *)(q + 3 * step);
+            dt__v4 ab = DT__SHUFFLE(a, b, 0, 4, 1, 5), cd = DT__SHUFFLE(c, d, 0, 4, 1, 5);
+            *(dt__v4 *)o = DT__SHUFFLE(ab, cd, 0, 1, 4, 5);
+            *(dt__v4 *)(o + width) = DT__SHUFFLE(ab, cd, 2, 3, 6, 7);
+            ab = DT__SHUFFLE(a, b, 2, 6, 3, 7);
+            cd = DT__SHUFFLE(c, d, 2, 6, 3, 7);
+            *(dt__v4 *)(o + 2 * width) = DT__SHUFFLE(ab, cd, 0, 1, 4, 5);
+            *(dt__v4 *)(o + 3 * width) = DT__SHUFFLE(ab, cd, 2, 3, 6, 7);
+        }
+#endif
+    for (i = 0; i < width; i++)
+        for (k = i < i4 ? k4 : 0; k < n_k; k++) out[k * width + i] = i < n ? p[i * step + k * stride_k] : 0;
+}
+
 // c [n] = or += a [k] * B [k, n], with rows (bj = 1) or columns (bk = 1) of B contiguous
 DT__LOOP(void, , gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const float *b, ptrdiff_t bk, ptrdiff_t bj, float *c, int add), (n, k, a, ak, b, bk, bj, c, add)) {
     ptrdiff_t i, p;
-    if (bj == 1) {
-        DT__EACH(i, n) {
-            dt__v s = {0}, v;
-            if (add) dt__get(&s, c + i, n - i);
-            if (n - i >= DT__W) for (p = 0; p < k; p++) s += a[p * ak] * *(const dt__v *)(b + p * bk + i);
-            else for (p = 0; p < k; p++) { dt__get(&v, b + p * bk + i, n - i); s += a[p * ak] * v; }
-            dt__set(&s, c + i, n - i);
-        }
+    if (bj == 1) {  // rows of B go by in the order of the memory, four at a time
+        if (!add) memset(c, 0, (size_t)n * sizeof *c);
+        for (p = 0; p + 4 <= k; p += 4, a += 4 * ak, b += 4 * bk)
+            DT__EACH(i, n) {
+                dt__v s, b0, b1, b2, b3;
+                dt__get(&s, c + i, n - i);
+                dt__get(&b0, b + i, n - i);
+                dt__get(&b1, b + bk + i, n - i);
+                dt__get(&b2, b + 2 * bk + i, n - i);
+                dt__get(&b3, b + 3 * bk + i, n - i);
+                s += a[0] * b0;
+                s += a[ak] * b1;
+                s += a[2 * ak] * b2;
+                s += a[3 * ak] * b3;
+                dt__set(&s, c + i, n - i);
+            }
+        for (; p < k; p++, a += ak, b += bk) dt__axpby_body(n, *a, b, 1, c);
         return;
     }
     for (i = 0; i < n; i++) c[i] = dt__dot_body(k, a, b + i * bj) + (add ? c[i] : 0);
@@ -2440,7 +2484,7 @@ DT__LOOP(void, , gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, 
 
 #define DT__VECTOR_LOOPS(X) \
     X(activate) X(activate_back) X(axpby) X(multiply) X(maximum) X(maximum_back) X(dot) X(sum) X(add_bias) X(column_sums) X(column_moments) \
-    X(columns_affine) X(columns_back) X(softmax) X(layernorm) X(layernorm_back) X(dropout) X(sgd) X(adam) X(rmsprop) X(from_bytes) X(gemv)
+    X(columns_affine) X(columns_back) X(softmax) X(layernorm) X(layernorm_back) X(dropout) X(sgd) X(adam) X(rmsprop) X(from_bytes) X(pack) X(gemv)
 
 typedef struct {
     const char *name;
@@ -2557,21 +2601,6 @@ DT__PRIVATE void dt__tiles(const dt__kernels *kernels, ptrdiff_t m, ptrdiff_t n,
     }
 }
 
-// out [n_k][width] = the width lines (rows of A, columns of B) from p on, zeros beyond the n there are.
-DT__PRIVATE void dt__pack(const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n, ptrdiff_t width, ptrdiff_t n_k, float *out) {
-    ptrdiff_t i, k;
-    if (n > width) n = width;
-    if (step == 1) {
-        for (k = 0; k < n_k; k++, out += width) {
-            for (i = 0; i < n; i++) out[i] = p[k * stride_k + i];
-            for (; i < width; i++) out[i] = 0;
-        }
-        return;
-    }
-    for (i = 0; i < width; i++)  // a transposition: read along k, which is the contiguous side
-        for (k = 0; k < n_k; k++) out[k * width + i] = i < n ? p[i * step + k * stride_k] : 0;
-}
-
 // Cache blocks: a packed block of A stays in L2, one panel of B in L1, the packed block of B in L3.
 #ifndef DT_KERNELS_KC
 #define DT_KERNELS_KC 256
@@ -2627,11 +2656,11 @@ DT__PRIVATE void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a,
             dt__operand ob = {b + k0 * bk + j0 * bj, 1, bk, 0, 0, NULL};
             ob.packed = bj != 1 || m > 8 * rows;  // below that, packing costs more than strided rows do
             if (ob.packed) {
-                for (j = 0; j < nb; j += columns) dt__pack(ob.p + j * bj, bj, bk, nb - j, columns, kb, packed_b + j * kb);
+                for (j = 0; j < nb; j += columns) kernels->pack(ob.p + j * bj, bj, bk, nb - j, columns, kb, packed_b + j * kb);
                 ob.p = packed_b;
             } else if (nb % columns) {
                 j = nb / columns * columns;
-                dt__pack(ob.p + j, 1, bk, nb - j, columns, kb, packed_b);
+                kernels->pack(ob.p + j, 1, bk, nb - j, columns, kb, packed_b);
                 ob.edge = packed_b;
             }
             for (i0 = 0; i0 < m; i0 += mc) {
@@ -2640,8 +2669,8 @@ DT__PRIVATE void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a,
                 dt__tile_plan(kernels, mb, &large, &small);
                 for (t = 0; t < large + small; t++) {
                     ptrdiff_t height = kernels->tile[t >= large].rows;
-                    if (oa.packed) dt__pack(oa.p + i * ai, ai, ak, mb - i, height, kb, packed_a + i * kb);
-                    else if (mb - i < height) { dt__pack(oa.p + i * ai, ai, ak, mb - i, height, kb, edge_a); oa.edge = edge_a; }
+                    if (oa.packed) kernels->pack(oa.p + i * ai, ai, ak, mb - i, height, kb, packed_a + i * kb);
+                    else if (mb - i < height) { kernels->pack(oa.p + i * ai, ai, ak, mb - i, height, kb, edge_a); oa.edge = edge_a; }
                     i += height;
                 }
                 if (oa.packed) oa.p = packed_a;
@@ -3635,7 +3664,7 @@ DT__PRIVATE const float *dt__conv_image(const dt__replica *r, const dt_tensor *t
 // Weights [n_k][n] as panels that the micro-kernel can read in full.
 DT__PRIVATE void dt__pack_panels(const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n, ptrdiff_t n_k, float *out) {
     ptrdiff_t j, columns = dt__cpu()->columns;
-    for (j = 0; j < n; j += columns) dt__pack(p + j * step, step, stride_k, n - j, columns, n_k, out + j * n_k);
+    for (j = 0; j < n; j += columns) dt__cpu()->pack(p + j * step, step, stride_k, n - j, columns, n_k, out + j * n_k);
 }
 
 DT__PRIVATE void dt__depthwise_run(dt__replica *r, dt_tensor *t, int backward) {
@@ -3714,7 +3743,7 @@ DT__PRIVATE void dt__conv_backward_flipped(dt__replica *r, dt_tensor *t, float *
     ptrdiff_t taps = v.kh * v.kw, i, j, y, k, wide = v.w + v.kw - 1;
     for (j = 0; j < v.c; j += kernels->columns)
         for (k = 0; k < taps; k++)
-            dt__pack(dt__weights(r, t, 0) + ((taps - 1 - k) * v.c + j) * v.f, v.f, 1, v.c - j, kernels->columns, v.f,
+            kernels->pack(dt__weights(r, t, 0) + ((taps - 1 - k) * v.c + j) * v.f, v.f, 1, v.c - j, kernels->columns, v.f,
                      packed + j * taps * v.f + k * v.f * kernels->columns);
     for (i = 0; i < r->rows; i++) {
         dt__move_image(dt__gradient(r, t) + i * t->size, v.oh, v.ow, v.f, v.kh - 1 - v.top, v.kw - 1 - v.left, v.h + v.kh - 1, wide, image, 0);

@@ -478,6 +478,29 @@ static void test_gemv(void) {
         }
 }
 
+static void test_pack(void) {  /* the source ends where a page without rights begins, or begins behind one */
+    static const int width[] = { 1, 2, 4, 6, 8, 16, 32 }, depth[] = { 0, 1, 3, 4, 5, 8, 17 };
+    static float big[64 * 64];
+    ptrdiff_t i, k, n;
+    int w, d, way;
+    for (i = 0; i < COUNT(big); i++) big[i] = (float)(i + 1);
+    for (w = 0; w < COUNT(width); w++)
+        for (d = 0; d < COUNT(depth); d++)
+            for (n = 0; n <= width[w] + 1; n++)
+                for (way = 0; way < 3; way++) {  /* lines in the rows of the memory, in its columns, or with steps both ways */
+                    ptrdiff_t lines = n < width[w] ? n : width[w], step = way == 0 ? 1 : way == 1 ? depth[d] : 2 * depth[d] + 1, along = way == 0 ? n : way == 1 ? 1 : 2;
+                    ptrdiff_t size = lines && depth[d] ? (lines - 1) * step + (depth[d] - 1) * along + 1 : 0;
+                    float *p = place(0, big, size), *out = place(1, NULL, (ptrdiff_t)width[w] * depth[d]);
+                    dt__cpu()->pack(p, step, along, n, width[w], depth[d], out);
+                    for (k = 0; k < depth[d]; k++)
+                        for (i = 0; i < width[w]; i++) {
+                            float want = i < lines ? big[i * step + k * along] : 0;
+                            CHECK_MSG(out[k * width[w] + i] == want, "way %d, %d of width %d, depth %d: [%d][%d] is %g, not %g", way, (int)n, width[w], depth[d], (int)k, (int)i, (double)out[k * width[w] + i], (double)want);
+                        }
+                    if (check_failed >= 10) return;
+                }
+}
+
 /* ---- columns ------------------------------------------------------------------------------------------------------- */
 
 static const int row_count[] = { 0, 1, 2, 3, 7 };
@@ -893,7 +916,7 @@ static const char *const loop_name[] = { DT__VECTOR_LOOPS(DT__TESTED) };
 
 /* A loop that is new here must get a test: the list of those that have one. */
 static void test_every_loop_has_a_test(void) {
-    static const char tested[] = " activate activate_back axpby multiply maximum maximum_back dot sum add_bias column_sums column_moments columns_affine columns_back softmax layernorm layernorm_back dropout sgd adam rmsprop from_bytes gemv ";
+    static const char tested[] = " activate activate_back axpby multiply maximum maximum_back dot sum add_bias column_sums column_moments columns_affine columns_back softmax layernorm layernorm_back dropout sgd adam rmsprop from_bytes pack gemv ";
     int i;
     for (i = 0; i < COUNT(loop_name); i++) {
         char word[64];
@@ -904,7 +927,7 @@ static void test_every_loop_has_a_test(void) {
 
 static const struct { const char *name; void (*test)(void); } test_of[] = {
     { "products", test_products }, { "products_not_finite", test_products_not_finite }, { "tile_plan", test_tile_plan }, { "activate", test_activate }, { "activate_special", test_activate_special }, { "axpby", test_axpby }, { "multiply", test_multiply },
-    { "sums", test_sums }, { "from_bytes", test_from_bytes }, { "gemv", test_gemv }, { "columns", test_columns }, { "columns_of_many_rows", test_columns_of_many_rows }, { "maximum", test_maximum }, { "softmax", test_softmax },
+    { "sums", test_sums }, { "from_bytes", test_from_bytes }, { "pack", test_pack }, { "gemv", test_gemv }, { "columns", test_columns }, { "columns_of_many_rows", test_columns_of_many_rows }, { "maximum", test_maximum }, { "softmax", test_softmax },
     { "layernorm", test_layernorm }, { "dropout", test_dropout }, { "sgd", test_sgd }, { "adam", test_adam }, { "rmsprop", test_rmsprop }, { "root", test_root }, { "exp", test_exp } };
 
 static void not_here(void) { SKIP("not an instruction set of this machine"); }
