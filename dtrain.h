@@ -3691,7 +3691,7 @@ DT__PRIVATE void dt__depthwise_run(dt__replica *r, dt_tensor *t, int backward) {
 DT__PRIVATE void dt__conv_forward(dt__replica *r, dt_tensor *t) {
     const dt__kernels *kernels = dt__cpu();
     dt__conv v = dt__conv_of(t);
-    const float *weight = dt__weights(r, t, 0), *image;
+    const float *weight = dt__weights(r, t, 0), *bias = t->variable[1] ? dt__weights(r, t, 1) : NULL, *image;
     float *y = dt__value(r, t), *packed = dt__at(r, t->scratch[0]), *scratch = packed;
     // A simple kernel is one product, another one a product for each of its rows: [k2][span] values with [fg] weights each.
     ptrdiff_t parts = v.simple ? 1 : v.kh, k2 = v.simple ? v.kh : v.kw, step2 = v.simple ? v.pitch : v.dil * v.c;
@@ -3700,6 +3700,7 @@ DT__PRIVATE void dt__conv_forward(dt__replica *r, dt_tensor *t) {
     ptrdiff_t part_floats = part * (packs ? dt__ceil(v.fg, kernels->columns) : v.fg);
     if (v.depthwise) {
         dt__depthwise_run(r, t, 0);
+        if (bias) kernels->add_bias(dt__rows(r, t), v.f, bias, y);
     } else {
         for (g = 0; packs && g < v.groups * parts; g++, scratch += part_floats)
             dt__pack_panels(weight + g * part * v.fg, 1, v.fg, v.fg, part, scratch);
@@ -3713,25 +3714,27 @@ DT__PRIVATE void dt__conv_forward(dt__replica *r, dt_tensor *t) {
                         dt__operand b = {weight + (g * parts + ky) * part_floats, 1, v.fg, v.span * v.fg, packs, NULL};
                         dt__tiles(kernels, v.ow, v.fg, k2, v.span, &a, &b, y + i * t->size + oy * v.ow * v.f + g * v.fg, v.f, ky > 0);
                     }
+            if (bias) kernels->add_bias(v.oh * v.ow, v.f, bias, y + i * t->size);  // while the image is in the cache
         }
     }
-    if (t->variable[1]) kernels->add_bias(dt__rows(r, t), v.f, dt__weights(r, t, 1), y);
 }
 
 DT__PRIVATE void dt__conv_backward_weights(dt__replica *r, dt_tensor *t, float *dw, int add) {
     dt__conv v = dt__conv_of(t);
-    ptrdiff_t i, g, ky, kx;
+    // So many rows of both images that they stay in the first cache for all of dW.
+    ptrdiff_t i, g, oy, ky, kx, block = dt__block(v.oh, DT__MAX(8192 / (v.s * v.pitch + v.ow * v.f), 1), 1);
     if (!add && r->rows == 0) dt__zero(t->variable[0]->size, dw);
-    for (i = 0; i < r->rows; i++, add = 1) {
+    for (i = 0; i < r->rows; i++) {
         const float *image = dt__conv_image(r, t, &v, i, dt__at(r, t->scratch[1])), *dy = dt__gradient(r, t) + i * t->size;
-        for (g = 0; g < v.groups; g++)
-            for (ky = 0; ky < v.kh; ky++)
-                for (kx = 0; kx < v.spans; kx++) {
-                    dt__operand a = {image + (ky * v.pitch + kx * v.c) * v.dil + g * v.cg, 1, v.s * v.c, v.s * v.pitch, 0, NULL};
-                    dt__operand b = {dy + g * v.fg, 1, v.f, v.ow * v.f, 0, NULL};
-                    float *out = dw + ((g * v.kh + ky) * v.spans + kx) * v.span * v.fg;
-                    dt__tiles(dt__cpu(), v.span, v.fg, v.oh, v.ow, &a, &b, out, v.fg, add);
-                }
+        for (oy = 0; oy < v.oh; oy += block, add = 1)
+            for (g = 0; g < v.groups; g++)
+                for (ky = 0; ky < v.kh; ky++)
+                    for (kx = 0; kx < v.spans; kx++) {
+                        dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + kx * v.c * v.dil + g * v.cg, 1, v.s * v.c, v.s * v.pitch, 0, NULL};
+                        dt__operand b = {dy + oy * v.ow * v.f + g * v.fg, 1, v.f, v.ow * v.f, 0, NULL};
+                        float *out = dw + ((g * v.kh + ky) * v.spans + kx) * v.span * v.fg;
+                        dt__tiles(dt__cpu(), v.span, v.fg, DT__MIN(block, v.oh - oy), v.ow, &a, &b, out, v.fg, add);
+                    }
     }
 }
 
