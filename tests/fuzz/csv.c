@@ -137,7 +137,7 @@ static void round_trip(dt_dataset *d, dt_source s, int saved) {
 /* ---- any bytes */
 
 static int refusal_names(const char *text) {
-    static const char *const what[] = {"/proc/self/fd/", "dt_csv: .columns has \"", "dt_csv: .columns crosses", "dt_csv: .fitted: ", "dt_fold: ", "dt_part: "};
+    static const char *const what[] = {"/proc/self/fd/", "dt_csv: .columns has \"", "dt_csv: .columns crosses", "dt_csv: .fitted: ", "dt_csv: .separator is ", "dt_fold: ", "dt_part: "};
     size_t i;
     for (i = 0; i < sizeof what / sizeof *what; i++) if (strstr(text, what[i])) return 1;
     return 0;

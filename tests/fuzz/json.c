@@ -218,6 +218,7 @@ static void compare_string(const char *text, size_t size) {
 }
 
 static void compare_number(const char *text, size_t size) {
+    for (; size && strchr(" \t\r\n", *text) && *text; size--) text++;  /* blanks may stand in front of a value */
     dt__json j = reader(text, size);
     const char *p = text, *k;
     double v = -1;
@@ -238,7 +239,7 @@ static void compare_number(const char *text, size_t size) {
     for (k = text; k < end; k++) whole &= *k >= '0' && *k <= '9';
     whole &= size == 1 || (size > 1 && *text != '0');
     errno = 0;
-    if (dt__json_uint(&j, &u) && j.p == end && (size == 0 || !strchr(" \t\r\n", *text))) {
+    if (dt__json_uint(&j, &u) && j.p == end) {
         MUST(whole && u == strtoull(copy, NULL, 10) && !errno);
     } else if (whole) {
         MUST(strtoull(copy, NULL, 10) == UINT64_MAX && errno == ERANGE);
