@@ -610,6 +610,7 @@ typedef struct {
     int profile;                     // dt_main: time per layer at the end
     int print_options;               // dt_main: show the options and stop
     const char *save, *load;         // dt_main: weights after the run, and before it
+    const char *export_c;            // dt_main: the net as C after the run, see dt_export_c
     const dt_flag *flags;            // dt_main: the program's own flags
     // memory
     void *memory;  size_t memory_size;    // the model lives here and malloc is not called for it
@@ -6886,7 +6887,7 @@ DT__PRIVATE int dt__model_build(dt_model *m, const dt_options *o, dt_error *err)
         (code = dt__model_data(m, err)) != 0 || (code = dt__model_graph(m, err)) != 0)
         return code;
     for (i = 0; i < 2; i++) if (m->data[i] && (code = dt__data_fits(m, m->data[i], 1, err)) != 0) return code;
-    m->o.freeze = m->o.no_decay = m->o.save = m->o.load = NULL;  // strings are the caller's
+    m->o.freeze = m->o.no_decay = m->o.save = m->o.load = m->o.export_c = NULL;  // strings are the caller's
     if ((code = dt__model_memory(m, err)) != 0 || m->pool.measuring) return code;
     dt__initialise(m);
 #ifndef DTRAIN_NO_THREADS
@@ -8629,6 +8630,7 @@ static const dt__flag dt__flags[] = {
     DT__FLAG(SWITCH, "flip", flip, "off", "mirror training images by chance"),
     DT__FLAG(SWITCH, "no-nan-guard", no_nan_guard, "off", "go on with values that are not finite"),
     DT__FLAG(TEXT, "save", save, "nothing", "write the weights here when done (.safetensors)"),
+    DT__FLAG(TEXT, "export-c", export_c, "nothing", "write the trained net here as one C file"),
     DT__FLAG(TEXT, "load", load, "nothing", "begin with the weights of this file"),
     DT__GROUP("optimizer"),
     DT__FLAG_OF(ENUM, "optimizer", optimizer, "sgd", "update rule", "sgd momentum nesterov adam adamw rmsprop", 0),
@@ -8920,6 +8922,8 @@ DT__PRIVATE int dt__run_model(dt_model *m, const dt_options *o, dt_error *err) {
     if ((code = dt_train(m, NULL, err)) != 0) return code;
     if (o->save && (code = dt_save(m, o->save, err)) != 0) return code;
     if (o->save && shows) printf("saved %s\n", o->save);
+    if (o->export_c && (code = dt_export_c(m, o->export_c, NULL, err)) != 0) return code;
+    if (o->export_c && shows) printf("exported %s\n", o->export_c);
     return 0;
 }
 
@@ -8934,7 +8938,7 @@ DT_API int dt_run(const dt_options *options) {
     if (!options) { fprintf(stderr, "dt_run: the options are NULL\n"); return 64; }
     o = *options;
     if (o.print_options) { dt__show_options(&o); return 0; }
-    if (o.save && dt__new_file_try("--save", o.save, &err)) { fprintf(stderr, "%s\n", err.text); return 1; }
+    if ((o.save && dt__new_file_try("--save", o.save, &err)) || (o.export_c && dt__new_file_try("--export-c", o.export_c, &err))) { fprintf(stderr, "%s\n", err.text); return 1; }
     if (!o.progress) o.progress = 1;
     dt__signal = 0;
     for (i = 0; i < 2; i++) {
@@ -8987,6 +8991,7 @@ DT_API int dt_main_opt(int argc, char **argv, const dt_options *o) { (void)argc;
 #undef DT__TEST
 #undef DT__SELECT
 #undef DT__ROUND
+#undef DT__SHUFFLE
 
 #endif  // DTRAIN_IMPLEMENTED
 #endif  // DTRAIN_IMPLEMENTATION

@@ -56,6 +56,12 @@ accurate() {  # at least 97 of 100 digits that it has never seen
 }
 check "digits reaches 97 %" accurate
 check "digits saves its weights" test -s digits.safetensors
+exported() {  # a program of its own, with no header of ours
+    ./digits --epochs 2 --quiet --export-c net.c || return 1
+    printf '#include "net.c"\nint main(void) { static float x[net_x_size], y[net_y_size]; net_predict(x, y); return !(y[0] == y[0]); }\n' >board.c
+    $CC -std=c99 -Wall -Wextra -Werror board.c -o board -lm && ./board
+}
+check "digits as one C file" exported
 
 for model in linear mlp cnn cifar resnet20; do
     check "train --model $model" says 0 '"status": "succeeded"' ./train --data synthetic:12x12x2:3:60 --model $model --steps 2 --batch 7 --replicas 2 --json --quiet
