@@ -117,23 +117,23 @@ extern "C" {
 #define DT_DEFAULTS {0}
 #endif
 
-// Errors: code, name, and the remedy that is added where a message has none of its own.
-#define DT_ERRORS(X)                                                        \
-    X(DT_OK,           0, "no error", "")                                   \
-    X(DT_ERR_ARGUMENT, 1, "bad argument", "see the function's description") \
-    X(DT_ERR_SHAPE,    2, "shapes do not fit", "check the sizes named")     \
-    X(DT_ERR_MEMORY,   3, "out of memory", "use a smaller batch or model")  \
-    X(DT_ERR_IO,       4, "file error", "check the path and its rights")    \
-    X(DT_ERR_FORMAT,   5, "malformed file", "fetch or write the file again") \
-    X(DT_ERR_STATE,    6, "wrong moment", "check the order of the calls")   \
-    X(DT_ERR_DISABLED, 7, "switched off", "build without the switch named") \
-    X(DT_ERR_NUMERIC,  8, "not a finite number", "lower .learning_rate, or set .clip_norm") \
-    X(DT_ERR_CALLBACK, 9, "callback failed", "see the callback named")      \
-    X(DT_ERR_STOPPED, 10, "stopped", "")                                    \
-    X(DT_ERR_USAGE,   64, "bad command line", "--help lists the flags")
+// Errors: code and name.
+#define DT_ERRORS(X)                                        \
+    X(DT_OK,             0, "no error")                     \
+    X(DT_ERR_ARGUMENT,   1, "bad argument")                 \
+    X(DT_ERR_SHAPE,      2, "shapes do not fit")            \
+    X(DT_ERR_MEMORY,     3, "out of memory")                \
+    X(DT_ERR_IO,         4, "file error")                   \
+    X(DT_ERR_FORMAT,     5, "malformed file")               \
+    X(DT_ERR_STATE,      6, "wrong moment")                 \
+    X(DT_ERR_DISABLED,   7, "switched off")                 \
+    X(DT_ERR_NUMERIC,    8, "not a finite number")          \
+    X(DT_ERR_CALLBACK,   9, "callback failed")              \
+    X(DT_ERR_STOPPED,   10, "stopped")                      \
+    X(DT_ERR_USAGE,     64, "bad command line")
 
 enum {
-#define DT__X(code, value, name, remedy) code = value,
+#define DT__X(code, value, name) code = value,
     DT_ERRORS(DT__X)
 #undef DT__X
     DT_ERR_COUNT
@@ -643,7 +643,8 @@ typedef struct {
 } dt_batch;
 
 // dt_step - forward, backward, reduce over the replicas, update. x [n, …], y [n, …] or NULL; 0 < n <= batch.
-// Returns the mean loss before the update; NAN on failure, and then nothing has been updated.
+// Returns the mean loss before the update; NAN on failure, and then nothing has been updated. Gradients that dt_backward left
+// without a dt_update are forgotten.
 DT_API float dt_step(dt_model *m, const void *x, const void *y, int n, dt_error *err);
 DT_API float dt_step_batch(dt_model *m, const dt_batch *b, dt_error *err);  // several inputs, labels, weights
 
@@ -694,8 +695,8 @@ DT_API int dt_evaluate(dt_model *m, const dt_source *s, dt_metrics *metrics, dt_
 DT_API double dt_precision(const dt_metrics *metrics, int label);
 DT_API double dt_recall(const dt_metrics *metrics, int label);
 
-// dt_train - the loop over epochs, steps, evaluations and events. run: options of the groups "optimizer's
-// rate" and "data and run", for this run only; no .learning_rate: the model's. NULL: the options of the creation. 0 also when
+// dt_train - the loop over epochs, steps, evaluations and events. run: the learning rate with its schedule, and the options of the
+// group "data and run" but .seed, for this run only; no .learning_rate: the model's. NULL: the options of the creation. 0 also when
 // an event, or patience, ended it. DT_ERR_STATE from within on_event, as with dt_step.
 DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err);
 
@@ -861,13 +862,13 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #if defined(DTRAIN_NO_MALLOC) && !defined(DTRAIN_NO_STDIO)
 #define DTRAIN_NO_STDIO  // files and data sets need malloc
 #endif
-#if !defined(DTRAIN_NO_THREADS) && (!defined(__GNUC__) || defined(__TINYC__))
-#define DTRAIN_NO_THREADS  // no atomics: replicas run in turn
-#endif
 #if defined(__unix__) || defined(__APPLE__)
 #define DT__POSIX 1
 #else
 #define DT__POSIX 0
+#endif
+#if !defined(DTRAIN_NO_THREADS) && (!DT__POSIX || !defined(__GNUC__) || defined(__TINYC__))
+#define DTRAIN_NO_THREADS  // no pthreads, or no atomics: replicas run in turn
 #endif
 
 #include <float.h>
@@ -1136,7 +1137,7 @@ DT__PRIVATE double dt__parse_double(const char *s, const char *limit, const char
 // ---- errors
 
 DT_API const char *dt_error_name(int code) {
-#define DT__X(symbol, value, name, remedy) if (code == value) return name;
+#define DT__X(symbol, value, name) if (code == value) return name;
     DT_ERRORS(DT__X)
 #undef DT__X
     return "unknown error";
@@ -1622,7 +1623,7 @@ DT__PRIVATE int dt__stream_read(FILE *in, dt__file *out) {
 #if DT__POSIX
 // gzip reads the open file and writes to a pipe. No shell: a name is never more than a name.
 DT__PRIVATE int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file *out, dt_error *err) {
-    int fd[2], status = 0, code;
+    int fd[2], status = -1, code;  // -1 where the program ignores SIGCHLD: then nobody knows
     pid_t pid;
     FILE *in;
     if (pipe(fd)) return dt__fail(err, DT_ERR_IO, "%s: pipe: %s", what, strerror(errno));
@@ -1632,8 +1633,8 @@ DT__PRIVATE int dt__gunzip(const char *what, const char *path, FILE *packed, dt_
         dup2(fileno(packed), 0);
         dup2(fd[1], 1);
         if (null >= 0) dup2(null, 2);
-        close(fd[0]);
-        close(fd[1]);
+        if (fd[0] > 2) close(fd[0]);
+        if (fd[1] > 2) close(fd[1]);
         execlp("gzip", "gzip", "-dc", (char *)NULL);
         _exit(127);
     }
@@ -1650,6 +1651,7 @@ DT__PRIVATE int dt__gunzip(const char *what, const char *path, FILE *packed, dt_
     dt__file_free(out);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
         return dt__fail(err, DT_ERR_IO, "%s: \"%s\" needs gzip, which is not here: unpack it yourself", what, path);
+    if (status == -1) return dt__fail(err, DT_ERR_IO, "%s: \"%s\": this program ignores SIGCHLD, so nobody knows how gzip ended: do not, or unpack it yourself", what, path);
     return dt__fail(err, code ? code : DT_ERR_FORMAT, "%s: \"%s\" cannot be unpacked: gzip finds it damaged or cut", what, path);
 }
 #endif
@@ -3168,6 +3170,7 @@ DT__PRIVATE void dt__graph_offsets(dt__graph *g, const char *freeze, const char 
         for (i = 0; i < g->n_variables; i++) {
             dt__variable *v = g->variable[i];
             if (dt__trains(v) == pass) continue;
+            if (v->size > PTRDIFF_MAX / 8 - g->n_floats) { dt__fail(&g->error, DT_ERR_MEMORY, "parameter \"%s\": with its %td values the model is too large for memory: use smaller layers", v->name, v->size); return; }
             v->offset = g->n_floats;
             g->n_floats += v->size;
         }
@@ -3331,6 +3334,8 @@ DT__PRIVATE int dt__graph_finish(dt__graph *g, const char *freeze, const char *n
     if (!g->buffer) return dt__graph_full(g, "plan");
     dt__plan_values(g);
     if (g->training) dt__plan_gradients(g);
+    for (i = 0, bytes = slack; i < g->n_buffers; bytes += g->buffer[i++].floats)
+        if (g->buffer[i].floats > PTRDIFF_MAX / 8 - bytes) return dt__fail(&g->error, DT_ERR_MEMORY, "the layers' values for %td samples are too large for memory: use a smaller .batch", g->rows);
     dt__plan_place(g);
     g->block_floats += dt__ceil(slack, DT__ALIGN / 4);
     return 0;
@@ -3480,7 +3485,7 @@ DT__PRIVATE int dt__needs_image(dt_tensor *t) {
 // One axis: outputs for n inputs, or 0 if the kernel does not fit.
 DT__PRIVATE int dt__conv_size(int n, int kernel, int stride, int dilation, int padding) {
     ptrdiff_t extent = (ptrdiff_t)dilation * (kernel - 1) + 1, in = (ptrdiff_t)n + 2 * (ptrdiff_t)padding;
-    if (padding == DT_SAME) return (n + stride - 1) / stride;
+    if (padding == DT_SAME) return (n - 1) / stride + 1;
     return in < extent ? 0 : (int)((in - extent) / stride + 1);
 }
 
@@ -3502,9 +3507,13 @@ DT__PRIVATE int dt__parameters(dt_tensor *t, dt_tensor *share, int rank, const i
                                int no_bias, int frozen) {
     ptrdiff_t size = 1;
     int i;
-    for (i = 0; i < rank; i++) if (!dt__mul(size, file[i], &size)) return dt__bad(t, "the weights do not fit in memory");
+    for (i = 0; i < rank; i++) if (!dt__mul(size, file[i], &size)) return dt__bad(t, "weights of %d for each of %d outputs are too large for memory: use fewer", (int)file[1], (int)file[0]);
     if (dt__share(t, share, &i)) return 1;
-    if (share) return dt__shared_fits(t, 0, size) || dt__shared_fits(t, 1, no_bias ? 0 : file[0]);
+    if (share && (dt__shared_fits(t, 0, size) || dt__shared_fits(t, 1, no_bias ? 0 : file[0]))) return 1;
+    for (i = 0; share && i < rank; i++)
+        if (t->variable[0]->dim[i] != file[i])
+            return dt__bad(t, ".share: dimension %d of the other layer's weights is %d, this one needs %d", i, t->variable[0]->dim[i], file[i]);
+    if (share) return 0;
     return !dt__add_variable(t, 0, "weight", rank, file, init, init_value, frozen) ||
            (!no_bias && !dt__add_variable(t, 1, "bias", 1, file, DT_CONSTANT, 0, frozen));
 }
@@ -3605,6 +3614,7 @@ DT__PRIVATE ptrdiff_t dt__conv_packed(const dt__conv *v, ptrdiff_t rows, ptrdiff
 DT__PRIVATE int dt__conv_shape(dt_tensor *t) {
     dt_conv2d_options *o = (dt_conv2d_options *)t->options;
     int file[4] = {o->filters, 0, o->kernel, DT__ELSE(o->kernel_w, o->kernel)};
+    ptrdiff_t floats;
     dt__conv v;
     if (dt__needs_image(t)) return 1;
     o->kernel_w = file[3];
@@ -3619,6 +3629,10 @@ DT__PRIVATE int dt__conv_shape(dt_tensor *t) {
         return dt__bad(t, ".groups = %d does not divide %d channels and %d filters", o->groups, t->in[0]->dim[3], o->filters);
     if (dt__window_shape(t, o->kernel, o->kernel_w, o->stride, o->dilation, o->padding, o->filters)) return 1;
     v = dt__conv_of(t);
+    if (!dt__mul(8 * v.s, DT__MAX(v.c, v.f), &floats) || floats > PTRDIFF_MAX / 64 ||
+        !dt__mul(v.hp + v.kh, v.wp + v.kw, &floats) || !dt__mul(floats, DT__MAX(v.c, v.f), &floats) || floats > PTRDIFF_MAX / 64 ||
+        !dt__mul(v.kh * v.kw, DT__MAX(v.cg, v.fg), &floats) || !dt__mul(floats, v.groups * dt__ceil(DT__MIN(v.cg, v.fg), 32), &floats))
+        return dt__bad(t, "a padded image, or the weights, are too large for memory: use a smaller .padding, .stride or kernel");
     t->slack = DT__MAX(8 * v.s * v.c, 8 * v.f) + 64;
     file[1] = (int)v.cg;
     if (dt__parameters(t, o->share, 4, file, o->init, o->init_value, o->no_bias, o->frozen)) return 1;
@@ -3888,7 +3902,8 @@ DT_API dt_tensor *dt_flatten(dt_tensor *x) { return dt__layer1(&dt__flatten, x, 
 
 // Set the shape t->dim. An axis behind a flatten loses its image: files then hold it as memory does, and say so.
 DT__PRIVATE int dt__set_other_shape(dt_tensor *t, int rank) {
-    if (t->in[0]->hwc[2]) t->graph->hwc_files = 1;
+    int i;
+    for (i = 0; i < t->n_in; i++) if (t->in[i]->hwc[2]) t->graph->hwc_files = 1;
     return dt__set_shape(t, rank, t->dim);
 }
 
@@ -5004,7 +5019,7 @@ DT__PRIVATE int dt__add_paths(const dt_dataset *d, dt__list *l, const char *path
 // A file of the data set; its bytes stay until the set is closed.
 DT__PRIVATE const dt__file *dt__add_file(dt_dataset *d, const char *path) {
     if (d->n_files == DT__COUNT(d->file) || d->n_parts == DT__MAX_PARTS)
-        dt__fail(d->err, DT_ERR_ARGUMENT, "%s: more than %d files", d->what, DT__MAX_PARTS);
+        dt__fail(d->err, DT_ERR_ARGUMENT, "%s: more than %d files: join some", d->what, d->n_parts ? DT__MAX_PARTS : DT__COUNT(d->file));
     else if (!dt__file_read(d->what, path, &d->file[d->n_files], d->err))
         return &d->file[d->n_files++];
     return NULL;
@@ -5432,7 +5447,7 @@ DT__PRIVATE void dt__csv_next_line(dt__csv *c) {
 }
 
 DT__PRIVATE int dt__csv_is_missing(const char *s) {
-    return !*s || !strcmp(s, "?") || dt__glob("NA,N/A,nan,NaN,NAN,null,NULL", s);
+    return !*s || !strcmp(s, "?") || ((*s | 32) == 'n' && dt__glob("NA,N/A,nan,NaN,NAN,null,NULL", s));
 }
 
 DT__PRIVATE int dt__csv_number(const char *s, float *out) {
@@ -5739,7 +5754,7 @@ DT__PRIVATE int dt__fit_end(dt__table *t) {
         if (f->kind != DT__AS_BUCKET || !all) continue;
         qsort(v, (size_t)all, sizeof *v, dt__by_value);  // edges between equal shares of the values, each once
         for (k = 1; k < f->size; k++) {
-            double edge = v[(long)all * k / f->size];
+            double edge = v[(uint64_t)all * (unsigned)k / (unsigned)f->size];
             if (edge > v[n ? n - 1 : 0]) v[n++] = edge;  // n < k: what is read is not yet overwritten
         }
         f->numbers.n = n;
@@ -5991,7 +6006,7 @@ DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
     else if (s->kind >= DT__COUNT(dt__opener))
         dt__fail(err, DT_ERR_DISABLED, "dt_dataset_open: this build has DTRAIN_NO_STDIO, or a folder needs POSIX: use dt_from or dt_arrays");
     else if (s->kind >= DT__SOURCE_IDX && (!s->path || !*s->path))
-        dt__refuse(err, "%s: the path is empty", dt__opener[s->kind].name);
+        dt__refuse(err, "%s: the path is empty: name a file or folder", dt__opener[s->kind].name);
     else if (!(d = (dt_dataset *)calloc(1, sizeof *d)))
         dt__fail(err, DT_ERR_MEMORY, "dt_dataset_open: no memory for a data set");
     if (!d) return NULL;
@@ -6653,11 +6668,9 @@ DT__PRIVATE float dt__initial(const dt__variable *v, uint64_t seed, ptrdiff_t i)
     return (float)(scale * (v->init % 2 || v->init == DT_ORTHOGONAL ? dt__normal(bits) : 2 * dt__uniform(bits) - 1));
 }
 
-// Gram-Schmidt, twice for accuracy, over the shorter side of the matrix that the variable is in memory.
-DT__PRIVATE void dt__make_orthogonal(const dt__variable *v, float *w) {
-    ptrdiff_t first = v->rank > 1 ? v->dim[0] : 1;
-    ptrdiff_t columns = v->rank > 1 && v->walk_stride[0] == 1 ? first : v->size / first;
-    ptrdiff_t rows = v->size / columns, n = DT__MIN(rows, columns), length = DT__MAX(rows, columns), a, b, i;
+// Gram-Schmidt, twice for accuracy, over the shorter side of w [rows, columns].
+DT__PRIVATE void dt__make_orthogonal(ptrdiff_t rows, ptrdiff_t columns, double scale, float *w) {
+    ptrdiff_t n = DT__MIN(rows, columns), length = DT__MAX(rows, columns), a, b, i;
     ptrdiff_t between = rows <= columns ? columns : 1;  // from vector to vector
     ptrdiff_t step = rows <= columns ? 1 : columns;     // along one
     int pass;
@@ -6675,7 +6688,15 @@ DT__PRIVATE void dt__make_orthogonal(const dt__variable *v, float *w) {
         norm = norm > 0 ? 1 / sqrt(norm) : 0;
         for (i = 0; i < length; i++) x[i * step] *= (float)norm;
     }
-    for (i = 0; i < v->size; i++) w[i] *= (float)DT__ELSE(v->init_value, 1);
+    for (i = 0; i < rows * columns; i++) w[i] *= (float)scale;
+}
+
+// A variable as the matrices that its memory holds: outputs are columns where they lie side by side, each group of a convolution is one.
+DT__PRIVATE void dt__orthogonal_variable(const dt__variable *v, float *w) {
+    int conv = v->rank == 4 && v->walk_rank == 5 && v->walk_stride[0] != 1;
+    ptrdiff_t groups = conv ? v->walk_dim[0] : 1, size = v->size / groups, first = v->rank > 1 ? v->dim[0] / groups : 1;
+    ptrdiff_t columns = conv || (v->rank > 1 && v->walk_stride[0] == 1) ? first : size / first;
+    for (; groups; groups--, w += size) dt__make_orthogonal(size / columns, columns, DT__ELSE(v->init_value, 1), w);
 }
 
 DT__PRIVATE void dt__initialise(dt_model *m) {
@@ -6685,7 +6706,7 @@ DT__PRIVATE void dt__initialise(dt_model *m) {
         const dt__variable *v = m->graph.variable[k];
         float *w = m->replica[0].variables + v->offset;
         for (i = 0; i < v->size; i++) w[dt__walk(v, i)] = dt__initial(v, m->o.seed, i);
-        if (v->init == DT_ORTHOGONAL) dt__make_orthogonal(v, w);
+        if (v->init == DT_ORTHOGONAL) dt__orthogonal_variable(v, w);
         dt__spread_variable(m, v);
     }
 }
@@ -7027,19 +7048,21 @@ DT__PRIVATE int dt__set_rate(dt_model *m, dt_error *err) {
 
 // A whole step on m->task; its loss is in the report.
 DT__PRIVATE int dt__step_task(dt_model *m, dt_error *err) {
+    const dt__task task = m->task;  // .rate_at may call dt_predict
     int code = dt__set_rate(m, err);
+    m->task = task;
     if (code) { m->task.n = 0; return code; }  // no outputs
     m->task.training = 1;
     m->task.labelled = 1;
     m->task.parts = m->parts;
-    if (m->state == DT__REDUCED) dt__run_job(m, dt__job_clear);
+    if (m->state != DT__EMPTY) dt__run_job(m, dt__job_clear);
     m->state = DT__EMPTY;
     dt__run_job(m, dt__job_step);
     code = dt__collect_errors(m, "training", err);
     if (!code && m->bad) code = dt__diagnose(m, err);
     if (!code) m->step++;
     m->task.training = 0;             // nothing is left for a backward,
-    if (m->parts > 1) m->task.n = 0;  // and of outputs the last part's rows alone
+    if (code || m->parts > 1) m->task.n = 0;  // and of outputs nothing, or the last part's rows alone
     return code;
 }
 
@@ -7075,7 +7098,11 @@ DT_API float dt_forward(dt_model *m, const dt_batch *b, dt_error *err) {
     for (i = 0; i < m->graph.n_labels; i++) m->task.labelled &= b->y[i] != NULL;
     if (m->state == DT__REDUCED) m->state = DT__ACCUMULATED;
     dt__run_job(m, dt__job_forward);
-    if (dt__collect_errors(m, "dt_forward", err)) { m->task.n = 0; return NAN; }
+    if (dt__collect_errors(m, "dt_forward", err)) {
+        m->task.n = 0;
+        if (m->state == DT__EMPTY) dt__run_job(m, dt__job_clear);  // batch sums of the replicas that did not fail
+        return NAN;
+    }
     for (i = 0; i < m->n_replicas; i++) dt__totals_add(totals, m->replica[i].chunk_totals);
     return m->task.labelled ? (float)dt__totals_loss(&m->graph, totals) : 0;
 }
@@ -7812,20 +7839,24 @@ DT__PRIVATE char *dt__tensors_columns(const dt__tensors *t, dt_error *err) {
 
 // The columns of the file's training data become the model's; data that was opened with others is opened again.
 DT__PRIVATE int dt__load_columns(dt_model *m, const dt__tensors *t, dt_error *err) {
-    char *text = dt__tensors_columns(t, err);
-    int i, code, same;
+    char *text = dt__tensors_columns(t, err), *before = m->columns;
+    dt_dataset *d[2] = {NULL, NULL};
+    int i, code = 0;
     if (!text) return DT_ERR_MEMORY;
-    same = m->columns && !strcmp(m->columns, text);
-    code = !same && dt__keep_columns(m, text, strlen(text)) ? dt__tensors_memory(t, err) : 0;
-    free(text);
-    for (i = 0; i < 2 && !code && !same; i++) {
-        dt_dataset *d;
+    if (before && !strcmp(before, text)) { free(text); return 0; }
+    m->columns = text;
+    for (i = 0; i < 2 && !code; i++) {
         if (!m->data[i] || !m->data[i]->columns) continue;
-        d = dt__open_data(m, i ? &m->o.test : &m->o.train, err);
-        if (!d || dt__data_fits(m, d, 1, err)) { dt_dataset_close(d); return DT_ERR_FORMAT; }
-        dt_dataset_close(m->data[i]);
-        m->data[i] = d;
+        d[i] = dt__open_data(m, i ? &m->o.test : &m->o.train, err);
+        if (!d[i] || dt__data_fits(m, d[i], 1, err)) code = DT_ERR_FORMAT;
     }
+    for (i = 0; i < 2; i++) {  // the old ones go, or after an error the new ones
+        dt_dataset *old = m->data[i];
+        if (!code && d[i]) { m->data[i] = d[i]; d[i] = old; }
+        dt_dataset_close(d[i]);
+    }
+    if (code) m->columns = before;
+    free(code ? text : before);
     return code;
 }
 #endif
@@ -7986,6 +8017,7 @@ typedef struct {
     dt__c_node *node;
     dt__graph plan;         // its buffers only: of one sample, without gradients
     FILE *f;
+    int infinite;           // a number that C has no text for was to be written
 } dt__c;
 
 DT__PRIVATE dt__c_node *dt__c_of(const dt__c *e, const dt_tensor *t) { return &e->node[t->number]; }
@@ -8090,7 +8122,7 @@ DT__PRIVATE int dt__c_measure(dt__c *e, dt_model *m, dt__pool *pool, dt_error *e
     float *rounded = (float *)dt__take(pool, (size_t)e->g->n_floats * sizeof *rounded), **kept = (float **)dt__take(pool, (size_t)m->n_replicas * sizeof *kept);
     double step = 0;
     int code;
-    if (!y || !rounded || !kept) return dt__fail(err, n ? DT_ERR_MEMORY : DT_ERR_ARGUMENT, "dt_export_c: .n is %ld: %s", o->n, n ? "no memory to measure so many" : "at least 1 sample is needed");
+    if (!y || !rounded || !kept) return dt__fail(err, o->n > 0 ? DT_ERR_MEMORY : DT_ERR_ARGUMENT, "dt_export_c: .n is %ld: %s", o->n, o->n > 0 ? "no memory to measure so many" : "at least 1 sample is needed");
     if ((code = dt_predict(m, o->x, o->n, y, err)) != 0) return code;
     z = y + n;
     memcpy(rounded, e->w, (size_t)e->g->n_floats * sizeof *rounded);
@@ -8108,7 +8140,8 @@ DT__PRIVATE int dt__c_measure(dt__c *e, dt_model *m, dt__pool *pool, dt_error *e
     for (i = 0; i < m->n_replicas; i++) m->replica[i].variables = kept[i];
     for (i = 0, o->difference = 0; i < n; i += c, same += a == b)
         for (a = b = j = 0; j < c; j++) {
-            o->difference = DT__MAX(o->difference, fabs((double)y[i + j] - (double)z[i + j]));
+            double d = fabs((double)y[i + j] - (double)z[i + j]);
+            if (d > o->difference || d != d) o->difference = d;  // NaN stays
             if (y[i + j] > y[i + a]) a = j;
             if (z[i + j] > z[i + b]) b = j;
         }
@@ -8134,7 +8167,8 @@ DT__PRIVATE const char *dt__c_at(const dt__c *e, const dt_tensor *t, char role, 
 }
 
 // A float as C that reads the same bits back.
-DT__PRIVATE const char *dt__c_float(double v, dt__shape_text *out) {
+DT__PRIVATE const char *dt__c_float(dt__c *e, double v, dt__shape_text *out) {
+    e->infinite |= !(fabs((double)(float)v) <= (double)FLT_MAX);
     dt__format(out->text, sizeof out->text, "%.9g", (double)(float)v);
     return strcat(out->text, strpbrk(out->text, ".e") ? "f" : ".0f");
 }
@@ -8182,7 +8216,7 @@ DT__PRIVATE void dt__c_array(dt__c *e, const dt_tensor *t, char role) {
         if (scaled && i % taps == 0) step = dt__c_step(e, t, f);
         value = role == 's' ? step : norm == t ? role == 'w' : role == 'w' ? (double)*dt__c_weight(e, t, i) : t->variable[1] ? (double)e->w[t->variable[1]->offset + f] : 0;
         if (norm) value = value * scale + (role == 'b' ? shift : 0);
-        if (bytes) dt__format(text.text, sizeof text.text, "%g", dt__c_byte(*dt__c_weight(e, t, i), step)); else dt__c_float(value, &text);
+        if (bytes) dt__format(text.text, sizeof text.text, "%g", dt__c_byte(*dt__c_weight(e, t, i), step)); else dt__c_float(e, value, &text);
         fprintf(e->f, "%s%s,", i % (bytes ? 32 : 10) ? " " : "\n    ", text.text);
     }
     fputs("\n};\n", e->f);
@@ -8213,11 +8247,11 @@ DT__PRIVATE void dt__c_layer(dt__c *e, const dt_tensor *t) {
         case 'L': fprintf(e->f, "%td", t->size); break;
         case 'R': fprintf(e->f, "%td, %td", t->size / n, n); break;
         case 'I': fprintf(e->f, "%td", dt__c_taps(t)); break;
-        case 'E': fputs(dt__c_float(((const dt_layernorm_options *)o)->epsilon, &text), e->f); break;
-        case 'K': fputs(dt__c_float((double)((const dt__activation_options *)o)->slope, &text), e->f); break;
+        case 'E': fputs(dt__c_float(e, ((const dt_layernorm_options *)o)->epsilon, &text), e->f); break;
+        case 'K': fputs(dt__c_float(e, (double)((const dt__activation_options *)o)->slope, &text), e->f); break;
         case 'F':
-            fprintf(e->f, "%s, ", dt__c_float((double)linear->factor[0], &text));
-            fputs(dt__c_float((double)linear->offset, &text), e->f);
+            fprintf(e->f, "%s, ", dt__c_float(e, (double)linear->factor[0], &text));
+            fputs(dt__c_float(e, (double)linear->offset, &text), e->f);
             break;
         case 'C':
             v = dt__conv_of(t);
@@ -8330,7 +8364,10 @@ DT_API int dt_export_c(dt_model *m, const char *path, dt_export_options *options
         e.f = file.f;
         dt__c_place(&e);
         dt__c_write(&e);
-        code = dt__new_file_close(&file, err);
+        if (e.infinite) {
+            code = dt__fail(err, DT_ERR_NUMERIC, "dt_export_c: a batch norm's weights, or a dt_scale, are beyond float: train or load the model again");
+            dt__new_file_fail(&file, NULL, "");
+        } else code = dt__new_file_close(&file, err);
     }
     dt__pool_close(pool);
     return code;
@@ -8390,7 +8427,7 @@ DT__PRIVATE void dt__put_measure(dt__writer *w, const char *name, double v) {
 DT__PRIVATE void dt__show_progress(const dt_model *m, dt__run_state *s) {
     char line[160];
     dt__writer w = dt__writer_on(line, sizeof line);
-    double done = (double)m->report.steps, all = (double)s->steps, left = dt__ratio((all - done) * m->report.seconds, done);
+    double done = (double)m->report.steps, all = (double)s->steps, left = DT__MIN(dt__ratio((all - done) * m->report.seconds, done), 1e9);  // seconds
     if (!s->terminal || dt__now() - s->shown < 0.1) return;
     s->shown = dt__now();
     dt__print(&w, "epoch %d/%d  %3.0f %%  ", s->epoch, s->epochs, 100 * done / all);
@@ -8498,6 +8535,7 @@ DT__PRIVATE int dt__train_options(dt_model *m, const dt_options *run, dt_error *
     with.learning_rate = DT__ELSE(run->learning_rate, m->optimizer.rate);
     if (run->user) with.user = run->user;
     if ((code = dt__check_run(&with, err)) != 0 || (code = dt__optimizer_open(&optimizer, &with, err)) != 0) return code;
+    if (run->learning_rate == 0) optimizer.rate = m->optimizer.rate;  // which may be 0
     m->o = with;
     m->optimizer = optimizer;
     return 0;
@@ -8511,7 +8549,7 @@ DT__PRIVATE int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset 
     memset(&s, 0, sizeof s);
     if ((m->o.crop || m->o.flip) && m->graph.input[0]->rank != 4)
         return dt__refuse(err, "dt_train: .%s needs images, [height, width, channels]; the net's input is no image", m->o.crop ? "crop" : "flip");
-    s.epochs = m->o.epochs ? m->o.epochs : m->o.steps ? (int)DT__MIN((m->o.steps + per_epoch - 1) / per_epoch, (long)INT_MAX) : 1;
+    s.epochs = m->o.epochs ? m->o.epochs : m->o.steps ? (int)DT__MIN((m->o.steps - 1) / per_epoch + 1, (long)INT_MAX) : 1;
     if (per_epoch > LONG_MAX / s.epochs) return dt__refuse(err, "dt_train: %d epochs of %ld steps are too many", s.epochs, per_epoch);
     s.steps = per_epoch * s.epochs;
     if (m->o.steps && m->o.steps < s.steps) s.steps = m->o.steps;

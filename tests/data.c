@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <locale.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -402,6 +403,24 @@ static void test_mnist_gzip(void) {
     d = dt_dataset_open(&s, &err);
     CHECK_MSG(!d && strstr(err.text, "train-images-idx3-ubyte.gz"), "no archive: \"%s\"", err.text);
     dt_dataset_close(d);
+
+    /* a child nobody can ask about says so; closed standard files do no harm */
+    put_mnist("zipped", "train", "-", 12), zip_mnist("zipped", "train", "-");
+    void (*before)(int) = signal(SIGCHLD, SIG_IGN);
+    memset(&err, 0, sizeof err);
+    d = dt_dataset_open(&s, &err);
+    signal(SIGCHLD, before);
+    CHECK_MSG(!d && err.code == DT_ERR_IO && strstr(err.text, "SIGCHLD"), "SIGCHLD ignored: \"%s\"", err.text);
+    dt_dataset_close(d);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        dt_error none = DT_DEFAULTS;
+        close(0), close(1), close(2);
+        _exit(dt_dataset_open(&s, &none) ? 0 : 1);
+    }
+    int status = -1;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
 
     /* without gzip on the PATH the message says what is missing */
     const char *old = getenv("PATH");
@@ -1240,6 +1259,26 @@ static void test_columns_travel_with_the_model(void) {
     CHECK(dt_evaluate(m, &o.train, &metrics, &err) == 0 && metrics.accuracy == 1);
     CHECK(dt_train(m, NULL, &err) == 0);
     CHECK_OK(err);
+    dt_model_free(m);
+
+    /* a file whose words are not those of the model's data is refused, and the model keeps its weights and columns */
+    put_text("other.csv", "size,colour,kind\n1,red,x\n2,blue,y\n3,red,x\n4,gr\303\274n,y\n");
+    dt_options q = o;
+    q.train = csv_source("other.csv", (dt_csv_options){ .columns = "size standardise, colour onehot" });
+    m = dt_model_create(&q, &err);
+    CHECK(dt_save(m, at("other.safetensors"), &err) == 0);
+    dt_model_free(m);
+    m = dt_model_create(&o, &err);
+    CHECK(m && dt_save(m, at("before.safetensors"), &err) == 0);
+    CHECK_OK(err);
+    CHECK(dt_load(m, at("other.safetensors"), NULL, &err) == DT_ERR_FORMAT && strstr(err.text, "is none of the 2"));
+    memset(&err, 0, sizeof err);
+    CHECK(dt_save(m, at("after.safetensors"), &err) == 0 && dt_train(m, NULL, &err) == 0);
+    CHECK_OK(err);
+    size_t size[2];
+    void *file[2] = { get(at("before.safetensors"), &size[0]), get(at("after.safetensors"), &size[1]) };
+    CHECK(size[0] > 0 && size[0] == size[1] && !memcmp(file[0], file[1], size[0]));
+    free(file[0]), free(file[1]);
     dt_model_free(m);
 
     /* the file alone tells a later program what the columns mean */

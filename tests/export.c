@@ -699,6 +699,9 @@ static dt_tensor *nine_outputs(dt_tensor *x, void *user) {
     return dt_dense(x, 2);
 }
 
+static dt_tensor *dense_norm(dt_tensor *x, void *user) { (void)user; return dt_batchnorm(dt_dense(x, 3), .name = "b"); }
+static dt_tensor *scaled_beyond(dt_tensor *x, void *user) { (void)user; return dt_scale(x, 1e39, 0); }
+
 static void test_arguments(void) {
     static const char *const bad[] = { "", "9lives", "a b", "a-b", "x;", "na\xc3\xafve", "0123456789", "a23456789_123456789_123456789_123456789_123456789_123456789_1234" };
     static const char *const good[] = { "a", "_", "Net_2", "a23456789_123456789_123456789_123456789_123456789_123456789_123" };
@@ -759,6 +762,24 @@ static void test_arguments(void) {
         CHECK(dt_export_c(m, at("never.c"), NULL, &err) == DT_ERR_NUMERIC && strstr(err.text, "not finite"));
         CHECK(access(at("never.c"), F_OK) != 0);
     }
+    dt_model_free(m);
+
+    /* finite weights that folding, or a rounding to float, makes infinite or no number: no file that does not compile */
+    static const struct { float weight, variance; } folded[] = { { 1, -1 }, { 3e38f, 0 } };
+    for (int i = 0; i < COUNT(folded); i++) {
+        float w[3] = { folded[i].weight, 1, 1 }, v[3] = { folded[i].variance, 1, 1 };
+        m = small_model(dense_norm, 4);
+        memset(&err, 0, sizeof err);
+        dt_parameter_write(m, "b.weight", w, 3, &err);
+        dt_parameter_write(m, "b.running_var", v, 3, &err);
+        CHECK_OK(err);
+        CHECK_MSG(dt_export_c(m, at("never.c"), NULL, &err) == DT_ERR_NUMERIC && strstr(err.text, "batch norm"), "%d: %s", i, err.text);
+        CHECK(access(at("never.c"), F_OK) != 0);
+        dt_model_free(m);
+    }
+    m = small_model(scaled_beyond, 4);
+    memset(&err, 0, sizeof err);
+    CHECK(dt_export_c(m, at("never.c"), NULL, &err) == DT_ERR_NUMERIC && strstr(err.text, "dt_scale") && access(at("never.c"), F_OK) != 0);
     dt_model_free(m);
 
     /* a token outside: no file, and the model has its weights again */

@@ -1178,6 +1178,133 @@ static void test_strings_are_copied(void) {
     dt_model_free(m);
 }
 
+/* ---- what a review found ------------------------------------------------------------------------------ */
+
+static int identity(const dt_custom_call *c) { for (int i = 0; i < c->n * 2; i++) c->y[i] = c->x[0][i]; return 0; }
+static dt_tensor *net_vast_weights(dt_tensor *x, void *user) {
+    int side = sizeof(ptrdiff_t) > 4 ? (1 << 30) - 1 : (1 << 14);
+    (void)user;
+    for (int i = 0; i < 4; i++) x = dt_custom(x, {0}, identity, identity, .weight = { side, side });
+    return dt_custom(x, {0}, identity, identity, .weight = { 8, sizeof(ptrdiff_t) > 4 ? 1 << 30 : 1 << 8 });
+}
+static dt_tensor *net_vast_padding(dt_tensor *x, void *user) { (void)user; return dt_conv2d(x, 1, 32767, .kernel_w = 1, .padding = 32767); }
+static dt_tensor *net_vast_values(dt_tensor *x, void *user) {
+    char name[8];
+    (void)user;
+    for (int i = 0; i < 80; i++) { snprintf(name, sizeof name, "o%d", i); x = dt_output(dt_relu(x), name); }
+    return x;
+}
+static dt_tensor *net_widest(dt_tensor *x, void *user) { (void)user; return dt_conv2d(x, 1, 1, .stride = 2, .padding = DT_SAME); }
+static dt_tensor *net_turned(dt_tensor *x, void *user) {
+    dt_tensor *a = dt_dense(x, 4, .no_bias = 1);
+    (void)user;
+    return dt_dense(a, 6, .no_bias = 1, .share = a);
+}
+static dt_tensor *net_image_second(dt_tensor *x, void *user) {
+    (void)user;
+    return dt_dense(dt_concat(dt_dense(dt_global_avgpool(x), 2), dt_flatten(x), 1), 3);
+}
+
+/* sums of sizes that no memory holds are refused like single ones, and the largest that are legal are not */
+static void test_vast(void) {
+    static const struct { dt_tensor *(*net)(dt_tensor *, void *); int input[3], batch; } vast[] = {
+        { net_vast_weights, { 2 }, 1 }, { net_vast_padding, { 1, 1 << 30, 1 << 20 }, 1 }, { net_vast_values, { 1 << 25, (1 << 26) - 1 }, 63 } };
+    dt_options o = DT_DEFAULTS;
+    for (int i = 0; i < COUNT(vast); i++) {
+        dt_error err = DT_DEFAULTS;
+        o.net = vast[i].net, o.inference = 1, o.batch = vast[i].batch, o.replicas = 1;
+        memcpy(o.input, vast[i].input, sizeof vast[i].input);
+        CHECK_MSG(dt_model_bytes(&o, &err) == 0 && (err.code == DT_ERR_MEMORY || err.code == DT_ERR_SHAPE) && strstr(err.text, "use "), "%d: %d %s", i, err.code, err.text);
+    }
+    if (sizeof(ptrdiff_t) > 4) {
+        dt_error err = DT_DEFAULTS;
+        o.net = net_widest, o.batch = 1, o.input[0] = INT_MAX, o.input[1] = o.input[2] = 1;
+        CHECK(dt_model_bytes(&o, &err) > 0);
+        CHECK_OK(err);
+    }
+}
+
+static void test_share_and_order(void) {
+    static const int six[DT_MAX_RANK - 1] = { 6 }, image[DT_MAX_RANK - 1] = { 2, 2, 2 };
+    dt_error err = DT_DEFAULTS;
+    dt_options o = options_of(net_turned, six, 4);
+    o.loss = DT_MSE;
+    CHECK(!dt_model_create(&o, &err));
+    CHECK_ERROR(err, DT_ERR_SHAPE, ".share: dimension 0 of the other layer's weights is 4, this one needs 6");
+    memset(&err, 0, sizeof err);
+    o = options_of(net_image_second, image, 4);
+    dt_model *m = dt_model_create(&o, &err);
+    CHECK_OK(err);
+    CHECK(m && m->graph.hwc_files);  /* an image behind concat: PyTorch has no order for it, whichever input it is */
+    dt_model_free(m);
+}
+
+static dt_model *within;
+static double predicting_rate(long step, void *user) {
+    static float x[64], y[64];
+    (void)step, (void)user;
+    if (within) dt_predict(within, x, 4, y, NULL);
+    return 0.1;
+}
+static dt_tensor *net_linear3(dt_tensor *x, void *user) { (void)user; return dt_dense(x, 3); }
+static dt_tensor *net_norm(dt_tensor *x, void *user) { (void)user; return dt_dense(dt_batchnorm(x, .name = "bn"), 3); }
+
+/* what is left after a step that was refused, or that a callback interrupts */
+static void test_left_over(void) {
+    static const int six[DT_MAX_RANK - 1] = { 6 };
+    float x[24], out[12], mean[2][6];
+    int32_t y[4] = { 0, 1, 2, 0 };
+    fill(x, COUNT(x));
+    for (int replicas = 1; replicas <= 2; replicas++) {
+        dt_error err = DT_DEFAULTS, none = DT_DEFAULTS;
+        dt_options o = options_of(net_linear3, six, 4);
+        o.loss = DT_CROSS_ENTROPY, o.replicas = replicas;
+        dt_model *m = dt_model_create(&o, &err);
+        y[2] = 9;
+        CHECK(isnan(dt_step(m, x, y, 4, &err)) && dt_output_read(m, NULL, out, &none) == DT_ERR_STATE);
+        y[2] = 2;
+        dt_model_free(m);
+        o.rate_at = predicting_rate;
+        memset(&err, 0, sizeof err);
+        m = within = dt_model_create(&o, &err);
+        uint32_t before = dt_parameters_crc32c(m);
+        CHECK(dt_step(m, x, y, 4, &err) > 0 && dt_parameters_crc32c(m) != before);
+        CHECK_OK(err);
+        within = NULL;
+        dt_model_free(m);
+    }
+    for (int failed = 0; failed < 2; failed++) {  /* a forward that fails on one replica leaves nothing in the other's statistics */
+        dt_error err = DT_DEFAULTS;
+        dt_options o = options_of(net_norm, six, 4);
+        dt_batch b = DT_DEFAULTS;
+        o.loss = DT_CROSS_ENTROPY, o.replicas = 2;
+        dt_model *m = dt_model_create(&o, &err);
+        b.x[0] = x, b.y[0] = y, b.n = 4;
+        y[3] = 9;
+        if (failed) CHECK(isnan(dt_forward(m, &b, NULL)));
+        y[3] = 0;
+        dt_step(m, x, y, 4, &err);
+        dt_parameter_read(m, "bn.running_mean", mean[failed], 6, &err);
+        CHECK_OK(err);
+        dt_model_free(m);
+    }
+    CHECK(!memcmp(mean[0], mean[1], sizeof mean[0]));
+    float loss[2];
+    for (int left = 0; left < 2; left++) {  /* a step begins without the gradients of a dt_backward before it */
+        dt_error err = DT_DEFAULTS;
+        dt_options o = options_of(net_linear3, six, 4);
+        dt_batch b = DT_DEFAULTS;
+        o.loss = DT_CROSS_ENTROPY;
+        dt_model *m = dt_model_create(&o, &err);
+        b.x[0] = x + 2, b.y[0] = y, b.n = 3;
+        if (left) CHECK(dt_forward(m, &b, &err) > 0 && dt_backward(m, &err) == 0);
+        loss[left] = dt_step(m, x, y, 4, &err);
+        CHECK_OK(err);
+        dt_model_free(m);
+    }
+    CHECK(loss[0] == loss[1]);
+}
+
 int main(void) {
     RUN(test_names_and_order);
     RUN(test_seeds_follow_the_graph);
@@ -1193,6 +1320,9 @@ int main(void) {
     RUN(test_failing_mallocs);
     RUN(test_plan);
     RUN(test_inference_only);
+    RUN(test_vast);
+    RUN(test_share_and_order);
+    RUN(test_left_over);
     RUN(test_partial_batches);
     RUN(test_nan_guard);
     RUN(test_sizes_of_batches);

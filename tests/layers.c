@@ -1669,6 +1669,26 @@ static void test_orthogonal(void) {
     }
 }
 
+static dt_tensor *net_orthogonal_conv(dt_tensor *x, void *user) { (void)user; return dt_conv2d(x, 8, 3, .groups = 2, .init = DT_ORTHOGONAL, .name = "c"); }
+static void test_orthogonal_conv(void) {  /* the filters of each group, as PyTorch flattens them: [filters][c / groups * kernel * kernel] */
+    enum { FILTERS = 8, LENGTH = 2 * 3 * 3 };
+    dt_error err = DT_DEFAULTS;
+    dt_options o = DT_DEFAULTS;
+    float w[FILTERS * LENGTH];
+    o.net = net_orthogonal_conv, o.input[0] = o.input[1] = 3, o.input[2] = 4, o.batch = 1;
+    dt_model *m = dt_model_create(&o, &err);
+    dt_parameter_read(m, "c.weight", w, FILTERS * LENGTH, &err);
+    CHECK_OK(err);
+    for (int a = 0; a < FILTERS; a++)
+        for (int b = 0; b < FILTERS; b++) {
+            double dot = 0;
+            if (a / 4 != b / 4) continue;
+            for (int k = 0; k < LENGTH; k++) dot += (double)w[a * LENGTH + k] * w[b * LENGTH + k];
+            if (fabs(dot - (a == b)) > 1e-5) CHECK_NEAR(dot, a == b, 1e-5);
+        }
+    dt_model_free(m);
+}
+
 int main(void) {
     RUN(test_dense_values);
     RUN(test_dense_gradients);
@@ -1704,5 +1724,6 @@ int main(void) {
     RUN(test_byte_input);
     RUN(test_initializers);
     RUN(test_orthogonal);
+    RUN(test_orthogonal_conv);
     return finish();
 }

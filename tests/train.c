@@ -1076,6 +1076,10 @@ static void test_runs_leave_the_model(void) {
     run.learning_rate = 0;
     CHECK(dt_train(m, &run, &err) == 0);
     CHECK_NEAR(dt_learning_rate(m), 0.003, 0);
+    uint32_t still = dt_parameters_crc32c(m);
+    dt_set_learning_rate(m, 0);  /* 0 is a rate too */
+    CHECK(dt_train(m, &run, &err) == 0 && dt_parameters_crc32c(m) == still && dt_learning_rate(m) == 0);
+    dt_set_learning_rate(m, 0.003);
     static const double bad[] = { -1, 1e6, (double)INFINITY, (double)NAN };
     for (int i = 0; i < COUNT(bad); i++) {
         uint32_t before = dt_parameters_crc32c(m);
@@ -1181,6 +1185,18 @@ static void test_metrics_of_nothing(void) {
     CHECK_ERROR(err, DT_ERR_ARGUMENT, ".freeze: no parameter's name matches \"hiden*\"");
 }
 
+static int stop_at_3(const dt_event *e, void *user) { (void)user; return e->kind == DT_EVENT_STEP && e->step == 3; }
+/* as many steps as a long holds are no fewer than that */
+static void test_endless(void) {
+    dt_error err = DT_DEFAULTS;
+    dt_options o = job();
+    o.epochs = 0, o.steps = LONG_MAX, o.on_event = stop_at_3;
+    dt_model *m = dt_model_create(&o, &err);
+    CHECK(dt_train(m, NULL, &err) == 0 && dt_model_report(m).steps == 3);
+    CHECK_OK(err);
+    dt_model_free(m);
+}
+
 /* what cannot be saved or shown is said before the work, or by the status */
 static void test_bad_places(void) {
     NEEDS_CHILDREN;
@@ -1219,6 +1235,7 @@ int main(int argc, char **argv) {
     RUN(test_absurd_rates);
     RUN(test_metrics_of_nothing);
     RUN(test_bad_places);
+    RUN(test_endless);
     RUN(test_json_line);
     RUN(test_flags_reach_the_run);
     RUN(test_same_bits_twice);

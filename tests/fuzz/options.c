@@ -24,24 +24,24 @@ static void not_so(const char *what, int code, const char *text) {
 #define MUST(condition) do { if (!(condition)) not_so(#condition, err.code, err.text); } while (0)
 
 /* What the library prints is kept in memory. */
-static FILE *caught;
+static FILE *the_stream;
 static char *said;
 static size_t n_said;
 #undef stderr
 #undef stdout
-#define stderr caught
-#define stdout caught
-#define printf(...) fprintf(caught, __VA_ARGS__)
+#define stderr the_stream
+#define stdout the_stream
+#define printf(...) fprintf(the_stream, __VA_ARGS__)
 #define DTRAIN_IMPLEMENTATION
 #include "../../dtrain.h"
 
 static void listen(void) {
     free(said);
     said = NULL;
-    caught = open_memstream(&said, &n_said);
-    if (!caught) abort();
+    the_stream = open_memstream(&said, &n_said);
+    if (!the_stream) abort();
 }
-static void listened(void) { fclose(caught), caught = NULL; }
+static void listened(void) { fclose(the_stream), the_stream = NULL; }
 
 #define MOST 64
 #define LONGEST 4096
@@ -96,7 +96,7 @@ static void flags_of(const char *text, arguments *a) {
     const char *d = defaults;
     for (; *text; text += strcspn(text, "\n") + 1, d += strcspn(d, "\n") + 1) {
         int n = (int)strcspn(text, "\n"), name = (int)(strstr(text, " = ") - text), value = n - name - 3, before = (int)strcspn(d, "\n") - name - 3;
-        MUST(name > 0 && value > 0 && before > 0 && !strncmp(text, d, (size_t)name + 3));
+        MUST(name > 0 && value >= 0 && before > 0 && !strncmp(text, d, (size_t)name + 3));
         if (value == before && !memcmp(text, d, (size_t)n)) continue;
         if (before == 3 && !strncmp(d + name, " = off\n", 7) && value == 2 && !strncmp(text + name, " = on\n", 6)) n = snprintf(flag, sizeof flag, "--%.*s", name, text);
         else n = snprintf(flag, sizeof flag, "--%.*s=%.*s", name, text, value, text + name + 3);
