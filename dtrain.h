@@ -3977,7 +3977,7 @@ DT__PRIVATE void dt__batchnorm_forward(dt__replica *r, dt_tensor *t) {
     one = sums + 1;
     two = one + c;
     mean = two + c;
-    variance = mean + c;  // for now
+    variance = mean + c;
     sums[0] = (float)n;
     dt__cpu()->column_moments(n, c, x, x, NULL, one, two);  // shifted by the first row: no cancellation
     for (i = 0; i < c; i++) {
