@@ -6,11 +6,11 @@
 // Build:   cc -O2 examples/cifar10.c -o cifar10 -lm -pthread
 // Run:     ./cifar10      (--help lists every flag; --replicas 1 --strategy one uses one core)
 // Output:  462,410 parameters, strategy mirrored, 2 replicas on avx512, batch 128, 30,000 samples
-//          epoch 1/10  loss 1.5591  accuracy 0.4395  test loss 1.3444  test accuracy 0.5200  1,757 samples/s  17.2 s
+//          epoch 1/10  loss 1.5592  accuracy 0.4400  test loss 1.3445  test accuracy 0.5190  13,008 samples/s  2.3 s
 //          …
-//          epoch 5/10  loss 0.8930  accuracy 0.6890  test loss 1.0577  test accuracy 0.6300  2,442 samples/s  12.4 s
+//          epoch 5/10  loss 0.8921  accuracy 0.6900  test loss 1.0598  test accuracy 0.6160  9,419 samples/s  3.2 s
 //          …
-//          epoch 10/10  loss 0.6378  accuracy 0.7790  test loss 1.0882  test accuracy 0.6240  2,026 samples/s  15.0 s
+//          epoch 10/10  loss 0.6377  accuracy 0.7802  test loss 1.0921  test accuracy 0.6210  8,703 samples/s  3.5 s
 //          saved cifar10.safetensors
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"

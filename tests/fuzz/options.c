@@ -150,7 +150,8 @@ static void command_line(const char *line, size_t size) {
         flags_of(first, &b);
         own_value[0] = "here", own_value[1] = NULL;
         MUST(!dt_parse(&p, b.n, b.at, &err) && !err.code);
-        MUST(p.batch == o.batch && p.replica_batch == o.replica_batch && p.steps == o.steps && p.seed == o.seed && p.strategy == o.strategy && p.optimizer == o.optimizer);
+        /* a batch as large as the default is shown as the default */
+        MUST((p.batch == o.batch || !p.batch) && p.replica_batch == o.replica_batch && p.steps == o.steps && p.seed == o.seed && p.strategy == o.strategy && p.optimizer == o.optimizer);
         MUST(p.progress == o.progress && p.no_shuffle == o.no_shuffle && p.json == o.json);
         MUST(p.learning_rate == o.learning_rate || fabs(p.learning_rate - o.learning_rate) <= 6e-6 * o.learning_rate);  /* six digits are shown */
         second = shown(&p);
