@@ -46,6 +46,7 @@
 // OWN STEP     dt_forward, dt_backward, dt_reduce, dt_update are the parts of dt_step.
 // COLLECTIVES  dt_comm_group gives allreduce and its relatives to anybody's threads.
 // MICROCONTROLLER  set .memory and .memory_size; dt_model_bytes() tells the number; see SWITCHES.
+//              dt_export_c writes a trained net as C of its own, without the library.
 //
 // OPTIONS      Every options struct is zero by default, and zero means "the sensible choice". Where
 //              zero would be a request of its own, DT_OFF says "really none".
