@@ -6,9 +6,9 @@
 // Build:   cc -O2 examples/fashion.c -o fashion -lm -pthread
 // Run:     ./fashion      (--help lists every flag; --epochs 2 for a first look)
 // Output:  104,426 parameters, strategy mirrored, 2 replicas on avx512, batch 128, 60,000 samples
-//          epoch 1/10  loss 0.4855  accuracy 0.8286  test loss 0.3457  test accuracy 0.8711  2,370 samples/s  26.8 s
+//          epoch 1/10  loss 0.4860  accuracy 0.8289  test loss 0.3471  test accuracy 0.8708  2,424 samples/s  25.9 s
 //          …
-//          epoch 10/10  loss 0.1319  accuracy 0.9526  test loss 0.2042  test accuracy 0.9273  3,222 samples/s  19.6 s
+//          epoch 10/10  loss 0.1307  accuracy 0.9531  test loss 0.2033  test accuracy 0.9290  2,221 samples/s  28.0 s
 //          saved fashion.safetensors
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
