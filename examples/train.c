@@ -3,16 +3,16 @@
 // Shows:   flags of your own beside the library's, data sets described before the model is built,
 //          models from a table, residual blocks, defaults that depend on the model.
 // Build:   cc -O2 examples/train.c -o train -lm -pthread
-// Run:     ./train --data digits --model mlp
+// Run:     ./train --data digits --model mlp --save digits.safetensors
 //          ./train --data mnist:data/mnist --model cnn --epochs 2
 //          ./train --data csv:table.csv --columns "city onehot, age standardise" --save table.safetensors
-//          ./train predict --data digits --model cnn --load digits.safetensors --out answers.csv
+//          ./train predict --data digits --model mlp --load digits.safetensors --out answers.csv
 //          (--help lists every flag)
 // Output:  (of ./train --data digits --model mlp --epochs 5)
 //          301,066 parameters, strategy mirrored, 2 replicas on avx512, batch 128, 1,438 samples
 //          epoch 1/5  loss 1.7923  accuracy 0.5828  test loss 1.0625  test accuracy 0.8329  72,577 samples/s  0.0 s
 //          …
-//          epoch 5/5  loss 0.1656  accuracy 0.9458  test loss 0.1201  test accuracy 0.9499  76,934 samples/s  0.0 s
+//          epoch 5/5  loss 0.1657  accuracy 0.9458  test loss 0.1202  test accuracy 0.9499  76,934 samples/s  0.0 s
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
 #include "digits.h"
