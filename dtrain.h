@@ -990,7 +990,7 @@ DT__PRIVATE dt__wide dt__wide_power10(int n) {
 DT__PRIVATE void dt__put_double(dt__writer *w, double v, int digits, int fixed) {
     char d[24];
     int e = 0, n, last, point, scientific;
-    uint64_t m = 0, unit = 1, rest;
+    uint64_t m = 0, unit = 1, rest = 0;
     if (v != v) { dt__put_text(w, "nan"); return; }
     if (v < 0 || (v == 0 && 1 / v < 0)) { dt__put(w, '-'); v = -v; }
     if (v > DBL_MAX) { dt__put_text(w, "inf"); return; }
@@ -1007,13 +1007,13 @@ DT__PRIVATE void dt__put_double(dt__writer *w, double v, int digits, int fixed) 
         int e2;
         double f = frexp(v, &e2);
         dt__wide x = dt__wide_of((uint64_t)(f * 9007199254740992.0), e2 - 53), y;
-        for (e = (int)floor(log10(v));; e += m < unit ? -1 : 1) {  // log10 may be one off
-            y = dt__wide_mul(x, dt__wide_power10(digits - 1 - e));
+        for (e = (int)floor(log10(v)) + 2; m < unit;) {  // log10 may be one off: down to the first that has all digits
+            y = dt__wide_mul(x, dt__wide_power10(digits - 1 - --e));
             m = y.e < -64 ? 0 : y.m >> (-y.e - 1) >> 1;
             rest = y.e < -64 ? 0 : y.m << (64 + y.e);
-            m += rest > UINT64_C(1) << 63 || (rest == UINT64_C(1) << 63 && m % 2);  // a tie goes to the even digit
-            if (m >= unit && m / 10 < unit) break;
         }
+        m += rest > UINT64_C(1) << 63 || (rest == UINT64_C(1) << 63 && m % 2);  // a tie goes to the even digit
+        if (m / 10 == unit) { m = unit; e++; }                                  // 9.99 has become 10.0
     }
     for (n = digits; n > 0; m /= 10) d[--n] = (char)('0' + (int)(m % 10));
     for (last = digits; last > 1 && d[last - 1] == '0'; last--) {}
@@ -2905,7 +2905,7 @@ DT__PRIVATE int dt__set_shape(dt_tensor *t, int rank, const int *dim) {
     t->dim[0] = 0;
     for (i = 1; i < rank; i++) {
         if (dim[i] < 1) return dt__bad(t, "dimension %d of the output is %d: sizes start at 1", i, dim[i]);
-        if (!dt__mul(t->size, dim[i], &t->size) || t->size > PTRDIFF_MAX / 4096) return dt__bad(t, "a sample of the output is too large for memory");
+        if (!dt__mul(t->size, dim[i], &t->size) || t->size > PTRDIFF_MAX / 4096) return dt__bad(t, "a sample of the output is too large for memory: use smaller sizes");
         t->dim[i] = dim[i];
     }
     return 0;
@@ -4381,7 +4381,7 @@ DT__PRIVATE int dt__custom_shape(dt_tensor *t) {
     for (i = 1; i < DT_MAX_RANK && t->dim[i]; i++) {}
     if (dt__set_other_shape(t, i)) return 1;
     for (i = 0; i < DT_MAX_RANK - 1 && o->weight[i]; i++)
-        if (o->weight[i] < 1 || !dt__mul(size, o->weight[i], &size)) return dt__bad(t, ".weight: size %d is %d", i, o->weight[i]);
+        if (o->weight[i] < 1 || !dt__mul(size, o->weight[i], &size)) return dt__bad(t, ".weight: size %d is %d: use sizes from 1 whose product fits in memory", i, o->weight[i]);
     return i > 0 && !dt__add_variable(t, 0, "weight", i, o->weight, o->init, o->init_value, o->frozen);
 }
 DT__PRIVATE void dt__custom_run(dt__replica *r, dt_tensor *t, int backward) {

@@ -189,6 +189,7 @@ static void test_format_f(void) {  /* no ties: they go up here, and to the even 
         FORMAT("%f", v); FORMAT("%.3f", v); FORMAT("%.1f", v); FORMAT("%.0f", v); FORMAT("<%10.3f>", v); FORMAT("<%-12.3f>", v); FORMAT("<%3.0f>", v); FORMAT("%.*f", 2, v);
     }
     FORMAT("%.3f %.1f", INFINITY, -INFINITY);
+    FORMAT("%.16g %.15g %.4g %.3g %.1g", 0.0999999999999999778, 0.0999999999999999778, 999.96, 9.996e22, 0.95);  /* log10 rounds to -1 */
     FORMAT("%.1f %.0f %.0f", 562949953421305.875, 4503599627370497.0, 4503599627370496.5);  /* halves to even differ */
     for (i = 0; i < 5000; i++) {
         double v = ((double)random_below(2000000000) - 1e9) / (1 << random_below(30));
