@@ -2124,8 +2124,8 @@ DT__LOOP(void, , maximum, (ptrdiff_t n_out, ptrdiff_t n_in, ptrdiff_t c, ptrdiff
     }
 }
 
-// Its backward: dx += dy where x is the maximum y; the first of equal ones takes it.
-DT__LOOP(void, , maximum_back, (ptrdiff_t n_out, ptrdiff_t n_in, ptrdiff_t c, ptrdiff_t rows, ptrdiff_t size, ptrdiff_t stride, ptrdiff_t pad, const float *x, const float *y, const float *dy, float *dx), (n_out, n_in, c, rows, size, stride, pad, x, y, dy, dx)) {
+// Its backward: dx = or += dy where x is the maximum y; the first of equal ones takes it.
+DT__LOOP(void, , maximum_back, (ptrdiff_t n_out, ptrdiff_t n_in, ptrdiff_t c, ptrdiff_t rows, ptrdiff_t size, ptrdiff_t stride, ptrdiff_t pad, const float *x, const float *y, const float *dy, float *dx, int add), (n_out, n_in, c, rows, size, stride, pad, x, y, dy, dx, add)) {
     ptrdiff_t o, i, ky, kx;
     for (o = 0; o < n_out; o++) {
         ptrdiff_t first = DT__MAX(o * stride - pad, 0), last = DT__MIN(o * stride - pad + size, n_in);
@@ -2138,11 +2138,10 @@ DT__LOOP(void, , maximum_back, (ptrdiff_t n_out, ptrdiff_t n_in, ptrdiff_t c, pt
                     ptrdiff_t at = (ky * n_in + kx) * c + i;
                     dt__vi hit;
                     dt__get(&v, x + at, c - i);
-                    dt__get(&d, dx + at, c - i);
                     hit = DT__TEST(v == best);
-                    d += DT__FLOATS(DT__BITS(left) & hit);
+                    d = DT__FLOATS(DT__BITS(left) & hit);
                     left = DT__FLOATS(DT__BITS(left) & ~hit);
-                    dt__set(&d, dx + at, c - i);
+                    dt__set_or_add(&d, dx + at, c - i, add);
                 }
         }
     }
@@ -2172,17 +2171,37 @@ DT__LOOP(float, return, sum, (ptrdiff_t n, const float *x), (n, x)) {
     return dt__lanes_sum(&s);
 }
 
-// y[row] += bias for every row
-DT__LOOP(void, , add_bias, (ptrdiff_t rows, ptrdiff_t n, const float *bias, float *y), (rows, n, bias, y)) {
+// The lanes of v, or of relu(v): keep is all ones or 0.
+#define DT__RELU_UNLESS(keep, v) DT__FLOATS(DT__BITS(v) & (~DT__TEST((v) <= 0) | (keep)))
+
+// What follows a product: y[row] += bias (NULL: none) and a relu (if asked for) on every row
+DT__LOOP(void, , finish, (ptrdiff_t rows, ptrdiff_t n, const float *bias, int relu, float *y), (rows, n, bias, relu, y)) {
+    dt__vi keep = {0};
     ptrdiff_t i, r;
+    keep -= !relu;
     for (r = 0; r < rows; r++, y += n)
         DT__EACH(i, n) {
             dt__v v, b;
             dt__get(&v, y + i, n - i);
-            dt__get(&b, bias + i, n - i);
-            v += b;
+            if (bias) { dt__get(&b, bias + i, n - i); v += b; }
+            v = DT__RELU_UNLESS(keep, v);
             dt__set(&v, y + i, n - i);
         }
+}
+
+// y = fa * a + fb * b + offset, and a relu if asked for; b may be NULL
+DT__LOOP(void, , linear, (ptrdiff_t n, float fa, const float *a, float fb, const float *b, float offset, int relu, float *y), (n, fa, a, fb, b, offset, relu, y)) {
+    dt__vi keep = {0};
+    ptrdiff_t i;
+    keep -= !relu;
+    DT__EACH(i, n) {
+        dt__v v, w;
+        dt__get(&v, a + i, n - i);
+        v = fa * v + offset;
+        if (b) { dt__get(&w, b + i, n - i); v += fb * w; }
+        v = DT__RELU_UNLESS(keep, v);
+        dt__set(&v, y + i, n - i);
+    }
 }
 
 #define DT__SUM_BLOCK 256  // rows added in one float before the partial sum moves on: keeps rounding small
@@ -2193,43 +2212,52 @@ DT__LOOP(void, , column_sums, (ptrdiff_t rows, ptrdiff_t n, const float *x, floa
     DT__EACH(i, n) {
         dt__v total = {0}, v;
         for (r = 0; r < rows; r = r1) {
-            dt__v block = {0};
+            dt__v b0 = {0}, b1 = {0}, b2 = {0}, b3 = {0};  // four sums, since one would wait for itself
             r1 = DT__MIN(r + DT__SUM_BLOCK, rows);
-            if (n - i >= DT__W) for (; r < r1; r++) block += *(const dt__v *)(x + r * n + i);
-            else for (; r < r1; r++) { dt__get(&v, x + r * n + i, n - i); block += v; }
-            total += block;
+            for (; n - i >= DT__W && r + 4 <= r1; r += 4) {
+                const float *p = x + r * n + i;
+                b0 += *(const dt__v *)p;
+                b1 += *(const dt__v *)(p + n);
+                b2 += *(const dt__v *)(p + 2 * n);
+                b3 += *(const dt__v *)(p + 3 * n);
+            }
+            for (; r < r1; r++) { dt__get(&v, x + r * n + i, n - i); b0 += v; }
+            total += (b0 + b1) + (b2 + b3);
         }
         dt__set_or_add(&total, out + i, n - i, add);
     }
 }
 
-// s1[column] = sum of g, s2[column] = sum of g * (x - shift), where g is dy, or x - shift if dy is NULL
-DT__LOOP(void, , column_moments, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *shift, const float *dy, float *s1, float *s2), (rows, n, x, shift, dy, s1, s2)) {
+// s1[column] = or += sum of g, s2[column] = or += sum of g * (x - shift), where g is dy, or x - shift if dy is NULL
+DT__LOOP(void, , column_moments, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *shift, const float *dy, float *s1, float *s2, int add), (rows, n, x, shift, dy, s1, s2, add)) {
     ptrdiff_t i, r, r1;
+    int k;
     DT__EACH(i, n) {
         dt__v t1 = {0}, t2 = {0}, v, g, m;
         dt__get(&m, shift + i, n - i);
         for (r = 0; r < rows; r = r1) {
-            dt__v b1 = {0}, b2 = {0};
-            for (r1 = DT__MIN(r + DT__SUM_BLOCK, rows); r < r1; r++) {
-                dt__get(&v, x + r * n + i, n - i);
-                v -= m;
-                g = v;
-                if (dy) dt__get(&g, dy + r * n + i, n - i);
-                b1 += g;
-                b2 += g * v;
-            }
-            t1 += b1;
-            t2 += b2;
+            dt__v a1 = {0}, a2 = {0}, b1 = {0}, b2 = {0};
+            for (r1 = DT__MIN(r + DT__SUM_BLOCK, rows); r < r1; r += 2)
+                for (k = 0; k < 2 && r + k < r1; k++) {  // two sums each, since one would wait for itself
+                    dt__get(&v, x + (r + k) * n + i, n - i);
+                    v -= m;
+                    g = v;
+                    if (dy) dt__get(&g, dy + (r + k) * n + i, n - i);
+                    if (k) { b1 += g; b2 += g * v; } else { a1 += g; a2 += g * v; }
+                }
+            t1 += a1 + b1;
+            t2 += a2 + b2;
         }
-        dt__set(&t1, s1 + i, n - i);
-        dt__set(&t2, s2 + i, n - i);
+        dt__set_or_add(&t1, s1 + i, n - i, add);
+        dt__set_or_add(&t2, s2 + i, n - i, add);
     }
 }
 
-// y[row] = x[row] * scale + shift, per column
-DT__LOOP(void, , columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale, const float *shift, float *y), (rows, n, x, scale, shift, y)) {
+// y[row] = x[row] * scale + shift, per column, and a relu if asked for
+DT__LOOP(void, , columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale, const float *shift, int relu, float *y), (rows, n, x, scale, shift, relu, y)) {
+    dt__vi keep = {0};
     ptrdiff_t i, r;
+    keep -= !relu;
     for (r = 0; r < rows; r++, x += n, y += n)
         DT__EACH(i, n) {
             dt__v v, a, b;
@@ -2237,6 +2265,7 @@ DT__LOOP(void, , columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, c
             dt__get(&a, scale + i, n - i);
             dt__get(&b, shift + i, n - i);
             v = v * a + b;
+            v = DT__RELU_UNLESS(keep, v);
             dt__set(&v, y + i, n - i);
         }
 }
@@ -2487,7 +2516,7 @@ DT__LOOP(void, , gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, 
 // ---- the table of one instruction set, and the choice among them
 
 #define DT__VECTOR_LOOPS(X) \
-    X(activate) X(activate_back) X(axpby) X(multiply) X(maximum) X(maximum_back) X(dot) X(sum) X(add_bias) X(column_sums) X(column_moments) \
+    X(activate) X(activate_back) X(axpby) X(multiply) X(maximum) X(maximum_back) X(dot) X(sum) X(finish) X(linear) X(column_sums) X(column_moments) \
     X(columns_affine) X(columns_back) X(softmax) X(layernorm) X(layernorm_back) X(dropout) X(sgd) X(adam) X(rmsprop) X(from_bytes) X(pack) X(gemv)
 
 typedef struct {
@@ -2705,7 +2734,8 @@ enum {  // what an operation promises or needs
     DT__VIEW = 8,          // y is x under another shape
     DT__PASSES = 16,       // dx of input 0 may lie on dy
     DT__PER_FEATURE = 32,  // keeps the meaning of the last axis: passes a flatten's (h, w, c) on
-    DT__LOSS = 64          // has labels instead of a value
+    DT__LOSS = 64,         // has labels instead of a value
+    DT__ALL_ROWS = 128     // wants all rows of the batch at once; all others go strip by strip
 };
 
 typedef void dt__phase(dt__replica *r, dt_tensor *t);
@@ -2760,11 +2790,20 @@ struct dt_tensor {
     ptrdiff_t exchange;                // floats of saved that are summed over all replicas between the two phases
     ptrdiff_t n_statistics, statistics;  // floats of batch sums, and where they ride in the gradient array
     ptrdiff_t slack;                   // floats that may be read behind any buffer
+    int relu, fused;                   // fusion: forward ends with a relu; forward is done by the layer before
     int label;                         // losses: which of dt_batch.y, or -1
     int loss_number;
 };
 
-typedef struct { ptrdiff_t floats, offset; int birth, death, next; } dt__buffer;
+typedef struct {
+    ptrdiff_t floats, row, offset;  // row: floats of each row of the batch; 0: the size is fixed
+    int birth, death, next;
+    int local;                      // holds the rows of one strip
+} dt__buffer;
+
+// Phases that run one after another on a strip of the batch's rows before the next strip begins, so that what one
+// writes is in the cache when the next reads it.
+typedef struct { int first, last; ptrdiff_t strip; } dt__segment;  // times; rows
 
 typedef struct dt__named { struct dt__named *next; dt_tensor *t; char name[DT_MAX_NAME]; } dt__named;
 
@@ -2788,8 +2827,10 @@ struct dt__graph {
     int mixed_losses;                       // their weights differ, so they are exchanged before backward
     int training, input_gradient, hwc_files, profile;
     ptrdiff_t rows;                         // planned for one replica
+    int no_fusion;
     dt__buffer *buffer;
-    int n_buffers;
+    dt__segment *segment;
+    int n_buffers, n_segments;
     ptrdiff_t block_floats, lower_bound;
 };
 
@@ -2801,9 +2842,10 @@ struct dt__replica {
     int rank;
     float *variables, *gradients;      // flat arrays
     float *block;                      // activations, gradients of activations, scratch
-    unsigned char *written;            // per node: its gradient holds something
+    unsigned char *written;            // per node: its gradient holds something; and a copy from before the segment
     unsigned char *variable_written;   // per variable
-    ptrdiff_t rows, first_row;         // of this run, and the first one's place in the batch
+    ptrdiff_t run_rows, first_row;     // of this run, and the first one's place in the batch
+    ptrdiff_t rows, from;              // of the strip at work, and how many of the run lie before it; outside of phases the whole run
     int training, labelled, checking;
     int rehearsing;                    // this forward only counts the losses' weights
     int top_k;
@@ -2824,9 +2866,12 @@ struct dt__replica {
 // ---- what operations call
 
 DT__PRIVATE float *dt__at(const dt__replica *r, int buffer) { return buffer < 0 ? NULL : r->block + r->graph->buffer[buffer].offset; }
-DT__PRIVATE float *dt__value(const dt__replica *r, const dt_tensor *t) { return dt__at(r, t->value); }
-DT__PRIVATE float *dt__saved(const dt__replica *r, const dt_tensor *t) { return dt__at(r, t->saved); }
-DT__PRIVATE float *dt__gradient(const dt__replica *r, const dt_tensor *t) { return dt__at(r, t->gradient); }
+DT__PRIVATE float *dt__strip(const dt__replica *r, int buffer, ptrdiff_t row) {
+    return buffer < 0 ? NULL : dt__at(r, buffer) + (r->graph->buffer[buffer].local ? 0 : r->from * row);
+}
+DT__PRIVATE float *dt__value(const dt__replica *r, const dt_tensor *t) { return dt__strip(r, t->value, t->size); }
+DT__PRIVATE float *dt__saved(const dt__replica *r, const dt_tensor *t) { return dt__strip(r, t->saved, t->saved_row); }
+DT__PRIVATE float *dt__gradient(const dt__replica *r, const dt_tensor *t) { return dt__strip(r, t->gradient, t->size); }
 DT__PRIVATE float *dt__weights(const dt__replica *r, const dt_tensor *t, int i) { return r->variables + t->variable[i]->offset; }
 
 DT__PRIVATE int dt__trains(const dt__variable *v) { return v && !v->frozen && !v->statistic; }
@@ -3226,12 +3271,14 @@ DT__PRIVATE int dt__overwritable(const dt_tensor *x) {
     }
 }
 
-DT__PRIVATE int dt__new_buffer(dt__graph *g, ptrdiff_t floats, int birth, int death) {
+DT__PRIVATE int dt__new_buffer(dt__graph *g, ptrdiff_t fixed, ptrdiff_t row, int birth, int death) {
     dt__buffer *b = &g->buffer[g->n_buffers];
-    b->floats = dt__ceil(floats, DT__ALIGN / 4);
+    b->floats = dt__ceil(fixed + row * g->rows, DT__ALIGN / 4);
+    b->row = row;
     b->birth = birth;
     b->death = death;
     b->offset = -1;
+    b->local = 0;
     return g->n_buffers++;
 }
 
@@ -3239,29 +3286,42 @@ DT__PRIVATE void dt__extend(dt__graph *g, int buffer, int time) {
     if (buffer >= 0 && g->buffer[buffer].death < time) g->buffer[buffer].death = time;
 }
 
-// Times: 0 feed; 1 + i forward of node i; 2n - i its backward; 2n + 1 the end.
+// Times: 0 feed; 1 + 2i and 2 + 2i the forward phases of node i; 4n - 1 - 2i and 4n - 2i its backward ones; 4n + 1 the end.
+// These give the later of two phases, if there are two.
+DT__PRIVATE int dt__forward_time(const dt_tensor *t) { return 1 + 2 * t->number + (t->op->forward_after != NULL); }
+DT__PRIVATE int dt__backward_time(const dt_tensor *t) { return 4 * t->graph->n - 1 - 2 * t->number + (t->op->backward_after != NULL); }
+
+// What runs at a time, and for which node; NULL: nothing.
+DT__PRIVATE dt__phase *dt__phase_at(const dt__graph *g, int time, dt_tensor **t) {
+    int back = time > 2 * g->n, at = back ? 4 * g->n - time : time - 1;
+    const dt__op *op = (*t = g->node[at / 2])->op;
+    if (back) return !(*t)->back ? NULL : at % 2 ? op->backward : op->backward_after;
+    return (*t)->fused ? NULL : at % 2 ? op->forward_after : op->forward;
+}
+
 DT__PRIVATE void dt__plan_values(dt__graph *g) {
-    int i, k, n = g->n, end = g->training ? 2 * n + 1 : n + 1;
+    int i, k, n = g->n, end = g->training ? 4 * n + 1 : 2 * n + 1;
     for (i = 0; i < n; i++) {
         dt_tensor *t = g->node[i], *x = t->n_in ? t->in[0] : NULL;
         unsigned flags = t->op->flags;
+        int forward = dt__forward_time(t), backward = dt__backward_time(t);
         for (k = 0; k < t->n_in; k++) {
-            dt__extend(g, t->in[k]->value, 1 + i);
-            if (t->back && flags & DT__READS_X) dt__extend(g, t->in[k]->value, 2 * n - i);
+            dt__extend(g, t->in[k]->value, forward);
+            if (t->back && flags & DT__READS_X) dt__extend(g, t->in[k]->value, backward);
         }
         if (flags & DT__LOSS) {
-            t->value = t->label >= 0 ? dt__new_buffer(g, t->size * g->rows, 0, n) : -1;
+            t->value = t->label >= 0 ? dt__new_buffer(g, 0, t->size, 0, 2 * n) : -1;
         } else if (flags & DT__VIEW || (flags & DT__IN_PLACE && !(t->back && flags & DT__READS_X) && dt__overwritable(x))) {
             t->value = x->value;
-            dt__extend(g, t->value, 1 + i);
+            dt__extend(g, t->value, forward);
         } else {
-            t->value = dt__new_buffer(g, t->size * g->rows, t->op == &dt__input ? 0 : 1 + i, 1 + i);
+            t->value = dt__new_buffer(g, 0, t->size, t->op == &dt__input ? 0 : forward, forward);
         }
-        if (t->back && flags & DT__READS_Y) dt__extend(g, t->value, 2 * n - i);
+        if (t->back && flags & DT__READS_Y) dt__extend(g, t->value, backward);
         if (t->is_output) dt__extend(g, t->value, end);
-        if (t->saved_fixed + t->saved_row && (g->training || t->exchange))
-            t->saved = dt__new_buffer(g, t->saved_fixed + t->saved_row * g->rows, 1 + i, t->back ? 2 * n - i : 1 + i);
-        if (t->op->scratch) t->scratch[0] = dt__new_buffer(g, t->op->scratch(t, g->rows, 0), 1 + i, 1 + i);
+        if (t->saved_fixed || (t->saved_row && g->training))
+            t->saved = dt__new_buffer(g, t->saved_fixed, t->saved_row, 1 + 2 * i, t->back ? backward : forward);
+        if (t->op->scratch) t->scratch[0] = dt__new_buffer(g, t->op->scratch(t, g->rows, 0), 0, 1 + 2 * i, forward);
     }
 }
 
@@ -3269,22 +3329,119 @@ DT__PRIVATE void dt__plan_gradients(dt__graph *g) {
     int i, k, n = g->n;
     for (i = n - 1; i >= 0; i--) {
         dt_tensor *t = g->node[i];
+        int backward = dt__backward_time(t);
         if (!t->back) continue;
-        if (t->op->scratch) t->scratch[1] = dt__new_buffer(g, t->op->scratch(t, g->rows, 1), 2 * n - i, 2 * n - i);
-        if (t == g->output && t->gradient < 0) t->gradient = dt__new_buffer(g, t->size * g->rows, n, 2 * n - i);  // dt_backward_from
+        if (t->op->scratch) t->scratch[1] = dt__new_buffer(g, t->op->scratch(t, g->rows, 1), 0, 4 * n - 1 - 2 * i, backward);
+        if (t == g->output && t->gradient < 0) t->gradient = dt__new_buffer(g, 0, t->size, 2 * n, backward);  // dt_backward_from
         for (k = 0; k < t->n_in; k++) {
             dt_tensor *x = t->in[k];
-            int death = 2 * n - x->number;
+            int death = dt__backward_time(x);
             if (!x->back || dt__is_target(t, k)) continue;
-            if (x == g->input[0] && g->input_gradient) death = 2 * n + 1;
+            if (x == g->input[0] && g->input_gradient) death = 4 * n + 1;
             if (x->gradient >= 0) { dt__extend(g, x->gradient, death); continue; }
             if (k == 0 && t->gradient >= 0 && x->consumers_back == 1 && x != g->output && t->op->flags & (DT__IN_PLACE | DT__VIEW | DT__PASSES)) {
                 x->gradient = t->gradient;
                 dt__extend(g, x->gradient, death);
             } else {
-                x->gradient = dt__new_buffer(g, x->size * g->rows, 2 * n - i, death);
+                x->gradient = dt__new_buffer(g, 0, x->size, backward, death);
             }
         }
+    }
+}
+
+// Floats of one strip: what the phases of a segment touch should stay in the second cache.
+#ifndef DT_STRIP_FLOATS
+#define DT_STRIP_FLOATS 131072
+#endif
+
+// Cut the times into segments. A border is where a phase wants all rows, or all sums of the phase before it.
+DT__PRIVATE int dt__plan_segments(dt__graph *g) {
+    int time, n = g->n, end = g->training ? 4 * n : 2 * n, whole = 0, phases = 0;
+    ptrdiff_t floats = 1;
+    dt__segment *s = g->segment = (dt__segment *)dt__take(g->pool, ((size_t)end + 1) * sizeof *s);
+    if (!s) return dt__graph_full(g, "segments");
+    for (time = 1; time <= end; time++) {
+        dt_tensor *t;
+        dt__phase *phase = dt__phase_at(g, time, &t);
+        int alone = g->no_fusion || t->op->flags & (DT__ALL_ROWS | DT__LOSS);
+        int after = phase == t->op->backward_after || (phase == t->op->forward_after && g->training);
+        if (time == 1 || time == 2 * n + 1 || (phase && (whole || alone || after))) {
+            s = &g->segment[g->n_segments++];
+            s->first = time;
+            s->strip = DT__MAX(g->rows, 1);
+            phases = whole = 0;
+            floats = 1;
+        }
+        s->last = time;
+        if (!phase) continue;
+        whole = alone;
+        phases++;
+        floats += (time > 2 * n ? 2 : 1) * (t->size + t->saved_row);
+        if (phases > 1) s->strip = dt__block(g->rows, DT__MAX(DT_STRIP_FLOATS / floats, 1), 1);
+    }
+    return 0;
+}
+
+// The segment of a time, if that runs in several strips; NULL: nothing is repeated.
+DT__PRIVATE const dt__segment *dt__strips_at(const dt__graph *g, int time) {
+    int i;
+    for (i = 0; i < g->n_segments; i++) if (g->segment[i].first <= time && time <= g->segment[i].last) break;
+    return i < g->n_segments && g->segment[i].strip < g->rows ? &g->segment[i] : NULL;
+}
+
+// Where strips follow each other, what outlives one lives from the first phase to the last, and what does not holds one.
+DT__PRIVATE void dt__plan_strips(dt__graph *g) {
+    int i;
+    for (i = 0; i < g->n_buffers; i++) {
+        dt__buffer *b = &g->buffer[i];
+        const dt__segment *first = dt__strips_at(g, b->birth), *last = dt__strips_at(g, b->death);
+        if (first && first == last && b->row) {
+            b->local = 1;
+            b->floats = dt__ceil(b->floats - b->row * (g->rows - first->strip), DT__ALIGN / 4);
+            continue;
+        }
+        if (first) b->birth = first->first;
+        if (last) b->death = last->last;
+    }
+}
+
+// ---- fusion: what two neighbours do in one pass. Only relu is worth it: others cost more than the pass does.
+
+// max(relu(x)) = relu(max(x)), of which the second has fewer values to look at: the two nodes change roles.
+DT__PRIVATE void dt__fuse_pool(dt_tensor *relu, dt_tensor *pool) {
+    dt_tensor was = *relu;
+    relu->op = pool->op;
+    relu->options = pool->options;
+    relu->size = pool->size;
+    memcpy(relu->dim, pool->dim, sizeof relu->dim);
+    memcpy(relu->name, pool->name, sizeof relu->name);
+    pool->op = was.op;
+    pool->options = was.options;
+    memcpy(pool->name, was.name, sizeof pool->name);
+}
+
+// The layer before applies the relu to what it stores, if both have one place.
+DT__PRIVATE void dt__fuse_relu(dt_tensor *x, dt_tensor *relu) {
+    if (relu->value != x->value) return;
+    x->relu = relu->fused = 1;
+}
+
+static const struct { int planned; const char *first, *second; void (*fuse)(dt_tensor *first, dt_tensor *second); } dt__fusions[] = {
+    {0, "relu", "maxpool2d", dt__fuse_pool},
+    {1, "conv2d", "relu", dt__fuse_relu}, {1, "dense", "relu", dt__fuse_relu}, {1, "batchnorm", "relu", dt__fuse_relu}, {1, "add", "relu", dt__fuse_relu},
+};
+
+// planned: the values have their places.
+DT__PRIVATE void dt__fuse(dt__graph *g, int planned) {
+    int i, k;
+    for (i = 0; i < g->n && !g->no_fusion; i++) {
+        dt_tensor *t = g->node[i], *x = t->n_in ? t->in[0] : NULL;
+        for (k = 0; x && k < DT__COUNT(dt__fusions); k++)
+            if (dt__fusions[k].planned == planned && !strcmp(x->op->name, dt__fusions[k].first) && !strcmp(t->op->name, dt__fusions[k].second) &&
+                x->consumers == 1 && !x->is_output) {
+                dt__fusions[k].fuse(x, t);
+                break;
+            }
     }
 }
 
@@ -3309,7 +3466,7 @@ DT__PRIVATE void dt__plan_place(dt__graph *g) {
         *link = (int)(b - g->buffer);
         g->block_floats = DT__MAX(g->block_floats, at + b->floats);
     }
-    for (time = 0; time <= 2 * g->n + 1; time++) {
+    for (time = 0; time <= 4 * g->n + 1; time++) {
         ptrdiff_t alive = 0;
         for (i = 0; i < g->n_buffers; i++) if (g->buffer[i].birth <= time && time <= g->buffer[i].death) alive += g->buffer[i].floats;
         g->lower_bound = DT__MAX(g->lower_bound, alive);
@@ -3333,8 +3490,12 @@ DT__PRIVATE int dt__graph_finish(dt__graph *g, const char *freeze, const char *n
     }
     g->buffer = (dt__buffer *)dt__take(g->pool, (size_t)g->n * 5 * sizeof *g->buffer);
     if (!g->buffer) return dt__graph_full(g, "plan");
+    dt__fuse(g, 0);
     dt__plan_values(g);
     if (g->training) dt__plan_gradients(g);
+    dt__fuse(g, 1);
+    if (dt__plan_segments(g)) return g->error.code;
+    dt__plan_strips(g);
     for (i = 0, bytes = slack; i < g->n_buffers; bytes += g->buffer[i++].floats)
         if (g->buffer[i].floats > PTRDIFF_MAX / 8 - bytes) return dt__fail(&g->error, DT_ERR_MEMORY, "the layers' values for %td samples are too large for memory: use a smaller .batch", g->rows);
     dt__plan_place(g);
@@ -3353,53 +3514,72 @@ DT__PRIVATE void dt__check_finite(dt__replica *r, const dt_tensor *t, const floa
              r->step, r->rank, what, t->name, (double)p[i], i);
 }
 
-// One direction of t on every replica of the set: a phase, what it saved summed over all replicas, and a phase after that.
-DT__PRIVATE void dt__run_phases(dt__replica *set, int n, dt_tensor *t, dt__phase *phase, dt__phase *after) {
-    int i;
-    for (i = 0; i < n; i++) phase(&set[i], t);
-    if (!after) return;
-    for (i = 0; i < n; i++) set[i].exchange_at = dt__saved(&set[i], t);
-    if (t->exchange && set->training) set->exchange(set, n, t->exchange);
-    for (i = 0; i < n; i++) after(&set[i], t);
+// What a phase has written is finite?
+DT__PRIVATE void dt__check_phase(dt__replica *r, const dt_tensor *t, int back) {
+    int j;
+    if (!back && !(t->op->flags & DT__LOSS)) dt__check_finite(r, t, dt__value(r, t), t->size * r->rows, "output");
+    for (j = 0; back && j < DT__MAX_VARIABLES; j++)
+        if (dt__trains(t->variable[j])) dt__check_finite(r, t, r->gradients + t->variable[j]->offset, t->variable[j]->size, "gradient");
+    for (j = 0; back && j < t->n_in; j++)
+        if (t->in[j]->back && !dt__is_target(t, j)) dt__check_finite(r, t->in[j], dt__gradient(r, t->in[j]), t->in[j]->size * r->rows, "gradient");
 }
 
-DT__PRIVATE void dt__forward(dt__replica *set, int n) {
-    const dt__graph *g = set->graph;
-    int i, k;
-    for (k = 0; k < g->n; k++) {
-        dt_tensor *t = g->node[k];
-        int loss = (t->op->flags & DT__LOSS) != 0;
+// All phases of a segment on the strip that r is at. seeded: backward from net's output, not from the losses.
+DT__PRIVATE void dt__run_strip(dt__replica *r, const dt__segment *s, int seeded) {
+    const dt__graph *g = r->graph;
+    int time;
+    for (time = s->first; time <= s->last; time++) {
+        dt_tensor *t;
+        dt__phase *phase = dt__phase_at(g, time, &t);
+        int back = time > 2 * g->n, loss = (t->op->flags & DT__LOSS) != 0;
         double start = g->profile ? dt__now() : 0;
-        if (!t->op->forward || (loss && !set->labelled)) continue;
-        dt__run_phases(set, n, t, t->op->forward, t->op->forward_after);
-        for (i = 0; i < n && set->checking && !loss; i++) dt__check_finite(&set[i], t, dt__value(&set[i], t), t->size * set[i].rows, "output");
-        if (g->profile) set->seconds[2 * k] += dt__now() - start;
+        if (!phase || (back ? loss ? seeded : !r->written[t->number] : loss && !r->labelled)) continue;
+        phase(r, t);
+        if (r->checking && time == (back ? dt__backward_time(t) : dt__forward_time(t))) dt__check_phase(r, t, back);
+        if (g->profile) r->seconds[2 * t->number + back] += dt__now() - start;
     }
 }
+
+// The segments of one direction on every replica of the set.
+DT__PRIVATE void dt__run_segments(dt__replica *set, int n, int back, int seeded) {
+    const dt__graph *g = set->graph;
+    int i, k;
+    for (k = 0; k < g->n_segments; k++) {
+        const dt__segment *s = &g->segment[k];
+        dt_tensor *t;
+        dt__phase *phase = dt__phase_at(g, s->first, &t);
+        if ((s->first > 2 * g->n) != back) continue;
+        if (phase && t->exchange && set->training && (!back || set->written[t->number]) && (phase == t->op->forward_after || phase == t->op->backward_after)) {
+            for (i = 0; i < n; i++) set[i].exchange_at = dt__saved(&set[i], t);
+            set->exchange(set, n, t->exchange);
+        }
+        for (i = 0; i < n; i++) {
+            dt__replica *r = &set[i];
+            r->run_rows = r->rows;
+            memcpy(r->written + g->n, r->written, (size_t)g->n);
+            do {  // every strip finds the gradients as the first one did
+                memcpy(r->written, r->written + g->n, (size_t)g->n);
+                r->rows = DT__MIN(s->strip, r->run_rows - r->from);
+                dt__run_strip(r, s, seeded);
+            } while ((r->from += s->strip) < r->run_rows);
+            r->rows = r->run_rows;
+            r->from = 0;
+        }
+    }
+}
+
+DT__PRIVATE void dt__forward(dt__replica *set, int n) { dt__run_segments(set, n, 0, 0); }
 
 // seeded: from net's output, whose gradient is in place; else from the losses.
 DT__PRIVATE void dt__backward(dt__replica *set, int n, int seeded) {
     const dt__graph *g = set->graph;
     const dt_tensor *x = g->input[0];
-    int i, j, k;
+    int i;
     for (i = 0; i < n; i++) {
         memset(set[i].written, 0, (size_t)g->n);
         set[i].written[g->output->number] = seeded != 0;
     }
-    for (k = g->n - 1; k >= 0; k--) {
-        dt_tensor *t = g->node[k];
-        double start = g->profile ? dt__now() : 0;
-        if (!t->back || !t->op->backward || (t->op->flags & DT__LOSS ? seeded : !set->written[k])) continue;
-        dt__run_phases(set, n, t, t->op->backward, t->op->backward_after);
-        for (i = 0; i < n && set->checking; i++) {
-            for (j = 0; j < DT__MAX_VARIABLES; j++)
-                if (dt__trains(t->variable[j])) dt__check_finite(&set[i], t, set[i].gradients + t->variable[j]->offset, t->variable[j]->size, "gradient");
-            for (j = 0; j < t->n_in; j++)
-                if (t->in[j]->back && !dt__is_target(t, j))
-                    dt__check_finite(&set[i], t->in[j], dt__gradient(&set[i], t->in[j]), t->in[j]->size * set[i].rows, "gradient");
-        }
-        if (g->profile) set->seconds[2 * k + 1] += dt__now() - start;
-    }
+    dt__run_segments(set, n, 1, seeded);
     for (i = 0; i < n; i++)  // no loss depends on input 0: what is read is 0
         if (x->back && x->gradient >= 0 && !set[i].written[x->number])
             memset(dt__gradient(&set[i], x), 0, (size_t)(x->size * set[i].rows) * sizeof(float));
@@ -3519,6 +3699,12 @@ DT__PRIVATE int dt__parameters(dt_tensor *t, dt_tensor *share, int rank, const i
            (!no_bias && !dt__add_variable(t, 1, "bias", 1, file, DT_CONSTANT, 0, frozen));
 }
 
+// Bias and relu of t on n rows of y, as far as t has them.
+DT__PRIVATE void dt__finish(const dt__replica *r, const dt_tensor *t, ptrdiff_t n, float *y) {
+    const float *bias = t->variable[1] ? dt__weights(r, t, 1) : NULL;
+    if (bias || t->relu) dt__cpu()->finish(n, t->dim[t->rank - 1], bias, t->relu, y);
+}
+
 // ---- dense: Y [rows, out] = X [rows, in] W [in, out] + b
 
 DT__PRIVATE int dt__dense_shape(dt_tensor *t) {
@@ -3549,7 +3735,7 @@ DT__PRIVATE void dt__dense_forward(dt__replica *r, dt_tensor *t) {
     ptrdiff_t in = t->in[0]->dim[t->rank - 1], out = t->dim[t->rank - 1], m = dt__rows(r, t);
     float *y = dt__value(r, t);
     dt__gemm(m, out, in, dt__value(r, t->in[0]), in, 1, dt__weights(r, t, 0), out, 1, y, out, 0, dt__at(r, t->scratch[0]));
-    if (t->variable[1]) dt__cpu()->add_bias(m, out, dt__weights(r, t, 1), y);
+    dt__finish(r, t, m, y);
 }
 
 DT__PRIVATE void dt__dense_backward(dt__replica *r, dt_tensor *t) {
@@ -3563,7 +3749,7 @@ DT__PRIVATE void dt__dense_backward(dt__replica *r, dt_tensor *t) {
         dt__gemm(m, in, out, dy, out, 1, dt__weights(r, t, 0), 1, out, d, in, add, scratch);
 }
 
-static const dt__op dt__dense = {"dense", DT__READS_X, dt__dense_shape, dt__dense_forward, NULL, dt__dense_backward, NULL, dt__dense_scratch, NULL};
+static const dt__op dt__dense = {"dense", DT__READS_X | DT__ALL_ROWS, dt__dense_shape, dt__dense_forward, NULL, dt__dense_backward, NULL, dt__dense_scratch, NULL};
 DT__LAYER(dense, dt_dense_options)
 
 // ---- conv2d: direct, channels last. Memory holds weights as [group][kh][kw][c / groups][filters / groups], depthwise
@@ -3707,7 +3893,7 @@ DT__PRIVATE void dt__depthwise_run(dt__replica *r, dt_tensor *t, int backward) {
 DT__PRIVATE void dt__conv_forward(dt__replica *r, dt_tensor *t) {
     const dt__kernels *kernels = dt__cpu();
     dt__conv v = dt__conv_of(t);
-    const float *weight = dt__weights(r, t, 0), *bias = t->variable[1] ? dt__weights(r, t, 1) : NULL, *image;
+    const float *weight = dt__weights(r, t, 0), *image;
     float *y = dt__value(r, t), *packed = dt__at(r, t->scratch[0]), *scratch = packed;
     // A simple kernel is one product, another one a product for each of its rows: [k2][span] values with [fg] weights each.
     ptrdiff_t parts = v.simple ? 1 : v.kh, k2 = v.simple ? v.kh : v.kw, step2 = v.simple ? v.pitch : v.dil * v.c;
@@ -3716,21 +3902,22 @@ DT__PRIVATE void dt__conv_forward(dt__replica *r, dt_tensor *t) {
     ptrdiff_t part_floats = part * (packs ? dt__ceil(v.fg, kernels->columns) : v.fg);
     if (v.depthwise) {
         dt__depthwise_run(r, t, 0);
-        if (bias) kernels->add_bias(dt__rows(r, t), v.f, bias, y);
+        dt__finish(r, t, dt__rows(r, t), y);
     } else {
         for (g = 0; packs && g < v.groups * parts; g++, scratch += part_floats)
-            dt__pack_panels(weight + g * part * v.fg, 1, v.fg, v.fg, part, scratch);
+            if (r->from == 0) dt__pack_panels(weight + g * part * v.fg, 1, v.fg, v.fg, part, scratch);  // for all strips
         if (packs) weight = packed;
         for (i = 0; i < r->rows; i++) {
             image = dt__conv_image(r, t, &v, i, scratch);
-            for (oy = 0; oy < v.oh; oy++)
+            for (oy = 0; oy < v.oh; oy++, y += v.ow * v.f) {
                 for (g = 0; g < v.groups; g++)
                     for (ky = 0; ky < parts; ky++) {
                         dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + g * v.cg, v.s * v.c, 1, step2, 0, NULL};
                         dt__operand b = {weight + (g * parts + ky) * part_floats, 1, v.fg, v.span * v.fg, packs, NULL};
-                        dt__tiles(kernels, v.ow, v.fg, k2, v.span, &a, &b, y + i * t->size + oy * v.ow * v.f + g * v.fg, v.f, ky > 0);
+                        dt__tiles(kernels, v.ow, v.fg, k2, v.span, &a, &b, y + g * v.fg, v.f, ky > 0);
                     }
-            if (bias) kernels->add_bias(v.oh * v.ow, v.f, bias, y + i * t->size);  // while the image is in the cache
+                dt__finish(r, t, v.ow, y);
+            }
         }
     }
 }
@@ -3741,7 +3928,7 @@ DT__PRIVATE void dt__conv_backward_weights(dt__replica *r, dt_tensor *t, float *
     ptrdiff_t i, g, oy, ky, kx, block = dt__block(v.oh, DT__MAX(8192 / (v.s * v.pitch + v.ow * v.f), 1), 1);
     if (!add && r->rows == 0) dt__zero(t->variable[0]->size, dw);
     for (i = 0; i < r->rows; i++) {
-        const float *image = dt__conv_image(r, t, &v, i, dt__at(r, t->scratch[1])), *dy = dt__gradient(r, t) + i * t->size;
+        const float *image = dt__conv_image(r, t, &v, i, dt__at(r, t->scratch[1]) + (t->in[0]->back ? dt__conv_packed(&v, v.fg, v.cg) : 0)), *dy = dt__gradient(r, t) + i * t->size;
         for (oy = 0; oy < v.oh; oy += block, add = 1)
             for (g = 0; g < v.groups; g++)
                 for (ky = 0; ky < v.kh; ky++)
@@ -3760,7 +3947,7 @@ DT__PRIVATE void dt__conv_backward_flipped(dt__replica *r, dt_tensor *t, float *
     dt__conv v = dt__conv_of(t);
     float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(&v, v.f, v.c);
     ptrdiff_t taps = v.kh * v.kw, i, j, y, k, wide = v.w + v.kw - 1;
-    for (j = 0; j < v.c; j += kernels->columns)
+    for (j = 0; r->from == 0 && j < v.c; j += kernels->columns)  // for all strips
         for (k = 0; k < taps; k++)
             kernels->pack(dt__weights(r, t, 0) + ((taps - 1 - k) * v.c + j) * v.f, v.f, 1, v.c - j, kernels->columns, v.f,
                      packed + j * taps * v.f + k * v.f * kernels->columns);
@@ -3780,7 +3967,7 @@ DT__PRIVATE void dt__conv_backward_taps(dt__replica *r, dt_tensor *t, float *dx,
     dt__conv v = dt__conv_of(t);
     float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(&v, v.fg, v.cg);
     ptrdiff_t tap_floats = v.fg * dt__ceil(v.cg, kernels->columns), i, g, ky, kx, oy;
-    for (g = 0; g < v.groups * v.kh * v.kw; g++)
+    for (g = 0; r->from == 0 && g < v.groups * v.kh * v.kw; g++)  // for all strips
         dt__pack_panels(dt__weights(r, t, 0) + g * v.cg * v.fg, v.fg, 1, v.cg, v.fg, packed + g * tap_floats);
     for (i = 0; i < r->rows; i++) {
         const float *dy = dt__gradient(r, t) + i * t->size;
@@ -3846,8 +4033,11 @@ DT__PRIVATE void dt__pool_run(dt__replica *r, dt_tensor *t, int backward) {
     const dt_tensor *in = t->in[0];
     ptrdiff_t w = in->dim[2], c = in->dim[3], ow = t->dim[2], i, oy;
     const float *dy = dt__gradient(r, t);
-    float *dx = backward ? dt__input_gradient_begun(r, t, 0) : NULL;
+    int add = 0, apart = t->op->flags & DT__READS_Y && o->stride >= o->size;  // maxima whose windows share nothing
+    float *dx = backward ? dt__input_gradient(r, t, 0, &add) : NULL;
     if (backward && !dx) return;
+    if (dx && !add && !(apart && ow * o->stride == w && t->dim[1] * o->stride == in->dim[1] && o->stride == o->size)) dt__zero(r->rows * in->size, dx);
+    add |= !apart;
     for (i = 0; i < r->rows; i++)
         for (oy = 0; oy < t->dim[1]; oy++) {
             ptrdiff_t top = oy * o->stride - o->padding, first = DT__MAX(top, 0), n = DT__MIN(top + o->size, in->dim[1]) - first;
@@ -3855,7 +4045,7 @@ DT__PRIVATE void dt__pool_run(dt__replica *r, dt_tensor *t, int backward) {
             const float *x = dt__value(r, in) + at;
             float *y = dt__value(r, t) + to;
             if (!(t->op->flags & DT__READS_Y)) dt__average_row(t, n, x, y, dx ? dy + to : NULL, dx ? dx + at : NULL);
-            else if (dx) dt__cpu()->maximum_back(ow, w, c, n, o->size, o->stride, o->padding, x, y, dy + to, dx + at);
+            else if (dx) dt__cpu()->maximum_back(ow, w, c, n, o->size, o->stride, o->padding, x, y, dy + to, dx + at, add);
             else dt__cpu()->maximum(ow, w, c, n, o->size, o->stride, o->padding, x, y);
         }
 }
@@ -3932,7 +4122,8 @@ DT__PRIVATE int dt__reshape_shape(dt_tensor *t) {
 static const dt__op dt__reshape = {"reshape", DT__VIEW, dt__reshape_shape, NULL, NULL, dt__view_backward, NULL, NULL, NULL};
 DT__LAYER(reshape, dt_reshape_options)
 
-// ---- batch norm. saved: [count, sums 1 [c], sums 2 [c]] which .sync exchanges, then mean [c], 1 / deviation [c].
+// ---- batch norm. saved: [count, sums 1 [c], sums 2 [c]] which .sync exchanges, then mean [c], 1 / deviation [c] and three
+// numbers per column that go from the end of a phase, where the sums are complete, to the strips of the next one.
 // The batch's sums, shifted by the running mean, ride at the end of the gradient array, so that running statistics
 // come from the global batch and are equal everywhere.
 
@@ -3960,7 +4151,7 @@ DT__PRIVATE int dt__batchnorm_shape(dt_tensor *t) {
         return dt__bad(t, ".momentum %g, .epsilon %g: both lie between 0 and 1", o->momentum, o->epsilon);
     if (dt__norm_variables(t, o->share, 4, 0, o->frozen)) return 1;
     t->n_statistics = 1 + 2 * (ptrdiff_t)t->dim[t->rank - 1];
-    t->saved_fixed = 2 * t->n_statistics - 1;
+    t->saved_fixed = t->n_statistics + 5 * (ptrdiff_t)t->dim[t->rank - 1];
     if (o->sync) t->exchange = t->n_statistics;
     return 0;
 }
@@ -3968,79 +4159,97 @@ DT__PRIVATE int dt__batchnorm_shape(dt_tensor *t) {
 // Frozen statistics, or inference: the running ones normalise.
 DT__PRIVATE int dt__batchnorm_fixed(const dt__replica *r, const dt_tensor *t) { return !r->training || t->variable[2]->frozen; }
 
+typedef struct { float *sums, *one, *two, *mean, *inv, *a, *b, *d; } dt__batchnorm_saved;
+DT__PRIVATE dt__batchnorm_saved dt__batchnorm_of(const dt__replica *r, const dt_tensor *t) {
+    dt__batchnorm_saved s;
+    ptrdiff_t c = t->dim[t->rank - 1];
+    s.sums = dt__saved(r, t);
+    s.one = s.sums + 1;
+    s.two = s.one + c;
+    s.mean = s.two + c;
+    s.inv = s.mean + c;
+    s.a = s.inv + c;
+    s.b = s.a + c;
+    s.d = s.b + c;
+    return s;
+}
+
 DT__PRIVATE void dt__batchnorm_forward(dt__replica *r, dt_tensor *t) {
-    ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
+    ptrdiff_t c = t->dim[t->rank - 1], i;
     const float *x = dt__value(r, t->in[0]), *running = dt__weights(r, t, 2);
-    float *sums = dt__saved(r, t), *one, *two, *mean, *variance;
+    dt__batchnorm_saved s = dt__batchnorm_of(r, t);
+    double n;
     if (dt__batchnorm_fixed(r, t)) return;
-    dt__zero(t->saved_fixed, sums);
-    if (n == 0) return;
-    one = sums + 1;
-    two = one + c;
-    mean = two + c;
-    variance = mean + c;
-    sums[0] = (float)n;
-    dt__cpu()->column_moments(n, c, x, x, NULL, one, two);  // shifted by the first row: no cancellation
-    for (i = 0; i < c; i++) {
-        double step = (double)one[i] / (double)n, m2 = (double)two[i] - step * (double)one[i], shift;
-        shift = (double)x[i] + step - (double)running[i];
-        one[i] = (float)((double)n * shift);
-        two[i] = (float)(DT__MAX(m2, 0) + (double)n * shift * shift);
-        mean[i] = (float)((double)x[i] + step);
-        variance[i] = (float)(DT__MAX(m2, 0) / (double)n);
+    if (r->from == 0) {
+        dt__zero(t->saved_fixed, s.sums);
+        if (r->rows) memcpy(s.a, x, (size_t)c * sizeof *x);  // values count from the first row: no cancellation
     }
-    for (i = 0; i < t->n_statistics && !r->rehearsing; i++) r->gradients[t->statistics + i] += sums[i];
+    dt__cpu()->column_moments(dt__rows(r, t), c, x, s.a, NULL, s.one, s.two, 1);
+    s.sums[0] += (float)dt__rows(r, t);
+    if (r->from + r->rows < r->run_rows || s.sums[0] == 0) return;
+    n = (double)s.sums[0];
+    for (i = 0; i < c; i++) {
+        double step = (double)s.one[i] / n, m2 = (double)s.two[i] - step * (double)s.one[i], mean = (double)s.a[i] + step, shift = mean - (double)running[i];
+        s.one[i] = (float)(n * shift);
+        s.two[i] = (float)(DT__MAX(m2, 0) + n * shift * shift);
+        s.mean[i] = (float)mean;
+        s.inv[i] = (float)(DT__MAX(m2, 0) / n);  // the variance, so far
+    }
+    for (i = 0; i < t->n_statistics && !r->rehearsing; i++) r->gradients[t->statistics + i] += s.sums[i];
 }
 
 DT__PRIVATE void dt__batchnorm_forward_after(dt__replica *r, dt_tensor *t) {
     DT__OPTIONS(dt_batchnorm_options, t);
     ptrdiff_t c = t->dim[t->rank - 1], i;
     const float *weight = dt__weights(r, t, 0), *bias = dt__weights(r, t, 1), *running = dt__weights(r, t, 2), *running_var = dt__weights(r, t, 3);
-    float *sums = dt__saved(r, t), *mean = sums ? sums + 1 + 2 * c : NULL, *inv = sums ? mean + c : NULL;
-    float *scale = dt__at(r, t->scratch[0]), *shift = scale + c;
+    dt__batchnorm_saved s = dt__batchnorm_of(r, t);
     int fixed = dt__batchnorm_fixed(r, t);
-    for (i = 0; i < c; i++) {
+    for (i = 0; r->from == 0 && i < c; i++) {
         double m = (double)running[i], v = (double)running_var[i];
-        if (!fixed && t->exchange && sums[0] > 0) {
-            double s = (double)sums[1 + i] / (double)sums[0];
-            m += s;
-            v = DT__MAX((double)sums[1 + c + i] / (double)sums[0] - s * s, 0);
+        if (!fixed && t->exchange && s.sums[0] > 0) {
+            double step = (double)s.one[i] / (double)s.sums[0];
+            m += step;
+            v = DT__MAX((double)s.two[i] / (double)s.sums[0] - step * step, 0);
         } else if (!fixed) {
-            m = (double)mean[i];
-            v = (double)inv[i];
+            m = (double)s.mean[i];
+            v = (double)s.inv[i];
         }
         v = 1 / sqrt(v + o->epsilon);
-        if (sums) { mean[i] = (float)m; inv[i] = (float)v; }
-        scale[i] = (float)v * weight[i];
-        shift[i] = bias[i] - (float)m * scale[i];
+        s.mean[i] = (float)m;
+        s.inv[i] = (float)v;
+        s.a[i] = (float)v * weight[i];
+        s.b[i] = bias[i] - (float)m * s.a[i];
     }
-    dt__cpu()->columns_affine(dt__rows(r, t), c, dt__value(r, t->in[0]), scale, shift, dt__value(r, t));
+    dt__cpu()->columns_affine(dt__rows(r, t), c, dt__value(r, t->in[0]), s.a, s.b, t->relu, dt__value(r, t));
 }
 
 DT__PRIVATE void dt__batchnorm_backward(dt__replica *r, dt_tensor *t) {
-    ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
-    float *sums = dt__saved(r, t), *one = sums + 1, *two = one + c, *mean = two + c, *inv = mean + c, *d;
+    ptrdiff_t c = t->dim[t->rank - 1], i;
+    dt__batchnorm_saved s = dt__batchnorm_of(r, t);
+    float *d;
     int add;
-    dt__cpu()->column_moments(n, c, dt__value(r, t->in[0]), mean, dt__gradient(r, t), one, two);
-    sums[0] = (float)n;
-    if ((d = dt__weights_gradient(r, t, 0, &add)) != NULL) for (i = 0; i < c; i++) d[i] = (add ? d[i] : 0) + two[i] * inv[i];
-    if ((d = dt__weights_gradient(r, t, 1, &add)) != NULL) dt__copy(c, 1, one, d, add);
+    if (r->from == 0) s.sums[0] = 0;
+    dt__cpu()->column_moments(dt__rows(r, t), c, dt__value(r, t->in[0]), s.mean, dt__gradient(r, t), s.one, s.two, r->from > 0);
+    s.sums[0] += (float)dt__rows(r, t);
+    if (r->from + r->rows < r->run_rows) return;
+    if ((d = dt__weights_gradient(r, t, 0, &add)) != NULL) for (i = 0; i < c; i++) d[i] = (add ? d[i] : 0) + s.two[i] * s.inv[i];
+    if ((d = dt__weights_gradient(r, t, 1, &add)) != NULL) dt__copy(c, 1, s.one, d, add);
 }
 
 // dx = weight / deviation * (dy - mean(dy) - xhat * mean(dy * xhat)), as dy * a + x * b + d per column
 DT__PRIVATE void dt__batchnorm_backward_after(dt__replica *r, dt_tensor *t) {
     ptrdiff_t c = t->dim[t->rank - 1], i;
-    const float *weight = dt__weights(r, t, 0), *sums = dt__saved(r, t), *one = sums + 1, *two = one + c, *mean = two + c, *inv = mean + c;
-    float *a = dt__at(r, t->scratch[1]), *b = a + c, *d = b + c, count = sums[0];
-    int add, fixed = dt__batchnorm_fixed(r, t) || count == 0;
+    const float *weight = dt__weights(r, t, 0);
+    dt__batchnorm_saved s = dt__batchnorm_of(r, t);
+    int add, fixed = dt__batchnorm_fixed(r, t) || s.sums[0] == 0;
     float *dx = dt__input_gradient(r, t, 0, &add);
     if (!dx) return;
-    for (i = 0; i < c; i++) {
-        a[i] = weight[i] * inv[i];
-        b[i] = fixed ? 0 : -a[i] * inv[i] * inv[i] * two[i] / count;
-        d[i] = fixed ? 0 : -a[i] * one[i] / count - b[i] * mean[i];
+    for (i = 0; r->from == 0 && i < c; i++) {
+        s.a[i] = weight[i] * s.inv[i];
+        s.b[i] = fixed ? 0 : -s.a[i] * s.inv[i] * s.inv[i] * s.two[i] / s.sums[0];
+        s.d[i] = fixed ? 0 : -s.a[i] * s.one[i] / s.sums[0] - s.b[i] * s.mean[i];
     }
-    dt__cpu()->columns_back(dt__rows(r, t), c, dt__gradient(r, t), dt__value(r, t->in[0]), a, b, d, dx, add);
+    dt__cpu()->columns_back(dt__rows(r, t), c, dt__gradient(r, t), dt__value(r, t->in[0]), s.a, s.b, s.d, dx, add);
 }
 
 // New running statistics from the reduced sums that rode in r's gradient array.
@@ -4063,13 +4272,8 @@ DT__PRIVATE void dt__batchnorm_update(dt__replica *r, dt_tensor *t, int pass) {
     }
 }
 
-DT__PRIVATE ptrdiff_t dt__batchnorm_scratch(const dt_tensor *t, ptrdiff_t rows, int backward) {
-    (void)rows;
-    return (backward ? 3 : 2) * (ptrdiff_t)t->dim[t->rank - 1];
-}
-
 static const dt__op dt__batchnorm = {"batchnorm", DT__READS_X | DT__PER_FEATURE, dt__batchnorm_shape, dt__batchnorm_forward, dt__batchnorm_forward_after,
-                                     dt__batchnorm_backward, dt__batchnorm_backward_after, dt__batchnorm_scratch, dt__batchnorm_update};
+                                     dt__batchnorm_backward, dt__batchnorm_backward_after, NULL, dt__batchnorm_update};
 DT__LAYER(batchnorm, dt_batchnorm_options)
 
 // ---- layer norm. saved: mean and 1 / deviation of every row
@@ -4119,7 +4323,7 @@ DT__PRIVATE void dt__dropout_run(dt__replica *r, dt_tensor *t, int backward) {
     if (!y) return;
     if (!r->training || rate == 0) { dt__copy(r->rows * n, 1, x, y, add); return; }
     for (i = 0; i < r->rows; i++)
-        dt__cpu()->dropout(n, dt__mix(key + (uint64_t)(r->first_row + i)), (uint32_t)(rate * 4294967295.0),
+        dt__cpu()->dropout(n, dt__mix(key + (uint64_t)(r->first_row + r->from + i)), (uint32_t)(rate * 4294967295.0),
                            (float)(1 / (1 - rate)), x + i * n, y + i * n, add);
 }
 DT__BOTH_WAYS(dropout)
@@ -4201,11 +4405,8 @@ DT__PRIVATE dt_tensor *dt__layer2(const dt__op *op, dt_tensor *a, dt_tensor *b, 
 typedef struct { float factor[2], offset; } dt__linear;
 DT__PRIVATE void dt__linear_forward(dt__replica *r, dt_tensor *t) {
     DT__OPTIONS(dt__linear, t);
-    ptrdiff_t i, n = r->rows * t->size;
-    float *y = dt__value(r, t);
-    dt__copy(n, o->factor[0], dt__value(r, t->in[0]), y, 0);
-    if (t->n_in > 1) dt__copy(n, o->factor[1], dt__value(r, t->in[1]), y, 1);
-    for (i = 0; o->offset != 0 && i < n; i++) y[i] += o->offset;
+    const float *b = t->n_in > 1 ? dt__value(r, t->in[1]) : NULL;
+    dt__cpu()->linear(r->rows * t->size, o->factor[0], dt__value(r, t->in[0]), o->factor[1], b, o->offset, t->relu, dt__value(r, t));
 }
 DT__PRIVATE void dt__linear_backward(dt__replica *r, dt_tensor *t) {
     DT__OPTIONS(dt__linear, t);
@@ -4357,7 +4558,7 @@ DT__PRIVATE void dt__embedding_run(dt__replica *r, dt_tensor *t, int backward) {
     for (i = 0; i < n && (dw || !backward); i++) {
         if (x[i] < 0 || x[i] >= o->tokens) {
             dt__fail(&r->error, DT_ERR_ARGUMENT, "dt_embedding \"%s\": token %d of sample %td lies outside 0..%d", t->name, (int)x[i],
-                     r->first_row + i / t->in[0]->size, o->tokens - 1);
+                     r->first_row + r->from + i / t->in[0]->size, o->tokens - 1);
             if (!dw) dt__zero(c, dt__value(r, t) + i * c);
         } else if (dw) {
             dt__copy(c, 1, dt__gradient(r, t) + i * c, dw + x[i] * c, 1);
@@ -4407,8 +4608,8 @@ DT__PRIVATE void dt__custom_run(dt__replica *r, dt_tensor *t, int backward) {
     if (code) dt__fail(&r->error, DT_ERR_CALLBACK, "dt_custom \"%s\": .%s returned %d", t->name, backward ? "backward" : "forward", code);
 }
 DT__BOTH_WAYS(custom)
-DT__OP(custom, DT__READS_X | DT__READS_Y, dt__custom_shape, dt__custom);
-static const dt__op dt__custom_constant = {"custom", 0, dt__custom_shape, dt__custom_forward, NULL, NULL, NULL, NULL, NULL};
+DT__OP(custom, DT__READS_X | DT__READS_Y | DT__ALL_ROWS, dt__custom_shape, dt__custom);
+static const dt__op dt__custom_constant = {"custom", DT__ALL_ROWS, dt__custom_shape, dt__custom_forward, NULL, NULL, NULL, NULL, NULL};
 DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
     dt_tensor *in[DT_MAX_INPUTS];
     int n = 1;
@@ -6744,7 +6945,7 @@ DT__PRIVATE int dt__model_memory(dt_model *m, dt_error *err) {
         r->rank = i;
         r->seed = m->o.seed;
         r->exchange = dt__exchange_replicas;
-        r->written = (unsigned char *)dt__reserve(m, g->n, 1);
+        r->written = (unsigned char *)dt__reserve(m, 2 * (ptrdiff_t)g->n, 1);
         r->variable_written = (unsigned char *)dt__reserve(m, g->n_variables, 1);
         r->gradients = (float *)dt__reserve(m, g->n_gradients, sizeof(float));
         r->block = (float *)dt__reserve(m, g->block_floats, sizeof(float));
@@ -8084,7 +8285,7 @@ DT__PRIVATE void dt__c_place(dt__c *e) {
                 for (x = t->in[k]; dt__c_of(e, x)->users == 1 && dt__c_is_alias(e, x); x = x->in[0]) {}
                 if (dt__c_of(e, x)->users == 1) b = dt__c_of(e, x)->buffer;
             }
-            if (b < 0) b = dt__new_buffer(p, t->size, i, i);
+            if (b < 0) b = dt__new_buffer(p, t->size, 0, i, i);
             p->buffer[b].floats = t->size;  // not rounded up: boards are small
         }
         e->node[i].buffer = b;

@@ -12,6 +12,7 @@
  * agree with one. The plan itself is checked for overlaps. SEEDS=n runs n graphs, CASE=n one of them, and shows it.
  */
 #define DTRAIN_IMPLEMENTATION
+#define DT_STRIP_FLOATS 40  /* strips of one row or few */
 #include "../dtrain.h"
 #include "test.h"
 
@@ -449,19 +450,19 @@ static void spoil_dead(const dt__replica *r, int time) {
 
 static const dt__op *original(const dt_tensor *t) { return ((const wrapped_op *)(const void *)t->op)->original; }
 static void watched_forward(dt__replica *r, dt_tensor *t) {
-    spoil_dead(r, 1 + t->number);
+    spoil_dead(r, 1 + 2 * t->number);
     original(t)->forward(r, t);
 }
 static void watched_forward_after(dt__replica *r, dt_tensor *t) {
-    spoil_dead(r, 1 + t->number);
+    spoil_dead(r, 2 + 2 * t->number);
     original(t)->forward_after(r, t);
 }
 static void watched_backward(dt__replica *r, dt_tensor *t) {
-    spoil_dead(r, 2 * r->graph->n - t->number);
+    spoil_dead(r, 4 * r->graph->n - 1 - 2 * t->number);
     original(t)->backward(r, t);
 }
 static void watched_backward_after(dt__replica *r, dt_tensor *t) {
-    spoil_dead(r, 2 * r->graph->n - t->number);
+    spoil_dead(r, 4 * r->graph->n - 2 * t->number);
     original(t)->backward_after(r, t);
 }
 
@@ -503,10 +504,11 @@ static void apart(subject *s) {
     for (int i = 0; i < g->n; i++) {
         dt_tensor *t = g->node[i];
         slack = larger(slack, t->slack);
-        if (t->saved >= 0) t->saved = own_place(s, &n, &at, g->buffer[t->saved].floats);
+        if (t->saved >= 0) t->saved = own_place(s, &n, &at, t->saved_fixed + t->saved_row * g->rows);
         for (int k = 0; k < 2; k++) if (t->scratch[k] >= 0) t->scratch[k] = own_place(s, &n, &at, g->buffer[t->scratch[k]].floats);
         if (t->value >= 0) t->value = own_place(s, &n, &at, t->size * g->rows);
         if (t->gradient >= 0) t->gradient = own_place(s, &n, &at, t->size * g->rows);
+        t->relu = t->fused = 0;
         if (t->op->flags & DT__VIEW) t->op = &copying_view;
     }
     g->buffer = s->buffer;
@@ -616,7 +618,7 @@ typedef struct {
     int over;                /* values have grown beyond all bounds, or something was wrong */
 } run;
 
-static long n_graphs, n_nodes, n_calls, n_exploded, n_slopes, n_in_place, n_aliases;
+static long n_graphs, n_nodes, n_calls, n_exploded, n_slopes, n_in_place, n_aliases, n_fused, n_local, n_strips;
 
 static int wrong(run *u, const char *what) {
     if (!u->over) CHECK_MSG(0, "CASE=%lu, smooth %d, %s: %s", (unsigned long)u->c->seed, u->c->smooth, u->call, what);
@@ -739,7 +741,7 @@ static int backward_both(run *u, int n, const float *seed) {
     for (int k = 0; k < 2; k++) code[k] = seed ? dt_backward_from(u->s[k].m, seed, &err[k]) : dt_backward(u->s[k].m, &err[k]);
     if (codes_agree(u, code[0], code[1], err)) {
         values_stay(u, before);
-        spoil_dead_all(u, 2 * m->graph.n + 1);
+        spoil_dead_all(u, 4 * m->graph.n + 1);
         outputs_agree(u, n);
         if (u->c->o.input_gradient) input_gradients_agree(u, n);
     }
@@ -936,7 +938,10 @@ static void count_tricks(const dt__graph *g) {
         for (int k = 0; k < COUNT(every_op); k++) n_of_op[k] += t->back && original(t) == every_op[k];
         n_in_place += t->n_in && t->value >= 0 && t->value == t->in[0]->value && !(t->op->flags & DT__VIEW);
         n_aliases += t->n_in && t->gradient >= 0 && t->gradient == t->in[0]->gradient;
+        n_fused += t->fused;
     }
+    for (int i = 0; i < g->n_buffers; i++) n_local += g->buffer[i].local;
+    for (int i = 0; i < g->n_segments; i++) n_strips += g->segment[i].strip < g->rows;
 }
 
 static void check_training(const one_case *c) {
@@ -952,6 +957,7 @@ static void test_training(void) {
     if (getenv("CASE") || check_failed) return;
     CHECK_MSG(100 * n_exploded <= n_graphs, "%ld of %ld graphs overflow", n_exploded, n_graphs);
     CHECK_MSG(n_in_place > 100 && n_aliases > 500, "only %ld in place, %ld gradients on another's", n_in_place, n_aliases);
+    CHECK_MSG(n_fused > 10 && n_local > 500 && n_strips > 500, "only %ld fused, %ld buffers of a strip, %ld segments in strips", n_fused, n_local, n_strips);
     for (int k = 0; k < COUNT(every_op); k++) CHECK_MSG(n_of_op[k] > 0, "no graph has dt_%s", every_op[k]->name);
 }
 
