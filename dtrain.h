@@ -2107,45 +2107,65 @@ DT__LOOP(void, , multiply, (ptrdiff_t n, const float *a, const float *b, float *
 
 // One row of a max pool: y [n_out, c] from windows [rows, size] of x [rows, n_in, c]; a window starts at
 // o * stride - pad and is cut to what lies inside. NaN wins.
+#define DT__LARGER(best, v) best = DT__SELECT(DT__TEST(v > best) | DT__TEST(v != v), v, best)
 DT__LOOP(void, , maximum, (ptrdiff_t n_out, ptrdiff_t n_in, ptrdiff_t c, ptrdiff_t rows, ptrdiff_t size, ptrdiff_t stride, ptrdiff_t pad, const float *x, float *y), (n_out, n_in, c, rows, size, stride, pad, x, y)) {
     ptrdiff_t o, i, ky, kx;
     for (o = 0; o < n_out; o++) {
         ptrdiff_t first = DT__MAX(o * stride - pad, 0), last = DT__MIN(o * stride - pad + size, n_in);
+        int two = rows == 2 && last == first + 2;  // 2 x 2, the usual one, without loops
         DT__EACH(i, c) {
+            const float *p = x + first * c + i, *q = p + n_in * c;
             dt__v best, v;
-            dt__get(&best, x + first * c + i, c - i);
-            for (ky = 0; ky < rows; ky++)
-                for (kx = first; kx < last; kx++) {
-                    dt__get(&v, x + (ky * n_in + kx) * c + i, c - i);
-                    best = DT__SELECT(DT__TEST(v > best) | DT__TEST(v != v), v, best);
-                }
+            dt__get(&best, p, c - i);
+            if (two && c - i >= DT__W) {
+                v = *(const dt__v *)(p + c); DT__LARGER(best, v);
+                v = *(const dt__v *)q; DT__LARGER(best, v);
+                v = *(const dt__v *)(q + c); DT__LARGER(best, v);
+            } else {
+                for (ky = 0; ky < rows; ky++)
+                    for (kx = 0; kx < last - first; kx++) { dt__get(&v, p + (ky * n_in + kx) * c, c - i); DT__LARGER(best, v); }
+            }
             dt__set(&best, y + o * c + i, c - i);
         }
     }
 }
 
 // Its backward: dx = or += dy where x is the maximum y; the first of equal ones takes it.
+#define DT__TAKE(best, left, p, dp, n)                    \
+    do {                                                  \
+        dt__v value, mine;                                \
+        dt__vi hit;                                       \
+        dt__get(&value, p, n);                            \
+        hit = DT__TEST(value == best);                    \
+        mine = DT__FLOATS(DT__BITS(left) & hit);          \
+        left = DT__FLOATS(DT__BITS(left) & ~hit);         \
+        dt__set_or_add(&mine, dp, n, add);                \
+    } while (0)
 DT__LOOP(void, , maximum_back, (ptrdiff_t n_out, ptrdiff_t n_in, ptrdiff_t c, ptrdiff_t rows, ptrdiff_t size, ptrdiff_t stride, ptrdiff_t pad, const float *x, const float *y, const float *dy, float *dx, int add), (n_out, n_in, c, rows, size, stride, pad, x, y, dy, dx, add)) {
     ptrdiff_t o, i, ky, kx;
     for (o = 0; o < n_out; o++) {
         ptrdiff_t first = DT__MAX(o * stride - pad, 0), last = DT__MIN(o * stride - pad + size, n_in);
+        int two = rows == 2 && last == first + 2;
         DT__EACH(i, c) {
-            dt__v best, left, v, d;
+            const float *p = x + first * c + i, *q = p + n_in * c;
+            float *dp = dx + first * c + i, *dq = dp + n_in * c;
+            dt__v best, left;
             dt__get(&best, y + o * c + i, c - i);
             dt__get(&left, dy + o * c + i, c - i);
-            for (ky = 0; ky < rows; ky++)
-                for (kx = first; kx < last; kx++) {
-                    ptrdiff_t at = (ky * n_in + kx) * c + i;
-                    dt__vi hit;
-                    dt__get(&v, x + at, c - i);
-                    hit = DT__TEST(v == best);
-                    d = DT__FLOATS(DT__BITS(left) & hit);
-                    left = DT__FLOATS(DT__BITS(left) & ~hit);
-                    dt__set_or_add(&d, dx + at, c - i, add);
-                }
+            if (two && c - i >= DT__W) {
+                DT__TAKE(best, left, p, dp, DT__W);
+                DT__TAKE(best, left, p + c, dp + c, DT__W);
+                DT__TAKE(best, left, q, dq, DT__W);
+                DT__TAKE(best, left, q + c, dq + c, DT__W);
+            } else {
+                for (ky = 0; ky < rows; ky++)
+                    for (kx = 0; kx < last - first; kx++) DT__TAKE(best, left, p + (ky * n_in + kx) * c, dp + (ky * n_in + kx) * c, c - i);
+            }
         }
     }
 }
+#undef DT__LARGER
+#undef DT__TAKE
 
 DT__LOOP(float, return, dot, (ptrdiff_t n, const float *a, const float *b), (n, a, b)) {
     dt__v s0 = {0}, s1 = {0}, v, w;
@@ -2174,19 +2194,27 @@ DT__LOOP(float, return, sum, (ptrdiff_t n, const float *x), (n, x)) {
 // The lanes of v, or of relu(v): keep is all ones or 0.
 #define DT__RELU_UNLESS(keep, v) DT__FLOATS(DT__BITS(v) & (~DT__TEST((v) <= 0) | (keep)))
 
+// Rows [r, r1) of a matrix [rows, n] that fit in the first cache together with their like, and columns from i on: what
+// belongs to a column stays in a register. At most 256 rows, so that sums of them in float lose little.
+#define DT__PATCHES(i, n, r, r1, rows)                                                                           \
+    for (r = 0; r < (rows); r = r1)                                                                              \
+        for (r1 = DT__MIN(r + DT__MIN(4096 / DT__MIN(DT__MAX(n, 1), 512), 256), rows), i = 0; i < (n); i += DT__W)
+
 // What follows a product: y[row] += bias (NULL: none) and a relu (if asked for) on every row
 DT__LOOP(void, , finish, (ptrdiff_t rows, ptrdiff_t n, const float *bias, int relu, float *y), (rows, n, bias, relu, y)) {
     dt__vi keep = {0};
-    ptrdiff_t i, r;
+    ptrdiff_t i, k, r, r1;
     keep -= !relu;
-    for (r = 0; r < rows; r++, y += n)
-        DT__EACH(i, n) {
-            dt__v v, b;
-            dt__get(&v, y + i, n - i);
-            if (bias) { dt__get(&b, bias + i, n - i); v += b; }
+    DT__PATCHES(i, n, r, r1, rows) {
+        dt__v v, b = {0};
+        if (bias) dt__get(&b, bias + i, n - i);
+        for (k = r; k < r1; k++) {
+            dt__get(&v, y + k * n + i, n - i);
+            if (bias) v += b;
             v = DT__RELU_UNLESS(keep, v);
-            dt__set(&v, y + i, n - i);
+            dt__set(&v, y + k * n + i, n - i);
         }
+    }
 }
 
 // y = fa * a + fb * b + offset, and a relu if asked for; b may be NULL
@@ -2204,88 +2232,89 @@ DT__LOOP(void, , linear, (ptrdiff_t n, float fa, const float *a, float fb, const
     }
 }
 
-#define DT__SUM_BLOCK 256  // rows added in one float before the partial sum moves on: keeps rounding small
-
 // out[column] = or += sum over rows
 DT__LOOP(void, , column_sums, (ptrdiff_t rows, ptrdiff_t n, const float *x, float *out, int add), (rows, n, x, out, add)) {
-    ptrdiff_t i, r, r1;
-    DT__EACH(i, n) {
-        dt__v total = {0}, v;
-        for (r = 0; r < rows; r = r1) {
-            dt__v b0 = {0}, b1 = {0}, b2 = {0}, b3 = {0};  // four sums, since one would wait for itself
-            r1 = DT__MIN(r + DT__SUM_BLOCK, rows);
-            for (; n - i >= DT__W && r + 4 <= r1; r += 4) {
-                const float *p = x + r * n + i;
-                b0 += *(const dt__v *)p;
-                b1 += *(const dt__v *)(p + n);
-                b2 += *(const dt__v *)(p + 2 * n);
-                b3 += *(const dt__v *)(p + 3 * n);
-            }
-            for (; r < r1; r++) { dt__get(&v, x + r * n + i, n - i); b0 += v; }
-            total += (b0 + b1) + (b2 + b3);
+    ptrdiff_t i, k, r, r1;
+    if (!add) memset(out, 0, (size_t)n * sizeof *out);
+    DT__PATCHES(i, n, r, r1, rows) {
+        dt__v b0 = {0}, b1 = {0}, b2 = {0}, b3 = {0}, v;  // four sums, since one would wait for itself
+        for (k = r; n - i >= DT__W && k + 4 <= r1; k += 4) {
+            const float *p = x + k * n + i;
+            b0 += *(const dt__v *)p;
+            b1 += *(const dt__v *)(p + n);
+            b2 += *(const dt__v *)(p + 2 * n);
+            b3 += *(const dt__v *)(p + 3 * n);
         }
-        dt__set_or_add(&total, out + i, n - i, add);
+        for (; k < r1; k++) { dt__get(&v, x + k * n + i, n - i); b0 += v; }
+        b0 = (b0 + b1) + (b2 + b3);
+        dt__set_or_add(&b0, out + i, n - i, 1);
     }
 }
 
 // s1[column] = or += sum of g, s2[column] = or += sum of g * (x - shift), where g is dy, or x - shift if dy is NULL
 DT__LOOP(void, , column_moments, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *shift, const float *dy, float *s1, float *s2, int add), (rows, n, x, shift, dy, s1, s2, add)) {
-    ptrdiff_t i, r, r1;
-    int k;
-    DT__EACH(i, n) {
-        dt__v t1 = {0}, t2 = {0}, v, g, m;
+    ptrdiff_t i, k, r, r1;
+    if (!add) { memset(s1, 0, (size_t)n * sizeof *s1); memset(s2, 0, (size_t)n * sizeof *s2); }
+    DT__PATCHES(i, n, r, r1, rows) {
+        dt__v a1 = {0}, a2 = {0}, b1 = {0}, b2 = {0}, m, v, w, g, h;
         dt__get(&m, shift + i, n - i);
-        for (r = 0; r < rows; r = r1) {
-            dt__v a1 = {0}, a2 = {0}, b1 = {0}, b2 = {0};
-            for (r1 = DT__MIN(r + DT__SUM_BLOCK, rows); r < r1; r += 2)
-                for (k = 0; k < 2 && r + k < r1; k++) {  // two sums each, since one would wait for itself
-                    dt__get(&v, x + (r + k) * n + i, n - i);
-                    v -= m;
-                    g = v;
-                    if (dy) dt__get(&g, dy + (r + k) * n + i, n - i);
-                    if (k) { b1 += g; b2 += g * v; } else { a1 += g; a2 += g * v; }
-                }
-            t1 += a1 + b1;
-            t2 += a2 + b2;
+        for (k = r; n - i >= DT__W && k + 2 <= r1; k += 2) {  // two sums each, since one would wait for itself
+            const ptrdiff_t at = k * n + i;
+            g = v = *(const dt__v *)(x + at) - m;
+            h = w = *(const dt__v *)(x + at + n) - m;
+            if (dy) { g = *(const dt__v *)(dy + at); h = *(const dt__v *)(dy + at + n); }
+            a1 += g;
+            a2 += g * v;
+            b1 += h;
+            b2 += h * w;
         }
-        dt__set_or_add(&t1, s1 + i, n - i, add);
-        dt__set_or_add(&t2, s2 + i, n - i, add);
+        for (; k < r1; k++) {
+            dt__get(&v, x + k * n + i, n - i);
+            g = v -= m;
+            if (dy) dt__get(&g, dy + k * n + i, n - i);
+            a1 += g;
+            a2 += g * v;
+        }
+        a1 += b1;
+        a2 += b2;
+        dt__set_or_add(&a1, s1 + i, n - i, 1);
+        dt__set_or_add(&a2, s2 + i, n - i, 1);
     }
 }
 
 // y[row] = x[row] * scale + shift, per column, and a relu if asked for
 DT__LOOP(void, , columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale, const float *shift, int relu, float *y), (rows, n, x, scale, shift, relu, y)) {
     dt__vi keep = {0};
-    ptrdiff_t i, r;
+    ptrdiff_t i, k, r, r1;
     keep -= !relu;
-    for (r = 0; r < rows; r++, x += n, y += n)
-        DT__EACH(i, n) {
-            dt__v v, a, b;
-            dt__get(&v, x + i, n - i);
-            dt__get(&a, scale + i, n - i);
-            dt__get(&b, shift + i, n - i);
+    DT__PATCHES(i, n, r, r1, rows) {
+        dt__v v, a, b;
+        dt__get(&a, scale + i, n - i);
+        dt__get(&b, shift + i, n - i);
+        for (k = r; k < r1; k++) {
+            dt__get(&v, x + k * n + i, n - i);
             v = v * a + b;
             v = DT__RELU_UNLESS(keep, v);
-            dt__set(&v, y + i, n - i);
+            dt__set(&v, y + k * n + i, n - i);
         }
+    }
 }
 
 // dx[row] = or += dy[row] * a + x[row] * b + c, per column
 DT__LOOP(void, , columns_back, (ptrdiff_t rows, ptrdiff_t n, const float *dy, const float *x, const float *a, const float *b, const float *c, float *dx, int add), (rows, n, dy, x, a, b, c, dx, add)) {
-    ptrdiff_t i, r;
-    for (r = 0; r < rows; r++, x += n, dy += n, dx += n)
-        DT__EACH(i, n) {
-            dt__v g, v, w;
-            dt__get(&g, dy + i, n - i);
-            dt__get(&w, a + i, n - i);
-            g *= w;
-            dt__get(&v, x + i, n - i);
-            dt__get(&w, b + i, n - i);
-            g += v * w;
-            dt__get(&w, c + i, n - i);
-            g += w;
-            dt__set_or_add(&g, dx + i, n - i, add);
+    ptrdiff_t i, k, r, r1;
+    DT__PATCHES(i, n, r, r1, rows) {
+        dt__v g, v, va, vb, vc;
+        dt__get(&va, a + i, n - i);
+        dt__get(&vb, b + i, n - i);
+        dt__get(&vc, c + i, n - i);
+        for (k = r; k < r1; k++) {
+            dt__get(&g, dy + k * n + i, n - i);
+            dt__get(&v, x + k * n + i, n - i);
+            g = g * va + (v * vb + vc);
+            dt__set_or_add(&g, dx + k * n + i, n - i, add);
         }
+    }
 }
 
 // Softmax of a row of n values; returns log(sum(exp(x - top))), and top, the largest x, which it was computed from. y may be x.
