@@ -1829,6 +1829,7 @@ typedef DT__VECTOR(float, 16) dt__v4;
 typedef DT__VECTOR(float, 32) dt__v8;
 typedef DT__VECTOR(float, 64) dt__v16;
 #endif
+#define DT__ALIGNED __attribute__((aligned(64)))
 #define DT__BITS(f) ((dt__vi)(f))
 #define DT__FLOATS(i) ((dt__v)(i))
 #define DT__TEST(comparison) ((dt__vi)(comparison))  // lanes of all ones or zero
@@ -1836,6 +1837,7 @@ typedef DT__VECTOR(float, 64) dt__v16;
 typedef float dt__v;
 typedef int32_t dt__vi;
 typedef uint32_t dt__vu;
+#define DT__ALIGNED
 DT__INLINE int32_t dt__bits(float f) { int32_t i; memcpy(&i, &f, 4); return i; }
 DT__INLINE float dt__floats(int32_t i) { float f; memcpy(&f, &i, 4); return f; }
 #define DT__BITS(f) dt__bits(f)
@@ -2517,6 +2519,105 @@ DT__LOOP(void, , pack, (const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrd
         for (k = i < i4 ? k4 : 0; k < n_k; k++) out[k * width + i] = i < n ? p[i * step + k * stride_k] : 0;
 }
 
+// Winograd's F(4x4, 3x3): 36 products make 16 outputs, where a direct convolution needs 144. Matrices of Lavin & Gray,
+// "Fast Algorithms for Convolutional Neural Networks" (2015). Each kind maps a line of values, get(k), to put(k, v).
+enum { DT__WINOGRAD_IMAGE, DT__WINOGRAD_OUTPUT, DT__WINOGRAD_DY, DT__WINOGRAD_WEIGHTS, DT__WINOGRAD_DW };
+
+#define DT__LINE_IMAGE(get, put) { \
+    V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3), d4 = get(4), d5 = get(5); \
+    V even = d4 - 4.0f * d2, odd = d3 - 4.0f * d1, low = d4 - d2, high = 2.0f * (d3 - d1); \
+    put(0, 4.0f * d0 - 5.0f * d2 + d4) put(1, even + odd) put(2, even - odd) put(3, low + high) \
+    put(4, low - high) put(5, 4.0f * d1 - 5.0f * d3 + d5) }
+#define DT__LINE_OUTPUT(get, put) { \
+    V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3), d4 = get(4), d5 = get(5); \
+    V s1 = d1 + d2, s2 = d1 - d2, s3 = d3 + d4, s4 = d3 - d4; \
+    put(0, d0 + s1 + s3) put(1, s2 + 2.0f * s4) put(2, s1 + 4.0f * s3) put(3, s2 + 8.0f * s4 + d5) }
+#define DT__LINE_DY(get, put) { \
+    V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3); \
+    V even = d0 + d2, odd = d1 + d3, low = d0 + 4.0f * d2, high = 2.0f * d1 + 8.0f * d3; \
+    put(0, d0) put(1, even + odd) put(2, even - odd) put(3, low + high) put(4, low - high) put(5, d3) }
+#define DT__LINE_WEIGHTS(get, put) { \
+    V d0 = get(0), d1 = get(1), d2 = get(2), even = (d0 + d2) * (-1.0f / 6), odd = d1 * (1.0f / 6); \
+    V low = d0 * (1.0f / 24) + d2 * (1.0f / 6), high = d1 * (1.0f / 12); \
+    put(0, d0 * 0.25f) put(1, even - odd) put(2, even + odd) put(3, low + high) put(4, low - high) put(5, d2) }
+#define DT__LINE_DW(get, put) { \
+    V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3), d4 = get(4), d5 = get(5), s1 = d1 + d2, s3 = d3 + d4; \
+    put(0, 0.25f * d0 - s1 * (1.0f / 6) + s3 * (1.0f / 24)) \
+    put(1, (d2 - d1) * (1.0f / 6) + (d3 - d4) * (1.0f / 12)) put(2, (s3 - s1) * (1.0f / 6) + d5) }
+
+// A square of values, each a row of channels: strides, and the part that exists.
+typedef struct { ptrdiff_t row, column; int top, bottom, left, right; } dt__square;
+
+// One square through both its directions, n_in x n_in to n_out x n_out: y = or += the transform of x, for c channels,
+// a multiple of 16. What does not exist of x is 0, and of y is left out.
+#define DT__WINOGRAD_PARAMETERS (int kind, ptrdiff_t c, const float *x, const dt__square *in, float *y, const dt__square *out, int add)
+typedef void dt__winograd_loop DT__WINOGRAD_PARAMETERS;
+#define DT__GET_X(k) (*(const V *)(p + k * row + j * column))
+#define DT__PUT_T(k, v) t[k * 6 + j] = v;
+#define DT__GET_T(k) t[i * 6 + k]
+#define DT__TRANSFORM(kind, n_in, n_out) \
+    case DT__WINOGRAD_##kind: \
+        for (j = 0; j < n_in; j++) DT__LINE_##kind(DT__GET_X, DT__PUT_T) \
+        for (i = 0; i < n_out; i++) { \
+            DT__LINE_##kind(DT__GET_T, DT__PUT_Y) \
+        } \
+        break;
+#define DT__PUT_Y(k, v) *(V *)(q + i * to_row + k * to_column) = v;
+#define DT__WINOGRAD_OF(name, target, vector, n) \
+    target static void name DT__WINOGRAD_PARAMETERS { \
+        typedef vector V; \
+        static const signed char sizes[] = {6, 6, 6, 4, 4, 6, 3, 6, 6, 3}; \
+        int n_in = sizes[2 * kind], n_out = sizes[2 * kind + 1], i, j; \
+        int part_in = in->top > 0 || in->left > 0 || in->bottom < n_in || in->right < n_in; \
+        int part_out = add || out->top > 0 || out->left > 0 || out->bottom < n_out || out->right < n_out; \
+        ptrdiff_t row = in->row, column = in->column, to_row = out->row, to_column = out->column, l; \
+        V t[36] DT__ALIGNED, edge[36] DT__ALIGNED; \
+        if (part_in) { row = 6 * n; column = n; } \
+        if (part_out) { to_row = 6 * n; to_column = n; } \
+        for (l = 0; l < c; l += n) { \
+            const float *p = part_in ? (const float *)edge : x + l; \
+            float *q = part_out ? (float *)edge : y + l; \
+            if (part_in) { \
+                memset(edge, 0, sizeof edge); \
+                for (i = in->top; i < in->bottom; i++) \
+                    for (j = in->left; j < in->right; j++) edge[i * 6 + j] = *(const V *)(x + l + i * in->row + j * in->column); \
+            } \
+            switch (kind) { \
+            DT__TRANSFORM(IMAGE, 6, 6) \
+            DT__TRANSFORM(OUTPUT, 6, 4) \
+            DT__TRANSFORM(DY, 4, 6) \
+            DT__TRANSFORM(WEIGHTS, 3, 6) \
+            DT__TRANSFORM(DW, 6, 3) \
+            } \
+            for (i = out->top; part_out && i < out->bottom; i++) \
+                for (j = out->left; j < out->right; j++) { \
+                    V *o = (V *)(y + l + i * out->row + j * out->column); \
+                    if (add) *o += edge[i * 6 + j]; else *o = edge[i * 6 + j]; \
+                } \
+        } \
+    }
+#if DT__X86
+DT__WINOGRAD_OF(dt__winograd_avx512, DT__AVX512, dt__v16, 16)
+DT__WINOGRAD_OF(dt__winograd_avx2, DT__AVX2, dt__v8, 8)
+#endif
+#if DT__SIMD
+DT__WINOGRAD_OF(dt__winograd_base, , dt__v4, 4)
+#else
+DT__WINOGRAD_OF(dt__winograd_base, , float, 1)
+#endif
+#undef DT__GET_X
+#undef DT__PUT_T
+#undef DT__GET_T
+#undef DT__PUT_Y
+#undef DT__TRANSFORM
+#undef DT__LINE_IMAGE
+#undef DT__LINE_OUTPUT
+#undef DT__LINE_DY
+#undef DT__LINE_WEIGHTS
+#undef DT__LINE_DW
+#undef DT__WINOGRAD_OF
+#undef DT__WINOGRAD_PARAMETERS
+
 // c [n] = or += a [k] * B [k, n], with rows (bj = 1) or columns (bk = 1) of B contiguous
 DT__LOOP(void, , gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const float *b, ptrdiff_t bk, ptrdiff_t bj, float *c, int add), (n, k, a, ak, b, bk, bj, c, add)) {
     ptrdiff_t i, p;
@@ -2553,6 +2654,7 @@ typedef struct {
     int columns;             // of a full panel
     int n_tiles;
     dt__tile tile[2];        // more rows first
+    dt__winograd_loop *winograd;
 #define DT__FIELD(name) dt__##name##_loop *name;
     DT__VECTOR_LOOPS(DT__FIELD)
 #undef DT__FIELD
@@ -2564,16 +2666,16 @@ typedef struct {
 #define DT__NO_TILE {0, NULL, NULL}
 static const dt__kernels dt__isa[] = {  // best first
 #if DT__X86
-    {"avx512", 32, 2, {DT__TILE(avx512, 8), DT__TILE(avx512, 4)}, DT__VECTOR_LOOPS(DT__WIDE)},
-    {"avx2", 16, 2, {DT__TILE(avx2, 6), DT__TILE(avx2, 4)}, DT__VECTOR_LOOPS(DT__WIDE)},
-    {"sse2", 8, 1, {DT__TILE(sse2, 6), DT__NO_TILE}, DT__VECTOR_LOOPS(DT__BASE)},
+    {"avx512", 32, 2, {DT__TILE(avx512, 8), DT__TILE(avx512, 4)}, dt__winograd_avx512, DT__VECTOR_LOOPS(DT__WIDE)},
+    {"avx2", 16, 2, {DT__TILE(avx2, 6), DT__TILE(avx2, 4)}, dt__winograd_avx2, DT__VECTOR_LOOPS(DT__WIDE)},
+    {"sse2", 8, 1, {DT__TILE(sse2, 6), DT__NO_TILE}, dt__winograd_base, DT__VECTOR_LOOPS(DT__BASE)},
 #elif DT__SIMD && defined(__aarch64__)
-    {"neon", 8, 2, {DT__TILE(neon, 8), DT__TILE(vector, 4)}, DT__VECTOR_LOOPS(DT__BASE)},
+    {"neon", 8, 2, {DT__TILE(neon, 8), DT__TILE(vector, 4)}, dt__winograd_base, DT__VECTOR_LOOPS(DT__BASE)},
 #endif
 #if DT__SIMD
-    {"vector", 8, 1, {DT__TILE(vector, 4), DT__NO_TILE}, DT__VECTOR_LOOPS(DT__BASE)},
+    {"vector", 8, 1, {DT__TILE(vector, 4), DT__NO_TILE}, dt__winograd_base, DT__VECTOR_LOOPS(DT__BASE)},
 #endif
-    {"plain", 2, 1, {DT__TILE(plain, 4), DT__NO_TILE}, DT__VECTOR_LOOPS(DT__BASE)},
+    {"plain", 2, 1, {DT__TILE(plain, 4), DT__NO_TILE}, dt__winograd_base, DT__VECTOR_LOOPS(DT__BASE)},
 };
 #undef DT__BASE
 #undef DT__WIDE
@@ -2650,7 +2752,7 @@ DT__PRIVATE void dt__tiles(const dt__kernels *kernels, ptrdiff_t m, ptrdiff_t n,
             if (rows == tile->rows && columns == (half ? width / 2 : width)) {
                 micro(k2, k, ap, ai, ak, ak2, bp, bk, bk2, out, ci, add);
             } else {  // the whole tile into a buffer, its valid part to C
-                float buffer[DT__MAX_TILE];
+                float buffer[DT__MAX_TILE] DT__ALIGNED;
                 micro(k2, k, ap, ai, ak, ak2, bp, bk, bk2, buffer, width, 0);
                 for (r = 0; r < rows; r++) {
                     ptrdiff_t x;
@@ -3797,7 +3899,7 @@ typedef struct {
     ptrdiff_t hp, wp;       // the part of the padded image that is used
     ptrdiff_t pitch;        // from a row of the image, padded if it must be, to the next
     ptrdiff_t span, spans;  // contiguous values under one row of the kernel, and how many such pieces it has
-    int padded, depthwise, simple, flips;
+    int padded, depthwise, simple, flips, winograd;
 } dt__conv;
 
 DT__PRIVATE dt__conv dt__conv_of(const dt_tensor *t) {
@@ -3819,6 +3921,9 @@ DT__PRIVATE dt__conv dt__conv_of(const dt_tensor *t) {
     v.span = v.simple ? v.kw * v.c : v.cg;
     v.spans = v.simple ? 1 : v.kw;
     v.flips = v.simple && v.s == 1 && v.top < v.kh && v.left < v.kw;
+    // Whole vectors of channels, and tiles that are not too empty.
+    v.winograd = v.flips && v.kh == 3 && v.kw == 3 && v.c % 16 == 0 && v.f % 16 == 0 &&
+                 dt__ceil(v.oh, 4) * dt__ceil(v.ow, 4) * 5 <= v.oh * v.ow * 8 && dt__ceil(v.h, 4) * dt__ceil(v.w, 4) * 5 <= v.h * v.w * 8;
     return v;
 }
 
@@ -3861,11 +3966,13 @@ DT__PRIVATE int dt__conv_shape(dt_tensor *t) {
     return 0;
 }
 
+DT__PRIVATE ptrdiff_t dt__winograd_scratch(const dt__conv *v, int backward);
 DT__PRIVATE ptrdiff_t dt__conv_scratch(const dt_tensor *t, ptrdiff_t rows, int backward) {
     dt__conv v = dt__conv_of(t);
     ptrdiff_t image = v.padded ? v.hp * v.wp * v.c : 0, other;
     (void)rows;
     if (v.depthwise) return 0;
+    if (v.winograd) return dt__winograd_scratch(&v, backward);
     if (!backward) return image + dt__conv_packed(&v, v.cg, v.fg) + t->slack;
     if (!t->in[0]->back) return image + t->slack;
     other = v.flips ? (v.h + v.kh - 1) * (v.w + v.kw - 1) * v.f : v.hp * v.wp * v.c;
@@ -3919,6 +4026,116 @@ DT__PRIVATE void dt__depthwise_run(dt__replica *r, dt_tensor *t, int backward) {
                     }
 }
 
+// ---- Winograd's way, for 3 x 3 kernels of stride 1. An image is covered by tiles of 4 x 4 outputs, each computed from a
+// square of 6 x 6; a transform turns the convolution into a product for each of its 36 places:
+//
+//   pass              products, for every place
+//   forward           [tiles, f] = image [tiles, c] weights [c, f]
+//   backward weights  [c, f] += image^T [c, tiles] dY [tiles, f], over all tiles of the batch
+//   backward data     [tiles, c] = dY as an image [tiles, f] weights, flipped and transposed [f, c]
+
+enum { DT__PLACES = 36 };
+
+// From one place to the next of n tiles of c channels; not a power of two, which would put all of them into one corner of the cache.
+DT__PRIVATE ptrdiff_t dt__places(ptrdiff_t n, ptrdiff_t c) { return n * c + 16; }
+
+// Tiles that go through the products at once: about so many floats of both operands.
+#ifndef DT_WINOGRAD_FLOATS
+#define DT_WINOGRAD_FLOATS 98304
+#endif
+DT__PRIVATE ptrdiff_t dt__winograd_tiles(const dt__conv *v) { return dt__ceil(DT__MAX(DT_WINOGRAD_FLOATS / (DT__PLACES * (v->c + v->f)), 1), 8); }
+
+DT__PRIVATE ptrdiff_t dt__winograd_scratch(const dt__conv *v, int backward) {
+    ptrdiff_t weights = v->f * v->c, panels = v->f * dt__ceil(v->c, dt__cpu()->columns), moved = 2 * dt__places(dt__winograd_tiles(v), DT__MAX(v->c, v->f));
+    return DT__PLACES * (backward ? weights + panels + DT__MAX(moved, weights) : weights + moved);
+}
+
+// Tiles [from, to) of images [h, w, c] to or from their 36 places. size: of their squares, which begin so far above and left of the tile.
+DT__PRIVATE void dt__winograd_move(int kind, float *image, ptrdiff_t h, ptrdiff_t w, ptrdiff_t c, ptrdiff_t size, ptrdiff_t above, ptrdiff_t left, ptrdiff_t th, ptrdiff_t tw,
+                                   ptrdiff_t from, ptrdiff_t to, float *places, int add) {
+    dt__square square = {w * c, c, 0, 0, 0, 0}, place = {6 * dt__places(to - from, c), dt__places(to - from, c), 0, 6, 0, 6};
+    ptrdiff_t t;
+    for (t = from; t < to; t++, places += c) {
+        ptrdiff_t y = t / tw % th * 4 - above, x = t % tw * 4 - left;
+        float *corner = image + ((t / (th * tw) * h + y) * w + x) * c;
+        square.top = (int)DT__MAX(-y, 0);
+        square.left = (int)DT__MAX(-x, 0);
+        square.bottom = (int)DT__MIN(h - y, size);
+        square.right = (int)DT__MIN(w - x, size);
+        if (kind == DT__WINOGRAD_OUTPUT) dt__cpu()->winograd(kind, c, places, &place, corner, &square, add);
+        else dt__cpu()->winograd(kind, c, corner, &square, places, &place, 0);
+    }
+}
+
+// n tiles: out = A weights at every place.
+DT__PRIVATE void dt__winograd_products(ptrdiff_t n, ptrdiff_t k, ptrdiff_t columns, const float *a, const dt__operand *weights, ptrdiff_t step, float *out) {
+    int i;
+    for (i = 0; i < DT__PLACES; i++) {
+        dt__operand oa = {a + i * dt__places(n, k), k, 1, 0, 0, NULL}, ob = *weights;
+        ob.p += i * step;
+        dt__tiles(dt__cpu(), n, columns, 1, k, &oa, &ob, out + i * dt__places(n, columns), columns, 0);
+    }
+}
+
+// 3 x 3 weights [c][f] to their places; flipped: from the last to the first.
+DT__PRIVATE void dt__winograd_weights(const dt__conv *v, const float *weights, int flipped, float *places) {
+    ptrdiff_t n = v->c * v->f, sign = flipped ? -1 : 1, i;
+    dt__square in = {3 * n * sign, n * sign, 0, 3, 0, 3}, out = {6 * n, n, 0, 6, 0, 6};
+    for (i = 0; i < v->c; i++) dt__cpu()->winograd(DT__WINOGRAD_WEIGHTS, v->f, weights + (flipped ? 8 * n : 0) + i * v->f, &in, places + i * v->f, &out, 0);
+}
+
+DT__PRIVATE void dt__winograd_forward(dt__replica *r, dt_tensor *t, const dt__conv *v) {
+    ptrdiff_t th = (v->oh + 3) / 4, tw = (v->ow + 3) / 4, block = dt__winograd_tiles(v), n = v->c * v->f, from, to;
+    float *weights = dt__at(r, t->scratch[0]), *in = weights + DT__PLACES * n, *out = in + DT__PLACES * dt__places(block, v->c);
+    dt__operand b = {weights, 1, v->f, 0, 0, NULL};
+    if (r->from == 0) dt__winograd_weights(v, dt__weights(r, t, 0), 0, weights);  // for all strips
+    for (from = 0; from < r->rows * th * tw; from = to) {
+        to = DT__MIN(from + block, r->rows * th * tw);
+        dt__winograd_move(DT__WINOGRAD_IMAGE, dt__value(r, t->in[0]), v->h, v->w, v->c, 6, v->top, v->left, th, tw, from, to, in, 0);
+        dt__winograd_products(to - from, v->c, v->f, in, &b, n, out);
+        dt__winograd_move(DT__WINOGRAD_OUTPUT, dt__value(r, t), v->oh, v->ow, v->f, 4, 0, 0, th, tw, from, to, out, 0);
+    }
+    dt__finish(r, t, dt__rows(r, t), dt__value(r, t));
+}
+
+// dw, dx: NULL where nobody wants them. The sums of dW's places go on over the strips.
+DT__PRIVATE void dt__winograd_backward_weights(dt__replica *r, dt_tensor *t, const dt__conv *v) {
+    ptrdiff_t th = (v->oh + 3) / 4, tw = (v->ow + 3) / 4, block = dt__winograd_tiles(v), n = v->c * v->f, panels = v->f * dt__ceil(v->c, dt__cpu()->columns), from, to;
+    float *sums = dt__at(r, t->scratch[1]), *in = sums + DT__PLACES * (n + panels), *dy = in + DT__PLACES * dt__places(block, v->c), *dw;
+    dt__square places = {6 * n, n, 0, 6, 0, 6}, out = {3 * n, n, 0, 3, 0, 3};
+    int add, i;
+    if (r->from == 0) dt__zero(DT__PLACES * n, sums);
+    for (from = 0; from < r->rows * th * tw; from = to) {
+        to = DT__MIN(from + block, r->rows * th * tw);
+        dt__winograd_move(DT__WINOGRAD_IMAGE, dt__value(r, t->in[0]), v->h, v->w, v->c, 6, v->top, v->left, th, tw, from, to, in, 0);
+        dt__winograd_move(DT__WINOGRAD_DY, dt__gradient(r, t), v->oh, v->ow, v->f, 4, 0, 0, th, tw, from, to, dy, 0);
+        for (i = 0; i < DT__PLACES; i++) {
+            dt__operand a = {in + i * dt__places(to - from, v->c), 1, v->c, 0, 0, NULL}, b = {dy + i * dt__places(to - from, v->f), 1, v->f, 0, 0, NULL};
+            dt__tiles(dt__cpu(), v->c, v->f, 1, to - from, &a, &b, sums + i * n, v->f, 1);
+        }
+    }
+    if (r->from + r->rows < r->run_rows) return;
+    dw = dt__weights_gradient(r, t, 0, &add);
+    for (i = 0; i < v->c; i++) dt__cpu()->winograd(DT__WINOGRAD_DW, v->f, sums + i * v->f, &places, dw + i * v->f, &out, add);
+}
+
+DT__PRIVATE void dt__winograd_backward_data(dt__replica *r, dt_tensor *t, const dt__conv *v, float *dx, int add) {
+    ptrdiff_t th = (v->h + 3) / 4, tw = (v->w + 3) / 4, block = dt__winograd_tiles(v), n = v->c * v->f, panels = v->f * dt__ceil(v->c, dt__cpu()->columns), from, to;
+    float *packed = dt__at(r, t->scratch[1]) + DT__PLACES * n, *in = packed + DT__PLACES * panels, *out = in + DT__PLACES * dt__places(block, v->f);
+    dt__operand b = {packed, 1, 0, 0, 1, NULL};
+    int i;
+    if (r->from == 0) {  // for all strips
+        dt__winograd_weights(v, dt__weights(r, t, 0), 1, in);
+        for (i = 0; i < DT__PLACES; i++) dt__pack_panels(in + i * n, v->f, 1, v->c, v->f, packed + i * panels);
+    }
+    for (from = 0; from < r->rows * th * tw; from = to) {
+        to = DT__MIN(from + block, r->rows * th * tw);
+        dt__winograd_move(DT__WINOGRAD_IMAGE, dt__gradient(r, t), v->oh, v->ow, v->f, 6, 2 - v->top, 2 - v->left, th, tw, from, to, in, 0);
+        dt__winograd_products(to - from, v->f, v->c, in, &b, panels, out);
+        dt__winograd_move(DT__WINOGRAD_OUTPUT, dx, v->h, v->w, v->c, 4, 0, 0, th, tw, from, to, out, add);
+    }
+}
+
 DT__PRIVATE void dt__conv_forward(dt__replica *r, dt_tensor *t) {
     const dt__kernels *kernels = dt__cpu();
     dt__conv v = dt__conv_of(t);
@@ -3929,7 +4146,8 @@ DT__PRIVATE void dt__conv_forward(dt__replica *r, dt_tensor *t) {
     ptrdiff_t rest = v.fg % kernels->columns, part = k2 * v.span, i, g, oy, ky;
     int packs = rest && rest != kernels->columns / 2;  // only if the last panel needs zeros
     ptrdiff_t part_floats = part * (packs ? dt__ceil(v.fg, kernels->columns) : v.fg);
-    if (v.depthwise) {
+    if (v.winograd) dt__winograd_forward(r, t, &v);
+    else if (v.depthwise) {
         dt__depthwise_run(r, t, 0);
         dt__finish(r, t, dt__rows(r, t), y);
     } else {
@@ -4020,9 +4238,11 @@ DT__PRIVATE void dt__conv_backward(dt__replica *r, dt_tensor *t) {
     int add;
     if ((d = dt__weights_gradient(r, t, 1, &add)) != NULL) dt__cpu()->column_sums(dt__rows(r, t), v.f, dt__gradient(r, t), d, add);
     if (v.depthwise) { dt__depthwise_run(r, t, 1); return; }
-    if ((d = dt__weights_gradient(r, t, 0, &add)) != NULL) dt__conv_backward_weights(r, t, d, add);
+    if (v.winograd && dt__trains(t->variable[0])) dt__winograd_backward_weights(r, t, &v);
+    else if ((d = dt__weights_gradient(r, t, 0, &add)) != NULL) dt__conv_backward_weights(r, t, d, add);
     if ((d = dt__input_gradient(r, t, 0, &add)) == NULL) return;
-    if (v.flips) dt__conv_backward_flipped(r, t, d, add);
+    if (v.winograd) dt__winograd_backward_data(r, t, &v, d, add);
+    else if (v.flips) dt__conv_backward_flipped(r, t, d, add);
     else dt__conv_backward_taps(r, t, d, add);
 }
 
