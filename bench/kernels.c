@@ -5,6 +5,7 @@
 // Run:     ./kernels                 one thread; DTRAIN_ISA=avx2 (sse2, vector, plain) asks for lesser instructions
 //          ./kernels --threads 2     products only: two threads have half of the rows or columns each
 //          ./kernels --only conv --rounds 9 --seconds 0.02
+//          ./kernels --only conv --direct 1   without Winograd's way, whose GFLOP/s count what a direct convolution would do
 // Prints Markdown. Every figure is the median over the rounds; in each round the peak, ours and OpenBLAS follow
 // each other, so that a share or a ratio compares neighbours on a noisy machine.
 #define DTRAIN_IMPLEMENTATION
@@ -19,7 +20,7 @@ char *openblas_get_corename(void);
 #endif
 
 enum { MOST_ROUNDS = 99 };
-static int rounds = 5, threads = 1;
+static int rounds = 5, threads = 1, direct;
 static double seconds = 0.03;
 static const char *only = "";
 
@@ -182,7 +183,7 @@ enum { IMAGES = 32 };
 
 static dt_tensor *conv_net(dt_tensor *x, void *user) {  // the scale in front asks for a gradient of the input
     const conv_shape *s = (const conv_shape *)user;
-    return dt_conv2d(dt_conv2d(x, s->c, 1, .name = "before"), s->f, s->kernel, .stride = s->stride, .padding = s->padding, .no_bias = 1, .name = "it");
+    return dt_conv2d(dt_conv2d(x, s->c, 1, .name = "before"), s->f, s->kernel, .stride = s->stride, .padding = s->padding, .no_bias = 1, .direct = direct, .name = "it");
 }
 
 typedef struct { dt_model *m; dt_tensor *t; int pass; } conv_pass;
@@ -190,15 +191,12 @@ static void own_conv(void *user) {
     const conv_pass *p = (const conv_pass *)user;
     dt__replica *r = &p->m->replica[0];
     dt_tensor *t = p->t;
-    int add;
-    if (p->pass == 0) { dt__conv_forward(r, t); return; }
-    if (p->pass == 1) {
-        float *dx = dt__input_gradient(r, t, 0, &add);
-        dt__conv v = dt__conv_of(t);
-        if (v.flips) dt__conv_backward_flipped(r, t, dx, 0); else dt__conv_backward_taps(r, t, dx, 0);
-        return;
-    }
-    dt__conv_backward_weights(r, t, dt__weights_gradient(r, t, 0, &add), 0);
+    memset(r->written, 0, (size_t)r->graph->n);
+    r->written[t->number] = 1;
+    memset(r->variable_written, 0, (size_t)r->graph->n_variables);
+    if (p->pass == 0) dt__conv_forward(r, t);
+    else if (p->pass == 1) dt__conv_backward_data(r, t);
+    else dt__conv_backward_weights(r, t);
 }
 
 static void measure_convolutions(void) {
@@ -211,13 +209,13 @@ static void measure_convolutions(void) {
         float *x;
         conv_pass p;
         if (!strstr(s.name, only) && !strstr("conv", only)) continue;
-        m = dt_model_create(&(dt_options){.net = conv_net, .user = &s, .input = {s.side, s.side, s.c}, .batch = IMAGES, .replicas = 1, .loss = DT_VALUE}, &err);
+        m = dt_model_create(&(dt_options){.net = conv_net, .user = &s, .input = {s.side, s.side, s.c}, .batch = IMAGES, .replicas = 1, .loss = DT_VALUE, .no_fusion = 1}, &err);
         x = numbers((size_t)IMAGES * s.side * s.side * s.c);
         dt_step(m, x, NULL, IMAGES, &err);
         if (err.code) { fprintf(stderr, "%s: %s\n", s.name, err.text); exit(1); }
         p.m = m;
         p.t = m->graph.output;
-        m->replica[0].rows = IMAGES;
+        m->replica[0].rows = m->replica[0].run_rows = IMAGES;
         printf("| %s ", s.name);
         for (p.pass = 0; p.pass < 3; p.pass++) {
             double ours[MOST_ROUNDS], share_of[MOST_ROUNDS];
@@ -244,10 +242,11 @@ int main(int argc, char **argv) {
         else if (!strcmp(argv[i], "--threads")) threads = atoi(argv[i + 1]);
         else if (!strcmp(argv[i], "--seconds")) seconds = atof(argv[i + 1]);
         else if (!strcmp(argv[i], "--only")) only = argv[i + 1];
+        else if (!strcmp(argv[i], "--direct")) direct = atoi(argv[i + 1]);
         else argc = 0;
     }
     if (argc % 2 == 0 || rounds < 1 || rounds > MOST_ROUNDS || threads < 1 || threads > 2 || !(seconds > 0)) {
-        fprintf(stderr, "usage: kernels [--rounds 1..%d] [--threads 1|2] [--seconds S] [--only TEXT]\n", MOST_ROUNDS);
+        fprintf(stderr, "usage: kernels [--rounds 1..%d] [--threads 1|2] [--seconds S] [--only TEXT] [--direct 1]\n", MOST_ROUNDS);
         return 64;
     }
     printf("instructions %s, %d thread%s, median of %d rounds", dt__cpu()->name, threads, threads > 1 ? "s" : "", rounds);

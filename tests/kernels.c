@@ -924,6 +924,70 @@ static void test_exp(void) {
     }
 }
 
+/* ---- Winograd's transforms ------------------------------------------------------------------------------------------------------ */
+
+/* Values [n][n][c] of a square by themselves; what lies outside of the part that exists is never touched. */
+static dt__square square_of(int n, int c) {
+    dt__square s = { 0, 0, 0, 0, 0, 0 };
+    s.row = (ptrdiff_t)n * c;
+    s.column = c;
+    s.bottom = s.right = n;
+    return s;
+}
+static int exists(const dt__square *s, int i, int j) { return i >= s->top && i < s->bottom && j >= s->left && j < s->right; }
+
+/* One tile there and back: a convolution, and the gradient of its weights, each against nine products a value. */
+static void test_winograd(void) {
+    static const int part[][8] = { { 0, 6, 0, 6, 0, 4, 0, 4 }, { 1, 6, 2, 6, 0, 4, 0, 3 }, { 0, 5, 0, 3, 0, 1, 0, 4 }, { 1, 2, 1, 2, 0, 3, 0, 1 } };
+    int c, k, l, i, j, u, v, add;
+    for (c = 16; c <= 48; c += 16)
+        for (k = 0; k < COUNT(part); k++)
+            for (add = 0; add < 2; add++) {
+                dt__square in = square_of(6, c), out = square_of(4, c), places = square_of(6, c), w3 = square_of(3, c);
+                float *x, *y, *w, *dy, *px, *pw, *py, before[16 * 48];
+                at_begin = k % 2;
+                random_state = (uint32_t)(c + k);
+                in.top = part[k][0]; in.bottom = part[k][1]; in.left = part[k][2]; in.right = part[k][3];
+                out.top = part[k][4]; out.bottom = part[k][5]; out.left = part[k][6]; out.right = part[k][7];
+                x = guarded(0, 36 * c);
+                y = guarded(1, 16 * c);
+                w = guarded(2, 9 * c);
+                dy = guarded(3, 16 * c);
+                px = place(4, NULL, 36 * c);
+                pw = place(5, NULL, 36 * c);
+                py = place(6, NULL, 36 * c);
+                for (i = 0; i < 36 * c; i++) x[i] = exists(&in, i / c / 6, i / c % 6) ? (float)uniform() : NAN;
+                for (i = 0; i < 9 * c; i++) w[i] = (float)uniform();
+                for (i = 0; i < 16 * c; i++) { dy[i] = exists(&out, i / c / 4, i / c % 4) ? (float)uniform() : NAN; before[i] = y[i] = (float)i; }
+                dt__cpu()->winograd(DT__WINOGRAD_IMAGE, c, x, &in, px, &places, 0);
+                dt__cpu()->winograd(DT__WINOGRAD_WEIGHTS, c, w, &w3, pw, &places, 0);
+                for (i = 0; i < 36 * c; i++) py[i] = px[i] * pw[i];
+                dt__cpu()->winograd(DT__WINOGRAD_OUTPUT, c, py, &places, y, &out, add);
+                for (i = 0; i < 4; i++)
+                    for (j = 0; j < 4; j++)
+                        for (l = 0; l < c; l++) {
+                            double want = add || !exists(&out, i, j) ? before[(i * 4 + j) * c + l] : 0;
+                            for (u = 0; u < 3; u++)
+                                for (v = 0; v < 3; v++)
+                                    if (exists(&out, i, j) && exists(&in, i + u, j + v)) want += (double)x[((i + u) * 6 + j + v) * c + l] * w[(u * 3 + v) * c + l];
+                            NEAR(y[(i * 4 + j) * c + l], want, exists(&out, i, j) ? 2e-5 + 1e-6 * fabs(want) : 0, "part %d, output %d,%d, channel %d of %d", k, i, j, l, c);
+                        }
+                dt__cpu()->winograd(DT__WINOGRAD_DY, c, dy, &out, pw, &places, 0);
+                for (i = 0; i < 36 * c; i++) py[i] = px[i] * pw[i];
+                for (i = 0; i < 9 * c; i++) w[i] = before[i];
+                dt__cpu()->winograd(DT__WINOGRAD_DW, c, py, &places, w, &w3, add);
+                for (u = 0; u < 3; u++)
+                    for (v = 0; v < 3; v++)
+                        for (l = 0; l < c; l++) {
+                            double want = add ? before[(u * 3 + v) * c + l] : 0;
+                            for (i = 0; i < 4; i++)
+                                for (j = 0; j < 4; j++)
+                                    if (exists(&out, i, j) && exists(&in, i + u, j + v)) want += (double)x[((i + u) * 6 + j + v) * c + l] * dy[(i * 4 + j) * c + l];
+                            NEAR(w[(u * 3 + v) * c + l], want, 2e-5 + 1e-6 * fabs(want), "part %d, weight %d,%d, channel %d of %d", k, u, v, l, c);
+                        }
+            }
+}
+
 /* ---- all of them, for each ------------------------------------------------------------------------------------------------------ */
 
 #define DT__TESTED(name) #name,
@@ -943,7 +1007,7 @@ static void test_every_loop_has_a_test(void) {
 static const struct { const char *name; void (*test)(void); } test_of[] = {
     { "products", test_products }, { "products_not_finite", test_products_not_finite }, { "tile_plan", test_tile_plan }, { "activate", test_activate }, { "activate_special", test_activate_special }, { "axpby", test_axpby }, { "multiply", test_multiply },
     { "sums", test_sums }, { "from_bytes", test_from_bytes }, { "pack", test_pack }, { "gemv", test_gemv }, { "columns", test_columns }, { "columns_of_many_rows", test_columns_of_many_rows }, { "maximum", test_maximum }, { "softmax", test_softmax },
-    { "layernorm", test_layernorm }, { "dropout", test_dropout }, { "sgd", test_sgd }, { "adam", test_adam }, { "rmsprop", test_rmsprop }, { "root", test_root }, { "exp", test_exp } };
+    { "layernorm", test_layernorm }, { "dropout", test_dropout }, { "sgd", test_sgd }, { "adam", test_adam }, { "rmsprop", test_rmsprop }, { "root", test_root }, { "exp", test_exp }, { "winograd", test_winograd } };
 
 static void not_here(void) { SKIP("not an instruction set of this machine"); }
 static void nothing(void) { }

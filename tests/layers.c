@@ -2,6 +2,8 @@
  * against differences of the loss along random directions.
  */
 #define DTRAIN_IMPLEMENTATION
+#define DT_STRIP_FLOATS 20000  /* several strips, and in them several blocks of Winograd's tiles, in small images too */
+#define DT_WINOGRAD_FLOATS 1
 #include "../dtrain.h"
 #include "test.h"
 
@@ -467,6 +469,17 @@ static const conv_case conv_cases[] = {
     { "wide rows",              3, 40, 2, 2, CONV(5, 3, .padding = DT_SAME) },
 };
 
+/* Those that go Winograd's way: tiles that fit, that hang over, zeros on all sides and on none, batches of several blocks. */
+static const conv_case winograd_cases[] = {
+    { "winograd 8x8 same",      8, 8, 16, 5,   CONV(16, 3, .padding = DT_SAME) },
+    { "winograd 16 to 48",      8, 8, 16, 4,   CONV(48, 3, .padding = 1, .no_bias = 1) },
+    { "winograd 64 to 32",      4, 4, 64, 17,  CONV(32, 3, .padding = 1) },
+    { "winograd hangs over",    7, 11, 32, 3,  CONV(16, 3, .padding = 1) },
+    { "winograd no padding",    13, 10, 16, 4, CONV(32, 3) },
+    { "winograd padding 2",     10, 14, 16, 3, CONV(16, 3, .padding = 2) },
+    { "winograd one image",     12, 12, 16, 1, CONV(16, 3, .padding = 1) },
+};
+
 static dt_tensor *net_conv(dt_tensor *x, void *user) {
     dt_conv2d_options o = *(const dt_conv2d_options *)user;
     o.x = x;
@@ -523,7 +536,7 @@ static void check_conv(const conv_case *c, int gradients) {
     const int before = check_failed;
     if (!forward_of(&p, &op, NULL)) return;
     double *expected = conv_reference(c, &p);
-    if (check_failed == before) check_values(c->name, p.y, expected, p.n_y, 1e-5);
+    if (check_failed == before) check_values(c->name, p.y, expected, p.n_y, strstr(c->name, "winograd") ? 4e-5 : 1e-5);
     free(expected);
     problem_close(&p);
     if (gradients) check_gradients(&op);
@@ -531,6 +544,49 @@ static void check_conv(const conv_case *c, int gradients) {
 
 static void test_conv2d(void) {
     for (int i = 0; i < COUNT(conv_cases); i++) check_conv(&conv_cases[i], 1);
+}
+
+/* Against the truth, and its gradients against those of the direct way, which the differences above have proved. */
+static void check_winograd(const conv_case *c) {
+    op_case op = { NULL, net_conv, { c->h, c->w, c->c }, 0, c->n, NULL }, same = op;
+    conv_case direct = *c;
+    problem p[2];
+    check_conv(c, 0);
+    direct.o.direct = 1;
+    op.name = same.name = c->name;
+    op.user = &c->o;
+    same.user = &direct.o;
+    if (!forward_of(&p[0], &op, NULL)) return;
+    if (!forward_of(&p[1], &same, NULL)) { problem_close(&p[0]); return; }
+    float *dx[2], most = 0;
+    for (int i = 0; i < 2; i++) {
+        dt_error err = DT_DEFAULTS;
+        float *dy = (float *)need(p[i].n_y, sizeof *dy);
+        dx[i] = (float *)need(p[i].n_x, sizeof **dx);
+        for (size_t k = 0; k < p[i].n_y; k++) dy[k] = (float)p[i].pull[k];
+        for (int k = 0; k < p[i].m->graph.n; k++) {
+            const dt_tensor *t = p[i].m->graph.node[k];
+            if (t->op == &dt__conv2d) CHECK_MSG(dt__conv_of(t).winograd == !i, "%s: not its way", c->name);
+        }
+        CHECK_OK((dt_backward_from(p[i].m, dy, &err), err));
+        CHECK_OK((dt_input_gradient_read(p[i].m, dx[i], &err), err));
+        CHECK_OK((dt_reduce(p[i].m, &err), err));
+        free(dy);
+    }
+    for (int what = 0; what < 2; what++) {
+        size_t n = p[0].n_x;
+        const float *a = what ? dt_gradients(p[0].m, &n) : dx[0], *b = what ? dt_gradients(p[1].m, &n) : dx[1];
+        float difference = 0;
+        for (size_t k = 0; k < n; k++) { most = fmaxf(most, fabsf(b[k])); difference = fmaxf(difference, fabsf(a[k] - b[k])); }
+        CHECK_MSG(difference <= 1e-5f * most && most > 0 && n > 0, "%s: gradient of the %s differs by %g of %g", c->name, what ? "weights" : "input", (double)difference, (double)most);
+    }
+    for (int i = 0; i < 2; i++) free(dx[i]);
+    for (int i = 0; i < 2; i++) problem_close(&p[i]);
+}
+static void test_winograd(void) {
+    for (int i = 0; i < COUNT(winograd_cases); i++) check_winograd(&winograd_cases[i]);
+    check_conv(&winograd_cases[1], 1);
+    check_conv(&winograd_cases[3], 1);
 }
 
 /* All combinations of the usual sizes; gradients of every fourth. */
@@ -1693,6 +1749,7 @@ int main(void) {
     RUN(test_dense_values);
     RUN(test_dense_gradients);
     RUN(test_conv2d);
+    RUN(test_winograd);
     RUN(test_conv2d_sweep);
     RUN(test_conv2d_combined);
     RUN(test_maxpool);
