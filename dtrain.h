@@ -1833,6 +1833,7 @@ typedef DT__VECTOR(float, 32) dt__v8;
 typedef DT__VECTOR(float, 64) dt__v16;
 #endif
 #define DT__ALIGNED __attribute__((aligned(64)))
+#define DT__PREFETCH(p) __builtin_prefetch(p, 1)
 #define DT__BITS(f) ((dt__vi)(f))
 #define DT__FLOATS(i) ((dt__v)(i))
 #define DT__TEST(comparison) ((dt__vi)(comparison))  // lanes of all ones or zero
@@ -1841,6 +1842,7 @@ typedef float dt__v;
 typedef int32_t dt__vi;
 typedef uint32_t dt__vu;
 #define DT__ALIGNED
+#define DT__PREFETCH(p) (void)0
 DT__INLINE int32_t dt__bits(float f) { int32_t i; memcpy(&i, &f, 4); return i; }
 DT__INLINE float dt__floats(int32_t i) { float f; memcpy(&f, &i, 4); return f; }
 #define DT__BITS(f) dt__bits(f)
@@ -1863,6 +1865,8 @@ typedef void dt__micro DT__MICRO_PARAMETERS;
 #define DT__ZERO2(r) V c##r = {0}, d##r = {0};
 #define DT__STEP1(r) c##r += p[r * ai] * b0;
 #define DT__STEP2(r) { float s = p[r * ai]; c##r += s * b0; d##r += s * b1; }
+#define DT__FETCH1(r) DT__PREFETCH(c + r * ci);
+#define DT__FETCH2(r) DT__PREFETCH(c + r * ci); DT__PREFETCH(c + r * ci + sizeof(V) / 4);
 #define DT__KEEP1(r) { V *o = (V *)(c + r * ci); if (add) *o += c##r; else *o = c##r; }
 #define DT__KEEP2(r) { V *o = (V *)(c + r * ci); if (add) { o[0] += c##r; o[1] += d##r; } else { o[0] = c##r; o[1] = d##r; } }
 
@@ -1870,6 +1874,7 @@ typedef void dt__micro DT__MICRO_PARAMETERS;
     target static void name DT__MICRO_PARAMETERS { \
         typedef vector V; \
         ROWS(DT__ZERO##N) \
+        if (add && k > 64) { ROWS(DT__FETCH##N) } \
         for (; k2 > 0; k2--, a += ak2, b += bk2) { \
             const float *p = a, *q = b; \
             ptrdiff_t i; \
@@ -1912,6 +1917,8 @@ DT__MICRO(plain, , float, 4)
 #undef DT__ZERO2
 #undef DT__STEP1
 #undef DT__STEP2
+#undef DT__FETCH1
+#undef DT__FETCH2
 #undef DT__KEEP1
 #undef DT__KEEP2
 #undef DT__SECOND1
@@ -2173,18 +2180,20 @@ DT__LOOP(void, , maximum_back, (ptrdiff_t n_out, ptrdiff_t n_in, ptrdiff_t c, pt
 #undef DT__TAKE
 
 DT__LOOP(float, return, dot, (ptrdiff_t n, const float *a, const float *b), (n, a, b)) {
-    dt__v s0 = {0}, s1 = {0}, v, w;
+    dt__v s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0}, v, w;
     ptrdiff_t i = 0;
-    for (; i + 2 * DT__W <= n; i += 2 * DT__W) {
+    for (; i + 4 * DT__W <= n; i += 4 * DT__W) {
         s0 += *(const dt__v *)(a + i) * *(const dt__v *)(b + i);
         s1 += *(const dt__v *)(a + i + DT__W) * *(const dt__v *)(b + i + DT__W);
+        s2 += *(const dt__v *)(a + i + 2 * DT__W) * *(const dt__v *)(b + i + 2 * DT__W);
+        s3 += *(const dt__v *)(a + i + 3 * DT__W) * *(const dt__v *)(b + i + 3 * DT__W);
     }
     for (; i < n; i += DT__W) {
         dt__get(&v, a + i, n - i);
         dt__get(&w, b + i, n - i);
         s0 += v * w;
     }
-    s0 += s1;
+    s0 += s1 + (s2 + s3);
     return dt__lanes_sum(&s0);
 }
 
@@ -2621,29 +2630,52 @@ DT__WINOGRAD_OF(dt__winograd_base, , float, 1)
 #undef DT__WINOGRAD_OF
 #undef DT__WINOGRAD_PARAMETERS
 
-// c [n] = or += a [k] * B [k, n], with rows (bj = 1) or columns (bk = 1) of B contiguous
+// c [n] = or += a [k] * B [k, n], with rows (bj = 1) or columns (bk = ak = 1) of B contiguous, several at a time
 DT__LOOP(void, , gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const float *b, ptrdiff_t bk, ptrdiff_t bj, float *c, int add), (n, k, a, ak, b, bk, bj, c, add)) {
-    ptrdiff_t i, p;
-    if (bj == 1) {  // rows of B go by in the order of the memory, four at a time
+    ptrdiff_t i, p, r;
+    if (bj == 1) {
         if (!add) memset(c, 0, (size_t)n * sizeof *c);
-        for (p = 0; p + 4 <= k; p += 4, a += 4 * ak, b += 4 * bk)
-            DT__EACH(i, n) {
-                dt__v s, b0, b1, b2, b3;
-                dt__get(&s, c + i, n - i);
-                dt__get(&b0, b + i, n - i);
-                dt__get(&b1, b + bk + i, n - i);
-                dt__get(&b2, b + 2 * bk + i, n - i);
-                dt__get(&b3, b + 3 * bk + i, n - i);
-                s += a[0] * b0;
-                s += a[ak] * b1;
-                s += a[2 * ak] * b2;
-                s += a[3 * ak] * b3;
-                dt__set(&s, c + i, n - i);
+        for (p = 0; p + 8 <= k; p += 8, a += 8 * ak, b += 8 * bk) {
+            const float a0 = a[0], a1 = a[ak], a2 = a[2 * ak], a3 = a[3 * ak], a4 = a[4 * ak], a5 = a[5 * ak], a6 = a[6 * ak], a7 = a[7 * ak];
+            for (i = 0; i + DT__W <= n; i += DT__W) {
+                const float *q = b + i;
+                dt__v s = *(const dt__v *)(c + i), t = a0 * *(const dt__v *)q;
+                s += a1 * *(const dt__v *)(q + bk);
+                t += a2 * *(const dt__v *)(q + 2 * bk);
+                s += a3 * *(const dt__v *)(q + 3 * bk);
+                t += a4 * *(const dt__v *)(q + 4 * bk);
+                s += a5 * *(const dt__v *)(q + 5 * bk);
+                t += a6 * *(const dt__v *)(q + 6 * bk);
+                s += a7 * *(const dt__v *)(q + 7 * bk);
+                *(dt__v *)(c + i) = s + t;
             }
+            for (; i < n; i++)
+                for (r = 0; r < 8; r++) c[i] += a[r * ak] * b[r * bk + i];
+        }
         for (; p < k; p++, a += ak, b += bk) dt__axpby_body(n, *a, b, 1, c);
         return;
     }
-    for (i = 0; i < n; i++) c[i] = dt__dot_body(k, a, b + i * bj) + (add ? c[i] : 0);
+    for (i = 0; i + 4 <= n; i += 4, b += 4 * bj) {
+        dt__v s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0}, v;
+        for (p = 0; p + DT__W <= k; p += DT__W) {
+            v = *(const dt__v *)(a + p);
+            s0 += v * *(const dt__v *)(b + p);
+            s1 += v * *(const dt__v *)(b + bj + p);
+            s2 += v * *(const dt__v *)(b + 2 * bj + p);
+            s3 += v * *(const dt__v *)(b + 3 * bj + p);
+        }
+        c[i] = dt__lanes_sum(&s0) + (add ? c[i] : 0);
+        c[i + 1] = dt__lanes_sum(&s1) + (add ? c[i + 1] : 0);
+        c[i + 2] = dt__lanes_sum(&s2) + (add ? c[i + 2] : 0);
+        c[i + 3] = dt__lanes_sum(&s3) + (add ? c[i + 3] : 0);
+        for (; p < k; p++) {
+            c[i] += a[p] * b[p];
+            c[i + 1] += a[p] * b[bj + p];
+            c[i + 2] += a[p] * b[2 * bj + p];
+            c[i + 3] += a[p] * b[3 * bj + p];
+        }
+    }
+    for (; i < n; i++, b += bj) c[i] = dt__dot_body(k, a, b) + (add ? c[i] : 0);
 }
 
 // ---- the table of one instruction set, and the choice among them
@@ -2782,6 +2814,7 @@ DT__PRIVATE void dt__tiles(const dt__kernels *kernels, ptrdiff_t m, ptrdiff_t n,
 // Floats of scratch that dt__gemm may use for products up to these sizes.
 DT__PRIVATE ptrdiff_t dt__gemm_scratch(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
     ptrdiff_t kc = DT__MIN(k, DT_KERNELS_KC), columns = dt__cpu()->columns;
+    if (n <= columns / 2 && m > columns) return m * n + dt__gemm_scratch(n, m, k);  // see dt__gemm_transposed
     return kc * (DT__MIN(m, DT_KERNELS_MC) + 2 * dt__cpu()->tile[0].rows + dt__ceil(DT__MIN(n, DT_KERNELS_NC), columns) + columns);
 }
 
@@ -2794,6 +2827,18 @@ DT__PRIVATE ptrdiff_t dt__block(ptrdiff_t n, ptrdiff_t limit, ptrdiff_t unit) {
 #ifdef DTRAIN_BLAS
 #include <cblas.h>
 #endif
+
+DT__PRIVATE void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ai, ptrdiff_t ak, const float *b, ptrdiff_t bk,
+                          ptrdiff_t bj, float *c, ptrdiff_t ci, int add, float *scratch);
+
+// The same for few columns: they become the rows of a product whose columns fill the panels.
+DT__PRIVATE void dt__gemm_transposed(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const float *b, ptrdiff_t bk,
+                                     ptrdiff_t bj, float *c, ptrdiff_t ci, int add, float *scratch) {
+    ptrdiff_t i, j;
+    dt__gemm(n, m, k, b, bj, bk, a, ak, 1, scratch, m, 0, scratch + m * n);
+    if (!add && ci == n) dt__cpu()->pack(scratch, m, 1, n, n, m, c);
+    else for (i = 0; i < m; i++) for (j = 0; j < n; j++) c[i * ci + j] = scratch[j * m + i] + (add ? c[i * ci + j] : 0);
+}
 
 // C [m, n] = or += A [m, k] B [k, n]; A(i, p) = a[i * ai + p * ak], B(p, j) = b[p * bk + j * bj], C(i, j) = c[i * ci + j].
 DT__PRIVATE void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ai, ptrdiff_t ak, const float *b, ptrdiff_t bk,
@@ -2810,6 +2855,7 @@ DT__PRIVATE void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a,
     }
 #endif
     if (m == 1 && (bj == 1 || (bk == 1 && ak == 1))) { kernels->gemv(n, k, a, ak, b, bk, bj, c, add); return; }
+    if (ai == 1 && ak != 1 && n > 1 && n <= columns / 2 && m > columns) { dt__gemm_transposed(m, n, k, a, ak, b, bk, bj, c, ci, add, scratch); return; }
     kc = DT__MAX(dt__block(k, DT_KERNELS_KC, 4), 1);
     mc = dt__block(m, DT_KERNELS_MC, rows);
     nc = dt__block(n, DT_KERNELS_NC, columns);
