@@ -1958,6 +1958,8 @@ DT__INLINE float dt__lanes_sum(const dt__v *v) {
     for (i = 0; i < DT__W; i++) s += a[i];
     return s;
 }
+// The lanes of v, or of relu(v): keep is all ones or 0.
+#define DT__RELU_UNLESS(keep, v) DT__FLOATS(DT__BITS(v) & (~DT__TEST((v) <= 0) | (keep)))
 #define DT__EACH(i, n) for (i = 0; i < (n); i += DT__W)
 
 // The head of a loop that exists once per instruction set, in front of its body: return type, the word return if it has
@@ -2034,10 +2036,9 @@ DT__INLINE void dt__v_phi(dt__v *inout) {
     *inout = DT__SELECT(DT__TEST(x > 0), 1.0f - half, half);
 }
 
-// sqrt without an instruction-set builtin: the well-known bit trick, three Newton steps, one correction.
+// sqrt without an instruction-set builtin: the well-known bit trick, two Newton steps, one correction.
 DT__INLINE void dt__v_sqrt(dt__v *inout) {
     dt__v v = *inout, h = v * 0.5f, y = DT__FLOATS(0x5f375a86 - (DT__BITS(v) >> 1)), s;
-    y = y * (1.5f - h * y * y);
     y = y * (1.5f - h * y * y);
     y = y * (1.5f - h * y * y);
     s = v * y;
@@ -2117,66 +2118,68 @@ DT__LOOP(void, , multiply, (ptrdiff_t n, const float *a, const float *b, float *
     }
 }
 
-// One row of a max pool: y [n_out, c] from windows [rows, size] of x [rows, n_in, c]; a window starts at
-// o * stride - pad and is cut to what lies inside. NaN wins.
-#define DT__LARGER(best, v) best = DT__SELECT(DT__TEST(v > best) | DT__TEST(v != v), v, best)
-DT__LOOP(void, , maximum, (ptrdiff_t n_out, ptrdiff_t n_in, ptrdiff_t c, ptrdiff_t rows, ptrdiff_t size, ptrdiff_t stride, ptrdiff_t pad, const float *x, float *y), (n_out, n_in, c, rows, size, stride, pad, x, y)) {
-    ptrdiff_t o, i, ky, kx;
-    for (o = 0; o < n_out; o++) {
-        ptrdiff_t first = DT__MAX(o * stride - pad, 0), last = DT__MIN(o * stride - pad + size, n_in);
-        int two = rows == 2 && last == first + 2;  // 2 x 2, the usual one, without loops
+// Row of a max pool: y [n_out, c] from windows [rows, size] of x [rows, n_in, c]; a window starts at o * stride - pad and is
+// cut to what lies inside. NaN wins. which (NULL: nobody asks): the place in the cut window, row by row, that y came from.
+typedef struct { ptrdiff_t n_out, n_in, c, rows, size, stride, pad; int relu; } dt__pool_row;
+#define DT__LARGER(at, k)                                           \
+    v = *(const dt__v *)(at);                                       \
+    hit = DT__TEST(v > best) | DT__TEST(v != v);                    \
+    best = DT__SELECT(hit, v, best);                                \
+    place = (place & ~hit) | ((none + (int32_t)(k)) & hit);
+DT__LOOP(void, , maximum, (const dt__pool_row *w, const float *x, float *y, int32_t *which), (w, x, y, which)) {
+    const ptrdiff_t c = w->c;
+    ptrdiff_t o, i, k, ky, kx;
+    dt__vi none = {0}, keep = none - !w->relu, hit;
+    for (o = 0; o < w->n_out; o++) {
+        ptrdiff_t first = DT__MAX(o * w->stride - w->pad, 0), wide = DT__MIN(o * w->stride - w->pad + w->size, w->n_in) - first;
         DT__EACH(i, c) {
-            const float *p = x + first * c + i, *q = p + n_in * c;
+            const float *p = x + first * c + i, *q = p + w->n_in * c;
+            dt__vi place = none;
             dt__v best, v;
             dt__get(&best, p, c - i);
-            if (two && c - i >= DT__W) {
-                v = *(const dt__v *)(p + c); DT__LARGER(best, v);
-                v = *(const dt__v *)q; DT__LARGER(best, v);
-                v = *(const dt__v *)(q + c); DT__LARGER(best, v);
+            if (w->rows == 2 && wide == 2 && c - i >= DT__W) {  // the usual one, without loops
+                DT__LARGER(p + c, 1) DT__LARGER(q, 2) DT__LARGER(q + c, 3)
             } else {
-                for (ky = 0; ky < rows; ky++)
-                    for (kx = 0; kx < last - first; kx++) { dt__get(&v, p + (ky * n_in + kx) * c, c - i); DT__LARGER(best, v); }
+                for (k = ky = 0; ky < w->rows; ky++)
+                    for (kx = 0; kx < wide; kx++, k++) {
+                        float edge[DT__W];
+                        dt__get(&v, p + (ky * w->n_in + kx) * c, c - i);
+                        dt__set(&v, edge, DT__W);
+                        DT__LARGER(edge, k)
+                    }
             }
+            best = DT__RELU_UNLESS(keep, best);
             dt__set(&best, y + o * c + i, c - i);
-        }
-    }
-}
-
-// Its backward: dx = or += dy where x is the maximum y; the first of equal ones takes it.
-#define DT__TAKE(best, left, p, dp, n)                    \
-    do {                                                  \
-        dt__v value, mine;                                \
-        dt__vi hit;                                       \
-        dt__get(&value, p, n);                            \
-        hit = DT__TEST(value == best);                    \
-        mine = DT__FLOATS(DT__BITS(left) & hit);          \
-        left = DT__FLOATS(DT__BITS(left) & ~hit);         \
-        dt__set_or_add(&mine, dp, n, add);                \
-    } while (0)
-DT__LOOP(void, , maximum_back, (ptrdiff_t n_out, ptrdiff_t n_in, ptrdiff_t c, ptrdiff_t rows, ptrdiff_t size, ptrdiff_t stride, ptrdiff_t pad, const float *x, const float *y, const float *dy, float *dx, int add), (n_out, n_in, c, rows, size, stride, pad, x, y, dy, dx, add)) {
-    ptrdiff_t o, i, ky, kx;
-    for (o = 0; o < n_out; o++) {
-        ptrdiff_t first = DT__MAX(o * stride - pad, 0), last = DT__MIN(o * stride - pad + size, n_in);
-        int two = rows == 2 && last == first + 2;
-        DT__EACH(i, c) {
-            const float *p = x + first * c + i, *q = p + n_in * c;
-            float *dp = dx + first * c + i, *dq = dp + n_in * c;
-            dt__v best, left;
-            dt__get(&best, y + o * c + i, c - i);
-            dt__get(&left, dy + o * c + i, c - i);
-            if (two && c - i >= DT__W) {
-                DT__TAKE(best, left, p, dp, DT__W);
-                DT__TAKE(best, left, p + c, dp + c, DT__W);
-                DT__TAKE(best, left, q, dq, DT__W);
-                DT__TAKE(best, left, q + c, dq + c, DT__W);
-            } else {
-                for (ky = 0; ky < rows; ky++)
-                    for (kx = 0; kx < last - first; kx++) DT__TAKE(best, left, p + (ky * n_in + kx) * c, dp + (ky * n_in + kx) * c, c - i);
-            }
+            if (which) { v = DT__FLOATS(place); dt__set(&v, (float *)(void *)which + o * c + i, c - i); }
         }
     }
 }
 #undef DT__LARGER
+
+// Its backward: dx = or += dy at the places that which tells, and 0 at the others of the window.
+#define DT__TAKE(at, k, n) { v = DT__FLOATS(DT__BITS(g) & DT__TEST(place == (none + (int32_t)(k)))); dt__set_or_add(&v, at, n, add); }
+DT__LOOP(void, , maximum_back, (const dt__pool_row *w, const int32_t *which, const float *dy, float *dx, int add), (w, which, dy, dx, add)) {
+    const ptrdiff_t c = w->c;
+    ptrdiff_t o, i, k, ky, kx;
+    dt__vi none = {0};
+    for (o = 0; o < w->n_out; o++) {
+        ptrdiff_t first = DT__MAX(o * w->stride - w->pad, 0), wide = DT__MIN(o * w->stride - w->pad + w->size, w->n_in) - first;
+        DT__EACH(i, c) {
+            float *p = dx + first * c + i, *q = p + w->n_in * c;
+            dt__v g, v;
+            dt__vi place;
+            dt__get(&v, (const float *)(const void *)which + o * c + i, c - i);
+            place = DT__BITS(v);
+            dt__get(&g, dy + o * c + i, c - i);
+            if (w->rows == 2 && wide == 2 && c - i >= DT__W) {
+                DT__TAKE(p, 0, DT__W) DT__TAKE(p + c, 1, DT__W) DT__TAKE(q, 2, DT__W) DT__TAKE(q + c, 3, DT__W)
+            } else {
+                for (k = ky = 0; ky < w->rows; ky++)
+                    for (kx = 0; kx < wide; kx++, k++) DT__TAKE(p + (ky * w->n_in + kx) * c, k, c - i)
+            }
+        }
+    }
+}
 #undef DT__TAKE
 
 DT__LOOP(float, return, dot, (ptrdiff_t n, const float *a, const float *b), (n, a, b)) {
@@ -2204,9 +2207,6 @@ DT__LOOP(float, return, sum, (ptrdiff_t n, const float *x), (n, x)) {
     DT__EACH(i, n) { dt__get(&v, x + i, n - i); s += v; }
     return dt__lanes_sum(&s);
 }
-
-// The lanes of v, or of relu(v): keep is all ones or 0.
-#define DT__RELU_UNLESS(keep, v) DT__FLOATS(DT__BITS(v) & (~DT__TEST((v) <= 0) | (keep)))
 
 // Rows [r, r1) of a matrix [rows, n] that fit in the first cache together with their like, and columns from i on: what
 // belongs to a column stays in a register. At most 256 rows, so that sums of them in float lose little.
@@ -3014,6 +3014,8 @@ struct dt__graph {
     ptrdiff_t block_floats, lower_bound;
 };
 
+enum { DT__PROFILED_ROWS, DT__PROFILED_ROWS_BACK, DT__PROFILED_REDUCE, DT__PROFILED_UPDATE, DT__PROFILED_ALL };
+
 // Totals behind the statistics: for each loss its sum and its weights, then these.
 enum { DT__RIGHT, DT__COUNTED, DT__RIGHT_TOP, DT__SEEDED, DT__ROWS, DT__N_TOTALS };
 
@@ -3038,8 +3040,8 @@ struct dt__replica {
     float *exchange_at;
     void (*exchange)(dt__replica *set, int n, ptrdiff_t floats);  // filled in by the strategy
     dt_model *model;
-    double squares, data_seconds;      // of its slice of the gradient; spent on feeding
-    double *seconds;                   // profile: forward and backward of every node
+    double squares, data_seconds, marked;  // of its slice of the gradient; spent on feeding; the profile's last mark
+    double *seconds;                   // profile: forward and backward of every node, and behind them DT__PROFILED_…
     dt_error error;
 };
 
@@ -3531,7 +3533,7 @@ DT__PRIVATE void dt__plan_gradients(dt__graph *g) {
 
 // Floats of one strip: what the phases of a segment touch should stay in the second cache.
 #ifndef DT_STRIP_FLOATS
-#define DT_STRIP_FLOATS 131072
+#define DT_STRIP_FLOATS 262144
 #endif
 
 // Cut the times into segments. A border is where a phase wants all rows, or all sums of the phase before it.
@@ -3593,6 +3595,8 @@ DT__PRIVATE void dt__fuse_pool(dt_tensor *relu, dt_tensor *pool) {
     relu->op = pool->op;
     relu->options = pool->options;
     relu->size = pool->size;
+    relu->saved_row = pool->saved_row;
+    pool->saved_row = 0;
     memcpy(relu->dim, pool->dim, sizeof relu->dim);
     memcpy(relu->name, pool->name, sizeof relu->name);
     pool->op = was.op;
@@ -3608,7 +3612,7 @@ DT__PRIVATE void dt__fuse_relu(dt_tensor *x, dt_tensor *relu) {
 
 static const struct { int planned; const char *first, *second; void (*fuse)(dt_tensor *first, dt_tensor *second); } dt__fusions[] = {
     {0, "relu", "maxpool2d", dt__fuse_pool},
-    {1, "conv2d", "relu", dt__fuse_relu}, {1, "dense", "relu", dt__fuse_relu}, {1, "batchnorm", "relu", dt__fuse_relu}, {1, "add", "relu", dt__fuse_relu},
+    {1, "conv2d", "relu", dt__fuse_relu}, {1, "dense", "relu", dt__fuse_relu}, {1, "batchnorm", "relu", dt__fuse_relu}, {1, "add", "relu", dt__fuse_relu}, {1, "maxpool2d", "relu", dt__fuse_relu},
 };
 
 // planned: the values have their places.
@@ -3724,6 +3728,7 @@ DT__PRIVATE void dt__run_strip(dt__replica *r, const dt__segment *s, int seeded)
 DT__PRIVATE void dt__run_segments(dt__replica *set, int n, int back, int seeded) {
     const dt__graph *g = set->graph;
     int i, k;
+    for (i = 0; i < n && g->profile; i++) set[i].seconds[2 * g->n + back] += (double)set[i].rows;
     for (k = 0; k < g->n_segments; k++) {
         const dt__segment *s = &g->segment[k];
         dt_tensor *t;
@@ -4317,7 +4322,9 @@ DT__PRIVATE int dt__pool_shape(dt_tensor *t) {
     o->stride = DT__ELSE(o->stride, o->size);
     if (o->size < 1 || o->stride < 1 || o->padding < 0 || o->padding > o->size / 2 || o->size > 32767)
         return dt__bad(t, ".size %d, .stride %d, .padding %d: size and stride are at least 1, padding at most size / 2", o->size, o->stride, o->padding);
-    return dt__window_shape(t, o->size, o->size, o->stride, 1, o->padding, t->in[0]->dim[3]);
+    if (dt__window_shape(t, o->size, o->size, o->stride, 1, o->padding, t->in[0]->dim[3])) return 1;
+    if (t->op->name[0] == 'm') t->saved_row = t->size;  // where each maximum came from, so that x need not be kept
+    return 0;
 }
 
 // A row of averages over n rows of the image: every value of a window counts 1 / (values inside the image).
@@ -4336,30 +4343,34 @@ DT__PRIVATE void dt__average_row(const dt_tensor *t, ptrdiff_t n, const float *x
     }
 }
 
-// The maximum is the pool whose backward reads y.
+// The maximum is the pool that saves something.
 DT__PRIVATE void dt__pool_run(dt__replica *r, dt_tensor *t, int backward) {
     DT__OPTIONS(dt_pool2d_options, t);
     const dt_tensor *in = t->in[0];
-    ptrdiff_t w = in->dim[2], c = in->dim[3], ow = t->dim[2], i, oy;
-    const float *dy = dt__gradient(r, t);
-    int add = 0, apart = t->op->flags & DT__READS_Y && o->stride >= o->size;  // maxima whose windows share nothing
+    dt__pool_row p = {t->dim[2], in->dim[2], in->dim[3], 0, o->size, o->stride, o->padding, t->relu};
+    ptrdiff_t i, oy, row = p.n_in * p.c, out = p.n_out * p.c;
+    const float *dy = dt__gradient(r, t), *x = dt__value(r, in);
+    float *y = dt__value(r, t);
+    int32_t *which = t->saved_row ? (int32_t *)(void *)dt__saved(r, t) : NULL;
+    int add = 0, apart = t->saved_row && o->stride >= o->size;  // maxima whose windows share nothing
+    int covered = o->stride == o->size && p.n_out * o->size == p.n_in && t->dim[1] * o->size == in->dim[1];
     float *dx = backward ? dt__input_gradient(r, t, 0, &add) : NULL;
     if (backward && !dx) return;
-    if (dx && !add && !(apart && ow * o->stride == w && t->dim[1] * o->stride == in->dim[1] && o->stride == o->size)) dt__zero(r->rows * in->size, dx);
-    add |= !apart;
-    for (i = 0; i < r->rows; i++)
-        for (oy = 0; oy < t->dim[1]; oy++) {
-            ptrdiff_t top = oy * o->stride - o->padding, first = DT__MAX(top, 0), n = DT__MIN(top + o->size, in->dim[1]) - first;
-            ptrdiff_t at = i * in->size + first * w * c, to = i * t->size + oy * ow * c;
-            const float *x = dt__value(r, in) + at;
-            float *y = dt__value(r, t) + to;
-            if (!(t->op->flags & DT__READS_Y)) dt__average_row(t, n, x, y, dx ? dy + to : NULL, dx ? dx + at : NULL);
-            else if (dx) dt__cpu()->maximum_back(ow, w, c, n, o->size, o->stride, o->padding, x, y, dy + to, dx + at, add);
-            else dt__cpu()->maximum(ow, w, c, n, o->size, o->stride, o->padding, x, y);
-        }
+    if (dx && !add && !(apart && covered)) dt__zero(r->rows * in->size, dx);
+    for (i = 0; i < r->rows * t->dim[1]; i++) {
+        ptrdiff_t top, first, at, to = i * out;
+        oy = i % t->dim[1];
+        top = oy * o->stride - o->padding;
+        first = DT__MAX(top, 0);
+        p.rows = DT__MIN(top + o->size, in->dim[1]) - first;
+        at = i / t->dim[1] * in->size + first * row;
+        if (!t->saved_row) dt__average_row(t, p.rows, x + at, y + to, dx ? dy + to : NULL, dx ? dx + at : NULL);
+        else if (dx) dt__cpu()->maximum_back(&p, which + to, dy + to, dx + at, add || !apart);
+        else dt__cpu()->maximum(&p, x + at, y + to, which && r->training ? which + to : NULL);
+    }
 }
 DT__BOTH_WAYS(pool)
-DT__OP(maxpool2d, DT__READS_X | DT__READS_Y, dt__pool_shape, dt__pool);
+DT__OP(maxpool2d, 0, dt__pool_shape, dt__pool);
 DT__LAYER(maxpool2d, dt_pool2d_options)
 DT__OP(avgpool2d, 0, dt__pool_shape, dt__pool);
 DT__LAYER(avgpool2d, dt_pool2d_options)
@@ -7126,12 +7137,23 @@ DT__PRIVATE void dt__update_statistics(dt__replica *r) {
     for (i = 0; i < g->n_variables; i++) if (g->variable[i]->statistic) dt__spread_variable(r->model, g->variable[i]);
 }
 
+// Profile: the time since the last mark was for what (-1: nothing).
+DT__PRIVATE void dt__profile_mark(dt__replica *r, int what) {
+    double now;
+    if (!r->seconds) return;
+    now = dt__now();
+    if (what >= 0) r->seconds[2 * r->graph->n + what] += now - r->marked;
+    r->marked = now;
+}
+
 // Reduce if nobody has, then norm, update, statistics, clear.
 DT__PRIVATE void dt__job_update(dt__replica *set, int n) {
     dt_model *m = set->model;
     double totals[DT__TOTALS] = {0}, clip = m->optimizer.clip, scale, norm = 0, loss;
     int i, need_norm = clip > 0 || !m->o.no_nan_guard, bad, failed = 0;
+    dt__profile_mark(set, -1);
     if (m->state != DT__REDUCED) dt__job_reduce(set, n);
+    dt__profile_mark(set, DT__PROFILED_REDUCE);
     for (i = 0; i < n && need_norm; i++) set[i].squares = dt__slice_squares(&set[i]);
     dt__wait(set);
     dt__totals_add(totals, m->replica[0].gradients + set->graph->totals);
@@ -7158,6 +7180,7 @@ DT__PRIVATE void dt__job_update(dt__replica *set, int n) {
     dt__wait(set);  // nobody clears what another still reads
     if (set->rank == 0 && !failed) dt__update_statistics(set);
     dt__job_clear(set, n);
+    dt__profile_mark(set, DT__PROFILED_UPDATE);
 }
 
 DT__PRIVATE void dt__job_step(dt__replica *set, int n) {
@@ -7258,7 +7281,7 @@ DT__PRIVATE int dt__model_memory(dt_model *m, dt_error *err) {
         r->variable_written = (unsigned char *)dt__reserve(m, g->n_variables, 1);
         r->gradients = (float *)dt__reserve(m, g->n_gradients, sizeof(float));
         r->block = (float *)dt__reserve(m, g->block_floats, sizeof(float));
-        if (g->profile) r->seconds = (double *)dt__reserve(m, 2 * (ptrdiff_t)g->n, sizeof(double));
+        if (g->profile) r->seconds = (double *)dt__reserve(m, 2 * (ptrdiff_t)g->n + DT__PROFILED_ALL, sizeof(double));
         if (!i || m->strategy != DT_CENTRAL) variables = (float *)dt__reserve(m, g->n_floats, sizeof(float));
         r->variables = variables;
     }
@@ -9447,22 +9470,55 @@ DT__PRIVATE void dt__show_start(const dt_model *m) {
     fflush(stdout);
 }
 
-// Seconds of every layer on replica 0, forward and backward, evaluation included.
-DT__PRIVATE void dt__show_profile(const dt_model *m) {
-    const dt__graph *g = &m->graph;
-    double all = m->report.seconds, data = m->report.data_s, rest = all - data;
-    int i;
-    if (!m->replica[0].seconds) return;
-    printf("%-28s %10s %10s %7s\n", "layer", "forward s", "backward s", "share");
-    for (i = 0; i < g->n; i++) {
-        const double *s = m->replica[0].seconds + 2 * i;
-        if (s[0] + s[1] <= 0) continue;
-        rest -= s[0] + s[1];
-        printf("%-28.28s %10.3f %10.3f %5.1f %%\n", g->node[i]->name, s[0], s[1], dt__ratio(100 * (s[0] + s[1]), all));
+// FLOP/s that the micro-kernel in use reaches on one core where everything is in the first cache.
+DT__PRIVATE double dt__peak(void) {
+    static float a[8 * 256], b[32 * 256], c[DT__MAX_TILE];
+    const dt__tile *tile = &dt__cpu()->tile[0];
+    double start = dt__now(), best = 0;
+    int i, round;
+    for (round = 0; round < 20; round++, start = dt__now()) {
+        for (i = 0; i < 200; i++) tile->full(1, 256, a, 1, tile->rows, 0, b, dt__cpu()->columns, 0, c, dt__cpu()->columns, 0);
+        best = DT__MAX(best, dt__ratio(200.0 * 2 * 256 * tile->rows * dt__cpu()->columns, dt__now() - start));
     }
-    rest = DT__MAX(rest, 0);
-    printf("%-28s %10.3f %10s %5.1f %%\n", "data", data, "", dt__ratio(100 * data, all));
-    printf("%-28s %10.3f %10s %5.1f %%\n", "reduce, update, wait", rest, "", dt__ratio(100 * rest, all));
+    return best;
+}
+
+DT__PRIVATE void dt__show_rate(double seconds, double operations, double peak) {
+    printf(" %9.3f", seconds);
+    if (operations > 0 && seconds > 0) printf(" %8.1f %5.0f %%", operations / seconds * 1e-9, 100 * operations / seconds / peak);
+    else printf(" %8s %7s", "", "");
+}
+
+// Seconds of every layer on replica 0, evaluation included, and what products and convolutions reach of the core's peak.
+// Operations are those of a direct convolution, so Winograd's way may pass 100 %.
+DT__PRIVATE void dt__show_profile(const dt_model *m) {
+    static const char *const rest_name[3] = {"reduce", "update", "other, waiting"};
+    const dt__graph *g = &m->graph;
+    const double *seconds = m->replica[0].seconds, *more = seconds + 2 * g->n;
+    double all = m->report.seconds, data = m->report.data_s, rest = all - data, peak;
+    int i, k;
+    if (!seconds) return;
+    peak = dt__peak();
+    printf("one core's peak: %.1f GFLOP/s (%s)\n%-24s %9s %8s %7s %9s %8s %7s %7s\n", peak * 1e-9, dt__cpu()->name,
+           "layer", "forward s", "GFLOP/s", "of peak", "backward", "GFLOP/s", "of peak", "share");
+    for (i = 0; i < g->n; i++) {
+        const dt_tensor *t = g->node[i];
+        const double *s = seconds + 2 * i;
+        double operations = 0;
+        if (s[0] + s[1] <= 0) continue;
+        if ((t->op == &dt__dense || t->op == &dt__conv2d)) operations = 2.0 * (double)t->variable[0]->size * (double)(t->size / t->dim[t->rank - 1]);
+        rest -= s[0] + s[1];
+        printf("%-24.24s", t->name);
+        dt__show_rate(s[0], operations * more[DT__PROFILED_ROWS], peak);
+        dt__show_rate(s[1], operations * more[DT__PROFILED_ROWS_BACK] * (dt__trains(t->variable[0]) + t->in[0]->back), peak);
+        printf(" %5.1f %%\n", dt__ratio(100 * (s[0] + s[1]), all));
+    }
+    rest -= more[DT__PROFILED_REDUCE] + more[DT__PROFILED_UPDATE];
+    printf("%-24s %9.3f %41s %5.1f %%\n", "data", data, "", dt__ratio(100 * data, all));
+    for (k = 0; k < 3; k++) {
+        double s = k < 2 ? more[DT__PROFILED_REDUCE + k] : DT__MAX(rest, 0);
+        printf("%-24s %9.3f %41s %5.1f %%\n", rest_name[k], s, "", dt__ratio(100 * s, all));
+    }
 }
 
 DT__PRIVATE int dt__run_model(dt_model *m, const dt_options *o, dt_error *err) {

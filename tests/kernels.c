@@ -598,18 +598,18 @@ static const struct { int n_in, c, rows, size, stride, pad; } pool_case[] = {
     { 1, 1, 1, 1, 1, 0 }, { 4, 1, 2, 2, 2, 0 }, { 4, 3, 2, 2, 2, 0 }, { 5, 4, 2, 2, 2, 0 }, { 7, 7, 3, 3, 1, 1 }, { 8, 8, 3, 3, 2, 1 }, { 9, 9, 2, 3, 2, 1 }, { 6, 16, 1, 2, 1, 0 }, { 6, 17, 2, 2, 2, 0 }, { 3, 33, 3, 3, 3, 0 }, { 3, 65, 3, 3, 1, 1 }, { 13, 5, 2, 5, 1, 2 } };
 
 static void test_maximum(void) {
-    int k, special, end, fresh;
+    int k, special, end, fresh, relu;
     for (k = 0; k < COUNT(pool_case) * 2; k++)
         for (special = 0; special < 4; special++) {  /* random, whole numbers with ties, NaN here and there, all -inf */
             const int p = k / 2;
             ptrdiff_t n_in = pool_case[p].n_in, c = pool_case[p].c, rows = pool_case[p].rows, size = pool_case[p].size, stride = pool_case[p].stride, pad = pool_case[p].pad;
             ptrdiff_t n_out = (n_in + 2 * pad - size) / stride + 1, i, o, ch, ky, kx, count = rows * n_in * c;
-            float *x, *y, *dy, *dx;
+            dt__pool_row w = { n_out, n_in, c, rows, size, stride, pad, 0 };
+            float *x, *y, *dy, *dx, *which;
             double want[4 * MAX_N];
             end = k % 2;
             at_begin = end;
             x = guarded(0, count);
-            y = place(1, NULL, n_out * c);
             dy = guarded(2, n_out * c);
             dx = guarded(3, count);
             random_state = (uint32_t)(p * 4 + special);
@@ -618,26 +618,31 @@ static void test_maximum(void) {
                 double u = uniform();
                 x[i] = special == 3 ? (float)-INFINITY : special == 0 ? (float)u : (float)floor(u * 2);
                 if (special == 2 && u > 0.8) x[i] = (float)NAN;
-                dx[i] = fresh ? NAN : (float)(i % 3);
+                dx[i] = fresh ? (float)NAN : (float)(i % 3);
                 want[i] = fresh ? 0 : (double)(i % 3);
             }
             for (i = 0; i < n_out * c; i++) dy[i] = (float)(i % 11 + 1);
-            dt__cpu()->maximum(n_out, n_in, c, rows, size, stride, pad, x, y);
-            dt__cpu()->maximum_back(n_out, n_in, c, rows, size, stride, pad, x, y, dy, dx, !fresh);
-            for (o = 0; o < n_out; o++)
-                for (ch = 0; ch < c; ch++) {
-                    ptrdiff_t best = -1;
-                    int nan = 0;
-                    for (ky = 0; ky < rows; ky++)
-                        for (kx = o * stride - pad; kx < o * stride - pad + size; kx++) {
-                            ptrdiff_t at = (ky * n_in + kx) * c + ch;
-                            if (kx < 0 || kx >= n_in) continue;
-                            if (x[at] != x[at]) nan = 1;
-                            else if (best < 0 || x[at] > x[best]) best = at;
-                        }
-                    NEAR(y[o * c + ch], nan ? NAN : x[best], 0, "case %d.%d, window %d, channel %d", p, special, (int)o, (int)ch);
-                    if (!nan) want[best] += dy[o * c + ch];
-                }
+            for (relu = 1; relu >= 0; relu--) {
+                w.relu = relu;
+                y = place(1, NULL, n_out * c);
+                which = place(4, NULL, n_out * c);
+                dt__cpu()->maximum(&w, x, y, special == 0 && relu ? NULL : (int32_t *)(void *)which);
+                for (o = 0; o < n_out; o++)
+                    for (ch = 0; ch < c; ch++) {
+                        ptrdiff_t best = -1, at;
+                        int nan = 0;
+                        for (ky = 0; ky < rows; ky++)
+                            for (kx = o * stride - pad; kx < o * stride - pad + size; kx++) {
+                                at = (ky * n_in + kx) * c + ch;
+                                if (kx < 0 || kx >= n_in) continue;
+                                if (x[at] != x[at]) { nan = 1; best = at; }
+                                else if (best < 0 || (!nan && x[at] > x[best])) best = at;
+                            }
+                        NEAR(y[o * c + ch], nan ? NAN : least(x[best], relu), 0, "case %d.%d, window %d, channel %d", p, special, (int)o, (int)ch);
+                        if (!relu) want[best] += dy[o * c + ch];
+                    }
+            }
+            dt__cpu()->maximum_back(&w, (const int32_t *)(const void *)which, dy, dx, !fresh);
             for (i = 0; i < count; i++) {
                 if (fresh && i / c % n_in >= n_out * stride) continue;  /* beyond the last window */
                 NEAR(dx[i], want[i], 0, "gradient, case %d.%d, entry %d", p, special, (int)i);
