@@ -3945,15 +3945,15 @@ DT__LAYER(dense, dt_dense_options)
 //   backward weights  kw * c      filters   ow           oh        1, s*c, s*pitch         dY
 //   backward data     w           c         kw * filters kh        filters, 1, dY's pitch  weights flipped and transposed
 //
-// Groups and dilation break "kw * c contiguous" and go one kernel row at a time; strided backward data accumulates
-// tap by tap into a padded dX.
+// Groups and dilation break "kw * c contiguous": they go one kernel row at a time, and backward data accumulates tap by
+// tap into a padded dX. With a stride, backward data is one such pass for each class of positions.
 
 typedef struct {
     ptrdiff_t h, w, c, oh, ow, f, kh, kw, s, dil, groups, cg, fg, top, left;
     ptrdiff_t hp, wp;       // the part of the padded image that is used
     ptrdiff_t pitch;        // from a row of the image, padded if it must be, to the next
     ptrdiff_t span, spans;  // contiguous values under one row of the kernel, and how many such pieces it has
-    int padded, depthwise, simple, flips, winograd;
+    int padded, depthwise, simple, winograd;
 } dt__conv;
 
 DT__PRIVATE dt__conv dt__conv_of(const dt_tensor *t) {
@@ -3974,9 +3974,8 @@ DT__PRIVATE dt__conv dt__conv_of(const dt_tensor *t) {
     v.simple = v.groups == 1 && v.dil == 1;
     v.span = v.simple ? v.kw * v.c : v.cg;
     v.spans = v.simple ? 1 : v.kw;
-    v.flips = v.simple && v.s == 1 && v.top < v.kh && v.left < v.kw;
     // Whole vectors of channels, and tiles that are not too empty.
-    v.winograd = v.flips && !o->direct && v.kh == 3 && v.kw == 3 && v.c % 16 == 0 && v.f % 16 == 0 &&
+    v.winograd = v.simple && v.s == 1 && v.kh == 3 && v.kw == 3 && v.top < 3 && v.left < 3 && !o->direct && v.c % 16 == 0 && v.f % 16 == 0 &&
                  dt__ceil(v.oh, 4) * dt__ceil(v.ow, 4) * 5 <= v.oh * v.ow * 8 && dt__ceil(v.h, 4) * dt__ceil(v.w, 4) * 5 <= v.h * v.w * 8;
     return v;
 }
@@ -4020,6 +4019,14 @@ DT__PRIVATE int dt__conv_shape(dt_tensor *t) {
     return 0;
 }
 
+// How one axis of dX comes from dY, where taps and positions that are equal modulo the stride go together: position p (the
+// padding before it included) gets taps r, r + s, … of the kernel, with r = p % s, from dY at p / s, p / s - 1, …
+DT__PRIVATE ptrdiff_t dt__conv_taps(ptrdiff_t kernel, ptrdiff_t s, ptrdiff_t r) { return (kernel - r + s - 1) / s; }
+
+// dY padded so that all of them exist: before, and in all.
+DT__PRIVATE ptrdiff_t dt__conv_before(ptrdiff_t kernel, ptrdiff_t s) { return dt__conv_taps(kernel, s, 0) - 1; }
+DT__PRIVATE ptrdiff_t dt__conv_lines(ptrdiff_t n, ptrdiff_t padding, ptrdiff_t kernel, ptrdiff_t s) { return (n - 1 + padding) / s + 1 + dt__conv_before(kernel, s); }
+
 DT__PRIVATE ptrdiff_t dt__winograd_scratch(const dt__conv *v, int backward);
 DT__PRIVATE ptrdiff_t dt__conv_scratch(const dt_tensor *t, ptrdiff_t rows, int backward) {
     dt__conv v = dt__conv_of(t);
@@ -4029,7 +4036,7 @@ DT__PRIVATE ptrdiff_t dt__conv_scratch(const dt_tensor *t, ptrdiff_t rows, int b
     if (v.winograd) return dt__winograd_scratch(&v, backward);
     if (!backward) return image + dt__conv_packed(&v, v.cg, v.fg) + t->slack;
     if (!t->in[0]->back) return image + t->slack;
-    other = v.flips ? (v.h + v.kh - 1) * (v.w + v.kw - 1) * v.f : v.hp * v.wp * v.c;
+    other = v.simple ? dt__conv_lines(v.h, v.top, v.kh, v.s) * dt__conv_lines(v.w, v.left, v.kw, v.s) * v.f : v.hp * v.wp * v.c;
     return DT__MAX(image, other) + dt__conv_packed(&v, v.fg, v.cg) + t->slack;
 }
 
@@ -4242,27 +4249,39 @@ DT__PRIVATE void dt__conv_direct_weights(dt__replica *r, dt_tensor *t, float *dw
     }
 }
 
-// Stride 1: a forward convolution of padded dY with flipped, transposed weights.
-DT__PRIVATE void dt__conv_backward_flipped(dt__replica *r, dt_tensor *t, float *dx, int add) {
+// No dilation, no groups: for each of the s * s classes a forward convolution of padded dY with the class's taps, from the last to the first.
+DT__PRIVATE void dt__conv_backward_classes(dt__replica *r, dt_tensor *t, float *dx, int add) {
     const dt__kernels *kernels = dt__cpu();
     dt__conv v = dt__conv_of(t);
-    float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(&v, v.f, v.c);
-    ptrdiff_t taps = v.kh * v.kw, i, j, y, k, wide = v.w + v.kw - 1;
-    for (j = 0; r->from == 0 && j < v.c; j += kernels->columns)  // for all strips
-        for (k = 0; k < taps; k++)
-            kernels->pack(dt__weights(r, t, 0) + ((taps - 1 - k) * v.c + j) * v.f, v.f, 1, v.c - j, kernels->columns, v.f,
-                     packed + j * taps * v.f + k * v.f * kernels->columns);
+    float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(&v, v.f, v.c), *panels = packed;
+    ptrdiff_t above = dt__conv_before(v.kh, v.s), before = dt__conv_before(v.kw, v.s), wide = dt__conv_lines(v.w, v.left, v.kw, v.s);
+    ptrdiff_t i, j, y, x, ky, kx, nx;
+    for (y = 0; r->from == 0 && y < v.s; y++)  // for all strips: panels class by class, each [columns of c][taps][f]
+        for (x = 0; x < v.s; x++)
+            for (j = 0; j < v.c; j += kernels->columns)
+                for (ky = dt__conv_taps(v.kh, v.s, y) - 1; ky >= 0; ky--)
+                    for (kx = dt__conv_taps(v.kw, v.s, x) - 1; kx >= 0; kx--, panels += v.f * kernels->columns)
+                        kernels->pack(dt__weights(r, t, 0) + (((y + ky * v.s) * v.kw + x + kx * v.s) * v.c + j) * v.f, v.f, 1, v.c - j, kernels->columns, v.f, panels);
     for (i = 0; i < r->rows; i++) {
-        dt__move_image(dt__gradient(r, t) + i * t->size, v.oh, v.ow, v.f, v.kh - 1 - v.top, v.kw - 1 - v.left, v.h + v.kh - 1, wide, image, 0);
+        dt__move_image(dt__gradient(r, t) + i * t->size, v.oh, v.ow, v.f, above, before, dt__conv_lines(v.h, v.top, v.kh, v.s), wide, image, 0);
         for (y = 0; y < v.h; y++) {
-            dt__operand a = {image + y * wide * v.f, v.f, 1, wide * v.f, 0, NULL};
-            dt__operand b = {packed, 1, 0, 0, 1, NULL};
-            dt__tiles(kernels, v.w, v.c, v.kh, v.kw * v.f, &a, &b, dx + (i * v.h + y) * v.w * v.c, v.c, add);
+            ptrdiff_t row = (y + v.top) / v.s + above, class_y = (y + v.top) % v.s, ny = dt__conv_taps(v.kh, v.s, class_y);
+            for (x = 0; x < DT__MIN(v.s, v.w); x++) {  // the first position of each class
+                ptrdiff_t class_x = (x + v.left) % v.s, done = 0;
+                nx = dt__conv_taps(v.kw, v.s, class_x);
+                for (j = 0; j < class_y; j++) done += dt__conv_taps(v.kh, v.s, j) * v.kw;
+                for (j = 0; j < class_x; j++) done += dt__conv_taps(v.kw, v.s, j) * ny;
+                {
+                    dt__operand a = {image + ((row - ny + 1) * wide + (x + v.left) / v.s + before - nx + 1) * v.f, v.f, 1, wide * v.f, 0, NULL};
+                    dt__operand b = {packed + done * v.f * dt__ceil(v.c, kernels->columns), 1, 0, 0, 1, NULL};
+                    dt__tiles(kernels, (v.w - x + v.s - 1) / v.s, v.c, ny, nx * v.f, &a, &b, dx + ((i * v.h + y) * v.w + x) * v.c, v.s * v.c, add);
+                }
+            }
         }
     }
 }
 
-// Any stride, dilation and groups: each tap adds dY W^T to its places in a padded dX.
+// With dilation and groups: each tap adds dY W^T to its places in a padded dX.
 DT__PRIVATE void dt__conv_backward_taps(dt__replica *r, dt_tensor *t, float *dx, int add) {
     const dt__kernels *kernels = dt__cpu();
     dt__conv v = dt__conv_of(t);
@@ -4302,7 +4321,7 @@ DT__PRIVATE void dt__conv_backward_data(dt__replica *r, dt_tensor *t) {
     float *dx = v.depthwise ? NULL : dt__input_gradient(r, t, 0, &add);
     if (!dx) return;
     if (v.winograd) dt__winograd_backward_data(r, t, &v, dx, add);
-    else if (v.flips) dt__conv_backward_flipped(r, t, dx, add);
+    else if (v.simple) dt__conv_backward_classes(r, t, dx, add);
     else dt__conv_backward_taps(r, t, dx, add);
 }
 
