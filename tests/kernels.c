@@ -895,6 +895,25 @@ static void test_rmsprop(void) {
         }
 }
 
+/* Moments whose gradients stay 0 end at 0, not in numbers that are too small to be normal. */
+static void test_fading_moments(void) {
+    static const float small[3] = { 1e-38f, -1e-38f, 1e-45f };
+    dt__adam_numbers numbers = { 1, 0.001f, 0.999f, 0.1f, 0.001f, 1e-8f, 0, 1, 1 };
+    float zero[3] = { 0 }, *w, *g, *m, *v;
+    int i;
+    at_begin = 0;
+    for (i = 0; i < 3; i++) {
+        w = place(0, zero, 3);
+        g = place(1, zero, 3);
+        m = place(2, small, 3);
+        v = place(3, small, 3);
+        if (i == 0) dt__cpu()->adam(3, w, g, m, v, &numbers);
+        else if (i == 1) dt__cpu()->sgd(3, w, g, m, 1, 0.1f, 0.9f, 0, 0);
+        else dt__cpu()->rmsprop(3, w, g, m, v, 1, 0.1f, 0.9f, 1e-8f, 0.9f, 0);
+        CHECK_MSG(m[0] == 0 && m[1] == 0 && m[2] == 0, "rule %d: %g, %g, %g", i, (double)m[0], (double)m[1], (double)m[2]);
+    }
+}
+
 /* The root that the update rules take, over the whole range: as good as the C library's to an ulp or so. Through rmsprop,
  * which takes it with alpha = 0: the step is g / (|g| + epsilon). */
 static void test_root(void) {
@@ -1012,7 +1031,7 @@ static void test_every_loop_has_a_test(void) {
 static const struct { const char *name; void (*test)(void); } test_of[] = {
     { "products", test_products }, { "products_not_finite", test_products_not_finite }, { "tile_plan", test_tile_plan }, { "activate", test_activate }, { "activate_special", test_activate_special }, { "axpby", test_axpby }, { "multiply", test_multiply },
     { "sums", test_sums }, { "from_bytes", test_from_bytes }, { "pack", test_pack }, { "gemv", test_gemv }, { "columns", test_columns }, { "columns_of_many_rows", test_columns_of_many_rows }, { "maximum", test_maximum }, { "softmax", test_softmax },
-    { "layernorm", test_layernorm }, { "dropout", test_dropout }, { "sgd", test_sgd }, { "adam", test_adam }, { "rmsprop", test_rmsprop }, { "root", test_root }, { "exp", test_exp }, { "winograd", test_winograd } };
+    { "layernorm", test_layernorm }, { "dropout", test_dropout }, { "sgd", test_sgd }, { "adam", test_adam }, { "rmsprop", test_rmsprop }, { "root", test_root }, { "fading_moments", test_fading_moments }, { "exp", test_exp }, { "winograd", test_winograd } };
 
 static void not_here(void) { SKIP("not an instruction set of this machine"); }
 static void nothing(void) { }
