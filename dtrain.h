@@ -1851,18 +1851,18 @@ DT__INLINE float dt__floats(int32_t i) { float f; memcpy(&f, &i, 4); return f; }
 #endif
 #define DT__SELECT(mask, a, b) DT__FLOATS((DT__BITS(a) & (mask)) | (DT__BITS(b) & ~(mask)))
 
-// ---- the micro-kernel: C [ROWS, columns] = or += sum over k2 and k of A(row, k2, k) * B(k2, k, columns)
+// ---- the micro-kernel: C [ROWS, columns] = bias (NULL: 0) or C, + sum over k2 and k of A(row, k2, k) * B(k2, k, columns)
 
 #define DT__MICRO_PARAMETERS \
     (ptrdiff_t k2, ptrdiff_t k, const float *a, ptrdiff_t ai, ptrdiff_t ak, ptrdiff_t ak2, \
-     const float *b, ptrdiff_t bk, ptrdiff_t bk2, float *c, ptrdiff_t ci, int add)
+     const float *b, ptrdiff_t bk, ptrdiff_t bk2, float *c, ptrdiff_t ci, int add, const float *bias)
 typedef void dt__micro DT__MICRO_PARAMETERS;
 
 #define DT__R4(X) X(0) X(1) X(2) X(3)
 #define DT__R6(X) DT__R4(X) X(4) X(5)
 #define DT__R8(X) DT__R6(X) X(6) X(7)
-#define DT__ZERO1(r) V c##r = {0};
-#define DT__ZERO2(r) V c##r = {0}, d##r = {0};
+#define DT__BEGIN1(r) V c##r = first;
+#define DT__BEGIN2(r) V c##r = first, d##r = second;
 #define DT__STEP1(r) c##r += p[r * ai] * b0;
 #define DT__STEP2(r) { float s = p[r * ai]; c##r += s * b0; d##r += s * b1; }
 #define DT__FETCH1(r) DT__PREFETCH(c + r * ci);
@@ -1873,7 +1873,10 @@ typedef void dt__micro DT__MICRO_PARAMETERS;
 #define DT__MICRO_OF(name, target, vector, ROWS, N) \
     target static void name DT__MICRO_PARAMETERS { \
         typedef vector V; \
-        ROWS(DT__ZERO##N) \
+        V first = {0}, second = {0}; \
+        if (bias) { first = *(const V *)bias; if (N == 2) second = ((const V *)bias)[N - 1]; } \
+        (void)second; \
+        { ROWS(DT__BEGIN##N) \
         if (add && k > 64) { ROWS(DT__FETCH##N) } \
         for (; k2 > 0; k2--, a += ak2, b += bk2) { \
             const float *p = a, *q = b; \
@@ -1884,7 +1887,7 @@ typedef void dt__micro DT__MICRO_PARAMETERS;
                 ROWS(DT__STEP##N) \
             } \
         } \
-        ROWS(DT__KEEP##N) \
+        ROWS(DT__KEEP##N) } \
     }
 #define DT__SECOND1
 #define DT__SECOND2 V b1 = ((const V *)q)[1];
@@ -1913,8 +1916,8 @@ DT__MICRO(plain, , float, 4)
 #undef DT__R4
 #undef DT__R6
 #undef DT__R8
-#undef DT__ZERO1
-#undef DT__ZERO2
+#undef DT__BEGIN1
+#undef DT__BEGIN2
 #undef DT__STEP1
 #undef DT__STEP2
 #undef DT__FETCH1
@@ -2774,9 +2777,9 @@ DT__PRIVATE void dt__tile_plan(const dt__kernels *k, ptrdiff_t m, ptrdiff_t *lar
     }
 }
 
-// C [m, n] = or += A B over all of k2 and k, without blocking.
+// C [m, n] = A B + bias (NULL: 0), or += A B, over all of k2 and k, without blocking.
 DT__PRIVATE void dt__tiles(const dt__kernels *kernels, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k2, ptrdiff_t k, const dt__operand *a,
-                           const dt__operand *b, float *c, ptrdiff_t ci, int add) {
+                           const dt__operand *b, float *c, ptrdiff_t ci, int add, const float *bias) {
     ptrdiff_t large, small, i, j, t, width = kernels->columns;
     dt__tile_plan(kernels, m, &large, &small);
     for (j = 0; j < n; j += width) {
@@ -2793,12 +2796,13 @@ DT__PRIVATE void dt__tiles(const dt__kernels *kernels, ptrdiff_t m, ptrdiff_t n,
             dt__micro *micro = half ? tile->half : tile->full;
             float *out = c + i * ci + j;
             if (rows == tile->rows && columns == (half ? width / 2 : width)) {
-                micro(k2, k, ap, ai, ak, ak2, bp, bk, bk2, out, ci, add);
+                micro(k2, k, ap, ai, ak, ak2, bp, bk, bk2, out, ci, add, bias ? bias + j : NULL);
             } else {  // the whole tile into a buffer, its valid part to C
                 float buffer[DT__MAX_TILE] DT__ALIGNED;
-                micro(k2, k, ap, ai, ak, ak2, bp, bk, bk2, buffer, width, 0);
+                micro(k2, k, ap, ai, ak, ak2, bp, bk, bk2, buffer, width, 0, NULL);
                 for (r = 0; r < rows; r++) {
                     ptrdiff_t x;
+                    for (x = 0; bias && x < columns; x++) buffer[r * width + x] += bias[j + x];
                     if (!add) { memcpy(out + r * ci, buffer + r * width, (size_t)columns * sizeof(float)); continue; }
                     for (x = 0; x < columns; x++) out[r * ci + x] += buffer[r * width + x];
                 }
@@ -2895,7 +2899,7 @@ DT__PRIVATE void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a,
                     i += height;
                 }
                 if (oa.packed) oa.p = packed_a;
-                dt__tiles(kernels, mb, nb, 1, kb, &oa, &ob, c + i0 * ci + j0, ci, add || k0 > 0);
+                dt__tiles(kernels, mb, nb, 1, kb, &oa, &ob, c + i0 * ci + j0, ci, add || k0 > 0, NULL);
             }
         }
     }
@@ -4142,7 +4146,7 @@ DT__PRIVATE void dt__winograd_products(ptrdiff_t n, ptrdiff_t k, ptrdiff_t colum
     for (i = 0; i < DT__PLACES; i++) {
         dt__operand oa = {a + i * dt__places(n, k), k, 1, 0, 0, NULL}, ob = *weights;
         ob.p += i * step;
-        dt__tiles(dt__cpu(), n, columns, 1, k, &oa, &ob, out + i * dt__places(n, columns), columns, 0);
+        dt__tiles(dt__cpu(), n, columns, 1, k, &oa, &ob, out + i * dt__places(n, columns), columns, 0, NULL);
     }
 }
 
@@ -4180,7 +4184,7 @@ DT__PRIVATE void dt__winograd_backward_weights(dt__replica *r, dt_tensor *t, con
         dt__winograd_move(DT__WINOGRAD_DY, dt__gradient(r, t), v->oh, v->ow, v->f, 4, 0, 0, th, tw, from, to, dy, 0);
         for (i = 0; i < DT__PLACES; i++) {
             dt__operand a = {in + i * dt__places(to - from, v->c), 1, v->c, 0, 0, NULL}, b = {dy + i * dt__places(to - from, v->f), 1, v->f, 0, 0, NULL};
-            dt__tiles(dt__cpu(), v->c, v->f, 1, to - from, &a, &b, sums + i * n, v->f, 1);
+            dt__tiles(dt__cpu(), v->c, v->f, 1, to - from, &a, &b, sums + i * n, v->f, 1, NULL);
         }
     }
     if (r->from + r->rows < r->run_rows) return;
@@ -4208,7 +4212,7 @@ DT__PRIVATE void dt__winograd_backward_data(dt__replica *r, dt_tensor *t, const 
 DT__PRIVATE void dt__conv_forward(dt__replica *r, dt_tensor *t) {
     const dt__kernels *kernels = dt__cpu();
     dt__conv v = dt__conv_of(t);
-    const float *weight = dt__weights(r, t, 0), *image;
+    const float *weight = dt__weights(r, t, 0), *bias = t->variable[1] ? dt__weights(r, t, 1) : NULL, *image;
     float *y = dt__value(r, t), *packed = dt__at(r, t->scratch[0]), *scratch = packed;
     // A simple kernel is one product, another one a product for each of its rows: [k2][span] values with [fg] weights each.
     ptrdiff_t parts = v.simple ? 1 : v.kh, k2 = v.simple ? v.kh : v.kw, step2 = v.simple ? v.pitch : v.dil * v.c;
@@ -4230,9 +4234,9 @@ DT__PRIVATE void dt__conv_forward(dt__replica *r, dt_tensor *t) {
                     for (ky = 0; ky < parts; ky++) {
                         dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + g * v.cg, v.s * v.c, 1, step2, 0, NULL};
                         dt__operand b = {weight + (g * parts + ky) * part_floats, 1, v.fg, v.span * v.fg, packs, NULL};
-                        dt__tiles(kernels, v.ow, v.fg, k2, v.span, &a, &b, y + g * v.fg, v.f, ky > 0);
+                        dt__tiles(kernels, v.ow, v.fg, k2, v.span, &a, &b, y + g * v.fg, v.f, ky > 0, bias && ky == 0 ? bias + g * v.fg : NULL);
                     }
-                dt__finish(r, t, v.ow, y);
+                if (t->relu) kernels->finish(v.ow, v.f, NULL, 1, y);
             }
         }
     }
@@ -4252,7 +4256,7 @@ DT__PRIVATE void dt__conv_direct_weights(dt__replica *r, dt_tensor *t, float *dw
                         dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + kx * v.c * v.dil + g * v.cg, 1, v.s * v.c, v.s * v.pitch, 0, NULL};
                         dt__operand b = {dy + oy * v.ow * v.f + g * v.fg, 1, v.f, v.ow * v.f, 0, NULL};
                         float *out = dw + ((g * v.kh + ky) * v.spans + kx) * v.span * v.fg;
-                        dt__tiles(dt__cpu(), v.span, v.fg, DT__MIN(block, v.oh - oy), v.ow, &a, &b, out, v.fg, add);
+                        dt__tiles(dt__cpu(), v.span, v.fg, DT__MIN(block, v.oh - oy), v.ow, &a, &b, out, v.fg, add, NULL);
                     }
     }
 }
@@ -4282,7 +4286,7 @@ DT__PRIVATE void dt__conv_backward_classes(dt__replica *r, dt_tensor *t, float *
                 {
                     dt__operand a = {image + ((row - ny + 1) * wide + (x + v.left) / v.s + before - nx + 1) * v.f, v.f, 1, wide * v.f, 0, NULL};
                     dt__operand b = {packed + done * v.f * dt__ceil(v.c, kernels->columns), 1, 0, 0, 1, NULL};
-                    dt__tiles(kernels, (v.w - x + v.s - 1) / v.s, v.c, ny, nx * v.f, &a, &b, dx + ((i * v.h + y) * v.w + x) * v.c, v.s * v.c, add);
+                    dt__tiles(kernels, (v.w - x + v.s - 1) / v.s, v.c, ny, nx * v.f, &a, &b, dx + ((i * v.h + y) * v.w + x) * v.c, v.s * v.c, add, NULL);
                 }
             }
         }
@@ -4307,7 +4311,7 @@ DT__PRIVATE void dt__conv_backward_taps(dt__replica *r, dt_tensor *t, float *dx,
                         dt__operand a = {dy + oy * v.ow * v.f + g * v.fg, v.f, 1, 0, 0, NULL};
                         dt__operand b = {packed + ((g * v.kh + ky) * v.kw + kx) * tap_floats, 1, 0, 0, 1, NULL};
                         float *out = image + ((oy * v.s + ky * v.dil) * v.wp + kx * v.dil) * v.c + g * v.cg;
-                        dt__tiles(kernels, v.ow, v.cg, 1, v.fg, &a, &b, out, v.s * v.c, 1);
+                        dt__tiles(kernels, v.ow, v.cg, 1, v.fg, &a, &b, out, v.s * v.c, 1, NULL);
                     }
         dt__move_image(image, v.hp, v.wp, v.c, -v.top, -v.left, v.h, v.w, dx + i * t->in[0]->size, add);
     }
@@ -9504,7 +9508,7 @@ DT__PRIVATE double dt__peak(void) {
     double start = dt__now(), best = 0;
     int i, round;
     for (round = 0; round < 20; round++, start = dt__now()) {
-        for (i = 0; i < 200; i++) tile->full(1, 256, a, 1, tile->rows, 0, b, dt__cpu()->columns, 0, c, dt__cpu()->columns, 0);
+        for (i = 0; i < 200; i++) tile->full(1, 256, a, 1, tile->rows, 0, b, dt__cpu()->columns, 0, c, dt__cpu()->columns, 0, NULL);
         best = DT__MAX(best, dt__ratio(200.0 * 2 * 256 * tile->rows * dt__cpu()->columns, dt__now() - start));
     }
     return best;

@@ -4,7 +4,9 @@
 // Run:     ./models --model mnist_cnn --batch 128 --replicas 2 --seconds 5
 // Prints one line of JSON. --batch is per replica; --steps 0 means "as many as fill --seconds".
 // Models, data and optimizers are those of the PyTorch program that it is compared with, and the
-// fields have its names: threads is the cores of one replica (here always 1), import_s is 0.
+// fields have its names: threads is the cores of one replica (here always 1), import_s is 0. to_first_step_s begins
+// when the data is in memory. plan_mb is what the values, gradients and scratch of one replica take, plan_bound_mb
+// what no plan of the same order could go below.
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
 #include <stdio.h>
@@ -114,8 +116,9 @@ static double peak_rss_mb(void) {
 #endif
 }
 
-static int bench(int which, int batch, int replicas, long steps, double seconds) {
-    double start = now(CLOCK_MONOTONIC), first_done, took, cpu, *step_s = NULL;
+static int bench(int which, int batch, int replicas, int no_fusion, long steps, double seconds) {
+    double start, first_done, took, cpu, *step_s = NULL;
+    size_t plan, bound;
     dt_error err = DT_DEFAULTS;
     dt_options o = DT_DEFAULTS;
     o.net = bench_table[which].net;
@@ -127,6 +130,7 @@ static int bench(int which, int batch, int replicas, long steps, double seconds)
     o.replicas = replicas;
     o.replica_batch = batch;
     o.seed = 1;
+    o.no_fusion = no_fusion;
     memcpy(o.input, bench_table[which].input, sizeof bench_table[which].input);
     int size = o.input[0] * (o.input[1] ? o.input[1] * o.input[2] : 1);
     float *x = (float *)malloc(sizeof *x * (size_t)size * POOL), first, last = 0;
@@ -137,8 +141,10 @@ static int bench(int which, int batch, int replicas, long steps, double seconds)
         snprintf(err.text, sizeof err.text, "out of memory");
         goto done;
     }
+    start = now(CLOCK_MONOTONIC);
     m = dt_model_create(&o, &err);
     if (!m) goto done;
+    dt_model_plan_bytes(m, &plan, &bound);
 
     first = dt_step(m, x, y, (int)n, &err);
     first_done = now(CLOCK_MONOTONIC);
@@ -171,12 +177,14 @@ static int bench(int which, int batch, int replicas, long steps, double seconds)
            "\"samples_per_s\": %.1f, \"step_ms_median\": %.4f, \"peak_rss_mb\": %.0f, "
            "\"loss_first\": %.4f, \"loss_last\": %.4f, \"steps\": %ld, "
            "\"step_ms_min\": %.4f, \"step_ms_p90\": %.4f, \"cpu_ms_step\": %.4f, "
-           "\"import_s\": 0, \"to_first_step_s\": %.3f, \"params\": %lu, \"version\": \"%s\"}\n",
+           "\"import_s\": 0, \"to_first_step_s\": %.3f, \"params\": %lu, "
+           "\"plan_mb\": %.2f, \"plan_bound_mb\": %.2f, \"version\": \"%s\"}\n",
            bench_table[which].name, batch, replicas,
            (double)n * (double)steps / took, 1e3 * step_s[steps / 2], peak_rss_mb(),
            (double)first, (double)last, steps,
            1e3 * step_s[0], 1e3 * step_s[(long)(0.9 * (double)steps)], 1e3 * cpu / (double)steps,
-           first_done - start, (unsigned long)dt_model_report(m).parameters, dt_version());
+           first_done - start, (unsigned long)dt_model_report(m).parameters,
+           (double)plan / 1e6, (double)bound / 1e6, dt_version());
 done:
     if (err.text[0]) fprintf(stderr, "models: %s: %s\n", bench_table[which].name, err.text);
     dt_model_free(m);
@@ -188,12 +196,12 @@ done:
 
 static int usage(void) {
     fprintf(stderr, "models: --model mnist_mlp|mnist_cnn|cifar_cnn|resnet20 [--batch 128] "
-                    "[--replicas 1] [--steps 0] [--seconds 5]; batch * replicas is at most %d\n", POOL);
+                    "[--replicas 1] [--steps 0] [--seconds 5] [--no-fusion 1]; batch * replicas is at most %d\n", POOL);
     return 64;
 }
 
 int main(int argc, char **argv) {
-    int which = MODELS, batch = 128, replicas = 1;
+    int which = MODELS, batch = 128, replicas = 1, no_fusion = 0;
     long steps = 0;
     double seconds = 5;
     for (int i = 1; i < argc; i += 2) {
@@ -202,11 +210,12 @@ int main(int argc, char **argv) {
             for (which = 0; which < MODELS && strcmp(value, bench_table[which].name) != 0;) which++;
         else if (strcmp(argv[i], "--batch") == 0) batch = atoi(value);
         else if (strcmp(argv[i], "--replicas") == 0) replicas = atoi(value);
+        else if (strcmp(argv[i], "--no-fusion") == 0) no_fusion = atoi(value);
         else if (strcmp(argv[i], "--steps") == 0) steps = atol(value);
         else if (strcmp(argv[i], "--seconds") == 0) seconds = atof(value);
         else return usage();
     }
     if (which == MODELS || batch < 1 || replicas < 1 || batch > POOL / replicas || steps < 0
         || steps > MOST_STEPS || !(seconds > 0)) return usage();
-    return bench(which, batch, replicas, steps, seconds);
+    return bench(which, batch, replicas, no_fusion, steps, seconds);
 }
