@@ -51,6 +51,9 @@ bench-kernels: $(BUILD)/bench/kernels           ## products and convolutions in 
 	$< $(BENCHFLAGS)
 $(BUILD)/bench/kernels: LDLIBS += $(shell printf '\043include <cblas.h>\nint main(void) { return 0; }\n' | $(CC) -x c - -o /dev/null -lopenblas 2>/dev/null && echo -DWITH_OPENBLAS -lopenblas)
 
+bench-comm: $(BUILD)/bench/comm         ## allreduce and its relatives between threads, beside memcpy
+	$< $(BENCHFLAGS)
+
 bench-peers: $(BUILD)/bench/models              ## the four models beside PyTorch and TensorFlow: installs those into $(BUILD)/venv; an hour
 	@[ -x $(BUILD)/venv/bin/python ] || python3 -m venv $(BUILD)/venv
 	$(BUILD)/venv/bin/pip install -q torch tensorflow-cpu matplotlib
@@ -134,5 +137,5 @@ $(SWITCHES:%=switch-%): switch-%: $(BUILD)/flags
 	@tests/run.sh one $* $(BUILD)/switch-$*.log tests/switches.sh $*
 
 FORCE:
-.PHONY: help run test data examples cxx bench bench-kernels bench-peers switches sanitize sanitize-address sanitize-thread exchange fuzz accuracy contents size check-all install clean programs FORCE \
+.PHONY: help run test data examples cxx bench bench-kernels bench-comm bench-peers switches sanitize sanitize-address sanitize-thread exchange fuzz accuracy contents size check-all install clean programs FORCE \
     $(TESTS:%=test-%) $(SCRIPTS:%=script-%) $(SWITCHES:%=switch-%)

@@ -6747,16 +6747,13 @@ struct dt_comm {
     int rank;
     const char *call;  // what this rank does now
     size_t n;
-    int detail, most;  // how or the root, and what it is below
+    int detail;        // how, or the root
 };
 
-DT__PRIVATE int dt__is_null(dt_error *err, const char *what, const char *name) {
-    return dt__refuse(err, "%s: the %s is NULL", what, name);
-}
+DT__PRIVATE int dt__is_null(dt_error *err, const char *what, const char *name) { return dt__refuse(err, "%s: the %s is NULL", what, name); }
+#define dt__not_now(err, ...) dt__fail(err, DT_ERR_STATE, __VA_ARGS__)
 
-DT__PRIVATE dt__span dt__comm_slice(const dt_comm *c, size_t n, int rank) {
-    return dt__slice_of((ptrdiff_t)n, 1, c->group->n, rank);
-}
+DT__PRIVATE dt__span dt__comm_slice(const dt_comm *c, size_t n, int rank) { return dt__slice_of((ptrdiff_t)n, 1, c->group->n, rank); }
 
 DT_API int dt_comm_rank(const dt_comm *c) { return c ? c->rank : 0; }
 DT_API int dt_comm_size(const dt_comm *c) { return c ? c->group->n : 0; }
@@ -6771,8 +6768,7 @@ DT_API void dt_comm_slice(const dt_comm *c, size_t n, size_t *begin, size_t *end
 DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err) {
     dt__group *g;
     int i;
-    if (n < 1 || n > 1024 || !out)
-        return dt__refuse(err, "dt_comm_group: n is %d: give 1 to 1024, and an array for them", n);
+    if (n < 1 || n > 1024 || !out) return dt__refuse(err, "dt_comm_group: n is %d: give 1 to 1024, and an array for them", n);
 #ifdef DTRAIN_NO_THREADS
     if (n > 1) return dt__disabled(err, "dt_comm_group", "DTRAIN_NO_THREADS");
 #endif
@@ -6794,9 +6790,7 @@ DT_API void dt_comm_close(dt_comm *c) {
     g = c->group;
 #ifndef DTRAIN_NO_THREADS
     dt__meeting_leave(&g->meeting, c->rank);
-#endif
     if (DT__ADD(&g->open, -1)) return;
-#ifndef DTRAIN_NO_THREADS
     dt__meeting_close(&g->meeting);
 #endif
     free(g);
@@ -6813,21 +6807,21 @@ DT__PRIVATE int dt__group_meet(const dt_comm *c, dt_error *err) {
     if (!left) left = dt__meet(&c->group->meeting);
 #endif
     if (!left) return 0;
-    return dt__fail(err, DT_ERR_STATE, "%s: rank %d closed its handle: let all make the same calls first", c->call, left - 1);
+    return dt__not_now(err, "%s: rank %d closed its handle: let all make the same calls first", c->call, left - 1);
 }
 
-// What is wrong with the calls that all ranks have made: the same answer on every rank.
-DT__PRIVATE int dt__group_compare(const dt_comm *c, dt_error *err) {
+// What is wrong with the calls that all ranks have made: the same answer on every rank. detail must be below most.
+DT__PRIVATE int dt__group_compare(const dt_comm *c, int most, dt_error *err) {
     const dt_comm *first = c->group->comm, *o = first;
     int i;
     for (i = 0; i < c->group->n; i++, o++) {
         if (o->n && !c->group->buf[i]) return dt__refuse(err, "%s: the array of rank %d is NULL", o->call, i);
         if (strcmp(o->call, first->call) || o->n != first->n || o->detail != first->detail)
-            return dt__fail(err, DT_ERR_STATE, "rank 0 calls %s, n = %zu, root or reduction %d; rank %d calls %s, %zu, %d: "
+            return dt__not_now(err, "rank 0 calls %s, n = %zu, root or reduction %d; rank %d calls %s, %zu, %d: "
                             "let all make the same call", first->call, first->n, first->detail, i, o->call, o->n, o->detail);
     }
-    if (c->detail >= 0 && c->detail < c->most) return 0;
-    return dt__refuse(err, "%s: the root or reduction is %d: give 0 .. %d", c->call, c->detail, c->most - 1);
+    if (c->detail >= 0 && c->detail < most) return 0;
+    return dt__refuse(err, "%s: the root or reduction is %d: give 0 .. %d", c->call, c->detail, most - 1);
 }
 
 enum { DT__ALLREDUCE, DT__REDUCE_SCATTER, DT__ALLGATHER, DT__BROADCAST, DT__BARRIER };
@@ -6843,10 +6837,9 @@ DT__PRIVATE int dt__collective(dt_comm *c, int kind, float *buf, size_t n, int d
     c->call = name[kind];
     c->n = n;
     c->detail = detail;
-    c->most = kind == DT__BROADCAST ? g->n : DT_MAX + 1;
     g->buf[c->rank] = buf;
     if ((code = dt__group_meet(c, err)) != 0) return code;
-    code = dt__group_compare(c, err);
+    code = dt__group_compare(c, kind == DT__BROADCAST ? g->n : DT_MAX + 1, err);
     if (!code && kind == DT__BROADCAST) dt__copy((ptrdiff_t)n, 1, g->buf[detail], buf, 0);
     for (i = 0; !code && n && kind == DT__ALLGATHER && i < g->n; i++) {
         s = dt__comm_slice(c, n, i);
@@ -6867,25 +6860,21 @@ DT_API int dt_allreduce(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_e
 DT_API int dt_reduce_scatter(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) {
     return dt__collective(c, DT__REDUCE_SCATTER, buf, n, (int)how, err);
 }
-DT_API int dt_allgather(dt_comm *c, float *buf, size_t n, dt_error *err) {
-    return dt__collective(c, DT__ALLGATHER, buf, n, 0, err);
-}
-DT_API int dt_broadcast(dt_comm *c, float *buf, size_t n, int root, dt_error *err) {
-    return dt__collective(c, DT__BROADCAST, buf, n, root, err);
-}
+DT_API int dt_allgather(dt_comm *c, float *buf, size_t n, dt_error *err) { return dt__collective(c, DT__ALLGATHER, buf, n, 0, err); }
+DT_API int dt_broadcast(dt_comm *c, float *buf, size_t n, int root, dt_error *err) { return dt__collective(c, DT__BROADCAST, buf, n, root, err); }
 DT_API int dt_barrier(dt_comm *c, dt_error *err) { return dt__collective(c, DT__BARRIER, NULL, 0, 0, err); }
 
 // ---- the model
 
-typedef struct {            // what a job works on: arrays of the caller, or samples of a data set
+typedef struct {  // what a job works on: arrays of the caller, or samples of a data set
     const dt_batch *batch;
     const dt_dataset *data;
-    long epoch, position;   // of the batch's first sample in the epoch
+    long epoch, position;  // of the batch's first sample in the epoch
     int shuffle;
-    ptrdiff_t n;            // samples; 0: no forward has left its values
+    ptrdiff_t n;           // samples; 0: no forward has left its values
     int training, labelled, checking, parts;
-    const float *seed;      // dt_backward_from
-    int input_gradient;     // 1: that of the last backward lies at input 0
+    const float *seed;     // dt_backward_from
+    int input_gradient;    // 1: that of the last backward lies at input 0
 } dt__task;
 
 struct dt_model {
@@ -6896,20 +6885,20 @@ struct dt_model {
     dt_strategy strategy;
     int batch, n_replicas, parts, threaded;
     dt__replica *replica;
-    float *slot[2];      // moments, as long as the trainable variables
-    float **buf;         // [n_replicas], for reductions
+    float *slot[2];  // moments, as long as the trainable variables
+    float **buf;     // [n_replicas], for reductions
     long step;
     dt__task task;
-    int state;           // DT__EMPTY …
-    int running;         // inside dt_train
-    double rate;         // of the running step
-    double norm;         // of the last gradient, NAN if not needed
-    int bad;             // a value of the last update was not finite, so nothing was updated
-    dt_dataset *data[2]; // DT_TRAIN, DT_TEST
-    char *columns;       // what was fitted to the columns of a CSV; of malloc, as data sets are
+    int state;       // DT__EMPTY …
+    int running;     // inside dt_train
+    double rate;     // of the running step
+    double norm;     // of the last gradient, NAN if not needed
+    int bad;         // a value of the last update was not finite, so nothing was updated
+    dt_dataset *data[2];  // DT_TRAIN, DT_TEST
+    char *columns;   // what was fitted to the columns of a CSV; of malloc, as data sets are
     dt_report report;
     size_t bytes;
-    int lost;            // the memory is not enough
+    int lost;        // the memory is not enough
     void (*job)(dt__replica *set, int n);
 #ifndef DTRAIN_NO_THREADS
     dt__meeting meeting;
@@ -6969,7 +6958,7 @@ DT__PRIVATE void dt__run_job(dt_model *m, void (*job)(dt__replica *set, int n)) 
     dt__wait(m->replica);
 }
 
-// Sum [floats] at every replica's exchange_at over all replicas: into all of them, or else into replica 0's.
+// Sum [floats] at exchange_at over all replicas: into all of them, or else into replica 0's.
 DT__PRIVATE void dt__sum_replicas(dt__replica *set, int n, ptrdiff_t floats, int spread) {
     dt_model *m = set->model;
     int i;
@@ -6998,8 +6987,7 @@ DT__PRIVATE void dt__feed_sample(dt__replica *r, ptrdiff_t i) {
     for (l = 0; k->labelled && l < r->graph->n_losses; l++) if (r->graph->loss[l]->label == 0) loss = r->graph->loss[l];
     if (k->shuffle) index = dt_shuffle(index, k->data->info.n, o->seed, k->epoch);
     if (loss) { type = ((const dt_loss_options *)loss->options)->label_type; y = dt__value(r, loss) + i * loss->size; }
-    if (!dt__read_sample(k->data, t, DT__ELSE(o->input_type, DT_FLOAT32), x, loss, type, y, index, &r->error) &&
-        t->type == DT_FLOAT32)
+    if (!dt__read_sample(k->data, t, DT__ELSE(o->input_type, DT_FLOAT32), x, loss, type, y, index, &r->error) && t->type == DT_FLOAT32)
         dt__augment(o, t, x, k->training, k->epoch, index, &r->error);
 }
 
@@ -7017,9 +7005,9 @@ DT__PRIVATE void dt__feed_row(dt__replica *r, ptrdiff_t i) {
     }
     for (l = 0; k->labelled && l < g->n_losses; l++) {
         const dt_tensor *t = g->loss[l];
-        dt_type type = ((const dt_loss_options *)t->options)->label_type;
-        if (t->label < 0) continue;
-        dt__set_labels(t, dt__value(r, t) + i * t->size, dt__row_of(k->batch->y[t->label], t, type, row), type, row, &r->error);
+        DT__OPTIONS(dt_loss_options, t);
+        const char *y = t->label < 0 ? NULL : dt__row_of(k->batch->y[t->label], t, o->label_type, row);
+        if (y) dt__set_labels(t, dt__value(r, t) + i * t->size, y, o->label_type, row, &r->error);
     }
 }
 
@@ -7037,10 +7025,7 @@ DT__PRIVATE void dt__feed(dt__replica *r, int part) {
     memset(r->chunk_totals, 0, sizeof r->chunk_totals);
     r->chunk_totals[2 * DT_MAX_INPUTS + DT__ROWS] = (float)r->rows;
     r->sample_weight = k->batch && k->batch->weight ? k->batch->weight + r->first_row : NULL;
-    for (i = 0; i < r->rows && !r->error.code; i++) {
-        if (k->data) dt__feed_sample(r, i);
-        else dt__feed_row(r, i);
-    }
+    for (i = 0; i < r->rows && !r->error.code; i++) if (k->data) dt__feed_sample(r, i); else dt__feed_row(r, i);
     if (r->error.code) r->rows = 0;  // go on without rows, so that nobody waits for this replica in vain
     r->data_seconds += dt__now() - start;
 }
@@ -7077,9 +7062,7 @@ DT__PRIVATE void dt__job_backward(dt__replica *set, int n) {
         if (k->seed) {
             dt__copy(r->rows * g->output->size, 1, k->seed + r->first_row * g->output->size, dt__gradient(r, g->output), 0);
             totals[2 * DT_MAX_INPUTS + DT__SEEDED] += (float)r->rows;
-        } else {
-            for (j = 0; j < DT__TOTALS; j++) totals[j] += r->chunk_totals[j];
-        }
+        } else for (j = 0; j < DT__TOTALS; j++) totals[j] += r->chunk_totals[j];
     }
     dt__backward(set, n, k->seed != NULL);
 }
@@ -7283,24 +7266,24 @@ DT__PRIVATE void *dt__reserve(dt_model *m, ptrdiff_t count, size_t size) {
     if (m->pool.measuring) { dt__count_piece(&m->pool, bytes, &total); return NULL; }
     p = (unsigned char *)dt__take(&m->pool, bytes);
     m->lost |= !p;
-    return p ? p + (DT__ALIGN - (uintptr_t)p % DT__ALIGN) % DT__ALIGN : NULL;
+    return p ? p + (0 - (uintptr_t)p) % DT__ALIGN : NULL;
 }
 
 DT__PRIVATE int dt__too_small(dt_error *err, size_t needs, size_t has) {
     return dt__fail(err, DT_ERR_MEMORY, "the model needs %zu bytes, has %zu: raise .memory_size, or use a smaller .batch", needs, has);
 }
 
+#define DT__RESERVE(type, n) (type *)dt__reserve(m, n, sizeof(type))
 DT__PRIVATE int dt__model_memory(dt_model *m, dt_error *err) {
     const dt__graph *g = &m->graph;
     float *variables = NULL;
     int i;
-    m->replica = (dt__replica *)dt__reserve(m, m->n_replicas, sizeof *m->replica);
-    m->buf = (float **)dt__reserve(m, m->n_replicas, sizeof *m->buf);
+    m->replica = DT__RESERVE(dt__replica, m->n_replicas);
+    m->buf = DT__RESERVE(float *, m->n_replicas);
 #ifndef DTRAIN_NO_THREADS
-    m->thread = (pthread_t *)dt__reserve(m, m->n_replicas, sizeof *m->thread);
+    m->thread = DT__RESERVE(pthread_t, m->n_replicas);
 #endif
-    for (i = 0; i < m->optimizer.n_slots && g->training; i++)
-        m->slot[i] = (float *)dt__reserve(m, g->n_trainable, sizeof(float));
+    for (i = 0; i < m->optimizer.n_slots && g->training; i++) m->slot[i] = DT__RESERVE(float, g->n_trainable);
     for (i = 0; i < m->n_replicas; i++) {
         dt__replica none, *r = m->replica ? &m->replica[i] : &none;
         r->graph = g;
@@ -7308,12 +7291,12 @@ DT__PRIVATE int dt__model_memory(dt_model *m, dt_error *err) {
         r->rank = i;
         r->seed = m->o.seed;
         r->exchange = dt__exchange_replicas;
-        r->written = (unsigned char *)dt__reserve(m, 2 * (ptrdiff_t)g->n, 1);
-        r->variable_written = (unsigned char *)dt__reserve(m, g->n_variables, 1);
-        r->gradients = (float *)dt__reserve(m, g->n_gradients, sizeof(float));
-        r->block = (float *)dt__reserve(m, g->block_floats, sizeof(float));
-        if (g->profile) r->seconds = (double *)dt__reserve(m, 2 * (ptrdiff_t)g->n + DT__PROFILED_ALL, sizeof(double));
-        if (!i || m->strategy != DT_CENTRAL) variables = (float *)dt__reserve(m, g->n_floats, sizeof(float));
+        r->written = DT__RESERVE(unsigned char, 2 * (ptrdiff_t)g->n);
+        r->variable_written = DT__RESERVE(unsigned char, g->n_variables);
+        r->gradients = DT__RESERVE(float, g->n_gradients);
+        r->block = DT__RESERVE(float, g->block_floats);
+        if (g->profile) r->seconds = DT__RESERVE(double, 2 * (ptrdiff_t)g->n + DT__PROFILED_ALL);
+        if (!i || m->strategy != DT_CENTRAL) variables = DT__RESERVE(float, g->n_floats);
         r->variables = variables;
     }
     m->bytes = m->pool.used;
@@ -7322,34 +7305,33 @@ DT__PRIVATE int dt__model_memory(dt_model *m, dt_error *err) {
     return dt__fail(err, DT_ERR_MEMORY, "no memory for the model's %zu bytes (%td variables, %td samples; on each of %d replicas): "
                     "use a smaller .batch or fewer .replicas", m->bytes, g->n_floats, g->rows, m->n_replicas);
 }
+#undef DT__RESERVE
 
-// The options of a run that need no model.
-DT__PRIVATE int dt__check_run(const dt_options *o, dt_error *err) {
+// The options that need no model.
+DT__PRIVATE int dt__check_options(const dt_options *o, dt_error *err) {
+    const struct { const char *name; long value, most; } number[] = {
+        {"batch", o->batch, INT_MAX}, {"replica_batch", o->replica_batch, INT_MAX}, {"replicas", o->replicas, 1024},
+        {"accumulate", o->accumulate, 1 << 20}, {"strategy (a dt_strategy)", (long)o->strategy, DT_CENTRAL},
+        {"input_type (a dt_type, DT_ONE_HOT is for labels)", (long)o->input_type, DT_UINT8},
+        {"label_type (a dt_type)", (long)o->label_type, DT_ONE_HOT}, {"crop", o->crop, 4096}, {"patience", o->patience, INT_MAX},
+        {"epochs", o->epochs, INT_MAX}, {"steps", o->steps, LONG_MAX}};
     int i;
-    if (o->crop < 0 || o->crop > 4096 || o->patience < 0 || o->epochs < 0 || o->steps < 0)
-        return dt__refuse(err, ".crop %d, .patience %d, .epochs %d, .steps %ld: give 0 or more, .crop at most 4096",
-                          o->crop, o->patience, o->epochs, o->steps);
+    for (i = 0; i < DT__COUNT(number); i++)
+        if (number[i].value < 0 || number[i].value > number[i].most)
+            return dt__refuse(err, ".%s is %ld: give 0 to %ld", number[i].name, number[i].value, number[i].most);
     for (i = 0; i < DT_MAX_CHANNELS; i++)
         if (!(o->mean[i] - o->mean[i] == 0) || !(o->deviation[i] >= 0 && o->deviation[i] <= DBL_MAX))
-            return dt__refuse(err, ".mean %g, .deviation %g of channel %d: give finite ones, .deviation 0 (off) or more",
-                              o->mean[i], o->deviation[i], i);
+            return dt__refuse(err, ".mean %g, .deviation %g of channel %d: give finite ones, .deviation 0 (off) or more", o->mean[i], o->deviation[i], i);
     return 0;
 }
 
 // Batch, replicas and rows from the options.
 DT__PRIVATE int dt__model_sizes(dt_model *m, dt_error *err) {
     const dt_options *o = &m->o;
-    if (o->batch < 0 || o->replica_batch < 0 || o->replicas < 0 || o->replicas > 1024 || o->accumulate < 0 ||
-        o->accumulate > 1 << 20 || (o->batch && o->replica_batch))
-        return dt__refuse(err, ".batch %d, .replica_batch %d, .replicas %d, .accumulate %d: "
-                          "give 0 (the default) or more, one batch, at most 1024 replicas",
-                          o->batch, o->replica_batch, o->replicas, o->accumulate);
-    if ((unsigned)o->strategy > DT_CENTRAL || (o->strategy == DT_ONE && o->replicas > 1))
-        return dt__refuse(err, ".strategy is %d, .replicas %d: give one of dt_strategy; DT_ONE has one replica",
-                          (int)o->strategy, o->replicas);
-    if ((unsigned)o->input_type > DT_UINT8 || (unsigned)o->label_type > DT_ONE_HOT)
-        return dt__refuse(err, ".input_type %d, .label_type %d: give values of dt_type, DT_ONE_HOT for labels only",
-                          (int)o->input_type, (int)o->label_type);
+    int code = dt__check_options(o, err);
+    if (code) return code;
+    if (o->batch && o->replica_batch) return dt__refuse(err, ".batch %d, .replica_batch %d: give one of them", o->batch, o->replica_batch);
+    if (o->strategy == DT_ONE && o->replicas > 1) return dt__refuse(err, ".replicas is %d: DT_ONE has one replica", o->replicas);
     m->parts = DT__ELSE(o->accumulate, 1);
     m->batch = DT__ELSE(o->batch, 32);
     m->n_replicas = o->strategy == DT_ONE ? 1 : DT__ELSE(o->replicas, dt__cores());
@@ -7360,38 +7342,28 @@ DT__PRIVATE int dt__model_sizes(dt_model *m, dt_error *err) {
     } else if (!o->replicas) {
         m->n_replicas = DT__MIN(m->n_replicas, m->batch);
     }
-    if (m->parts > m->batch)
-        return dt__refuse(err, ".accumulate is %d, more than the batch of %d samples", m->parts, m->batch);
+    if (m->parts > m->batch) return dt__refuse(err, ".accumulate is %d, more than the batch of %d samples", m->parts, m->batch);
     m->strategy = m->n_replicas == 1 ? DT_ONE : DT__ELSE(o->strategy, DT_MIRRORED);
     m->graph.rows = (((ptrdiff_t)m->batch + m->parts - 1) / m->parts + m->n_replicas - 1) / m->n_replicas;
-    return dt__check_run(o, err);
-}
-
-// The columns of a CSV mean to a model what they meant when they were fitted.
-DT__PRIVATE int dt__keep_columns(dt_model *m, const char *columns, size_t n) {
-#ifndef DTRAIN_NO_MALLOC
-    char *copy = (char *)malloc(n + 1);
-    if (!copy) return DT_ERR_MEMORY;
-    memcpy(copy, columns, n);
-    copy[n] = 0;
-    free(m->columns);
-    m->columns = copy;
-#else
-    (void)m; (void)columns; (void)n;
-#endif
     return 0;
 }
 
+// The columns of a CSV mean to a model what they meant when they were fitted.
 DT__PRIVATE dt_dataset *dt__open_data(dt_model *m, const dt_source *s, dt_error *err) {
     dt_source with = *s;
     dt_dataset *d;
     if (!with.csv.fitted) with.csv.fitted = m->columns;
     d = dt_dataset_open(&with, err);
-    if (d && d->columns && !m->columns && dt__keep_columns(m, d->columns, strlen(d->columns))) {
+#ifndef DTRAIN_NO_MALLOC
+    if (d && d->columns && !m->columns) {
+        size_t n = strlen(d->columns) + 1;
+        m->columns = (char *)malloc(n);
+        if (m->columns) { memcpy(m->columns, d->columns, n); return d; }
         dt__fail(err, DT_ERR_MEMORY, "no memory to keep the columns of \"%s\"", d->source.path);
         dt_dataset_close(d);
         return NULL;
     }
+#endif
     return d;
 }
 
@@ -7416,23 +7388,18 @@ DT__PRIVATE int dt__data_fits(const dt_model *m, const dt_dataset *d, int labell
     dt__shape_text text;
     int i;
     for (i = 0; i < DT_MAX_RANK - 1 && d->info.input[i]; i++) size *= d->info.input[i];
-    if (i && size != t->size)
-        return dt__fail(err, DT_ERR_SHAPE, "a sample of the data has %td values, the net's input is %s",
-                        size, dt__shape_of(t, &text));
+    if (i && size != t->size) return dt__fail(err, DT_ERR_SHAPE, "a sample of the data has %td values, the net's input is %s", size, dt__shape_of(t, &text));
     if (m->graph.n_inputs <= 1 && (!labelled || m->graph.n_labels <= 1)) return 0;
-    return dt__refuse(err, "the net has %d inputs and %d labels, data sources one of each: use dt_step_batch",
-                      m->graph.n_inputs, m->graph.n_labels);
+    return dt__refuse(err, "the net has %d inputs and %d labels, data sources one of each: use dt_step_batch", m->graph.n_inputs, m->graph.n_labels);
 }
 
 // Call net and complete the graph.
 DT__PRIVATE int dt__model_graph(dt_model *m, dt_error *err) {
     dt__graph *g = &m->graph;
     const dt_options *o = &m->o;
-    dt_input_options in;
-    dt_loss_options loss;
+    dt_input_options in = DT_DEFAULTS;
+    dt_loss_options loss = DT_DEFAULTS;
     dt_tensor *x, *y, *t;
-    memset(&in, 0, sizeof in);
-    memset(&loss, 0, sizeof loss);
     memcpy(in.shape, o->input, sizeof in.shape);
     in.type = o->input_type;
     g->failed.graph = g;
@@ -7443,9 +7410,8 @@ DT__PRIVATE int dt__model_graph(dt_model *m, dt_error *err) {
     x->n_in = 0;  // g->failed only said which model
     g->input[g->n_inputs++] = x;
     y = o->net(x, o->user);
-    for (t = g->last_made; t && t != y; t = t->made_before) {}
-    if (!t)
-        dt__fail(&g->error, DT_ERR_ARGUMENT, "net returned %s: return the last tensor of this model",
+    for (t = g->last_made; t && t != y;) t = t->made_before;
+    if (!t) dt__refuse(&g->error, "net returned %s: return the last tensor of this model",
                  y ? "a tensor that was not made from its x" : "NULL, as a layer that got NULL does");
     g->output = t;
     if (o->loss) {
@@ -7460,8 +7426,9 @@ DT__PRIVATE int dt__model_graph(dt_model *m, dt_error *err) {
     return dt__pass_error(err, &g->error);
 }
 
+// 0, or err says why not.
 DT__PRIVATE int dt__model_build(dt_model *m, const dt_options *o, dt_error *err) {
-    int i, code;
+    int i;
     m->o = *o;
     m->graph.pool = &m->pool;
     m->graph.training = !o->inference;
@@ -7470,17 +7437,16 @@ DT__PRIVATE int dt__model_build(dt_model *m, const dt_options *o, dt_error *err)
     m->graph.no_fusion = o->no_fusion;
     m->norm = (double)NAN;
     if (!o->net) return dt__refuse(err, ".net is NULL: give the function that builds the model");
-    if ((code = dt__optimizer_open(&m->optimizer, o, err)) != 0 || (code = dt__model_sizes(m, err)) != 0 ||
-        (code = dt__model_data(m, err)) != 0 || (code = dt__model_graph(m, err)) != 0)
-        return code;
-    for (i = 0; i < 2; i++) if (m->data[i] && (code = dt__data_fits(m, m->data[i], 1, err)) != 0) return code;
+    if (dt__optimizer_open(&m->optimizer, o, err) || dt__model_sizes(m, err) || dt__model_data(m, err) || dt__model_graph(m, err)) return 1;
+    for (i = 0; i < 2; i++) if (m->data[i] && dt__data_fits(m, m->data[i], 1, err)) return 1;
     m->o.freeze = m->o.no_decay = m->o.save = m->o.load = m->o.export_c = NULL;  // strings are the caller's
-    if ((code = dt__model_memory(m, err)) != 0 || m->pool.measuring) return code;
+    if (dt__model_memory(m, err)) return 1;
+    if (m->pool.measuring) return 0;
     dt__initialise(m);
 #ifndef DTRAIN_NO_THREADS
-    code = dt__threads_start(m, err);
+    if (dt__threads_start(m, err)) return 1;
 #endif
-    return code;
+    return 0;
 }
 
 DT_API void dt_model_free(dt_model *m) {
@@ -7527,8 +7493,7 @@ DT_API size_t dt_model_bytes(const dt_options *o, dt_error *err) {
 
 DT_API dt_model *dt_model_create(const dt_options *o, dt_error *err) {
     dt_model *m;
-    dt_error why;
-    memset(&why, 0, sizeof why);
+    dt_error why = DT_DEFAULTS;
     m = dt__model_new("dt_model_create", o, 0, &why);
 #ifndef DTRAIN_NO_MALLOC
     if (why.code == DT_ERR_MEMORY && o->memory) {  // even the graph did not fit: say the whole number
@@ -7547,7 +7512,7 @@ DT_API void dt_model_plan_bytes(const dt_model *m, size_t *block, size_t *lower_
 
 // ---- steps
 
-// The lowest failed replica's error becomes the caller's, and all are ready again.
+// The lowest failed replica's error becomes the caller's; all are ready again.
 DT__PRIVATE int dt__collect_errors(dt_model *m, const char *what, dt_error *err) {
     int i, code = 0;
     for (i = 0; i < m->n_replicas; i++) {
@@ -7574,12 +7539,11 @@ DT__PRIVATE int dt__check_batch(const dt_model *m, const char *what, const dt_ba
     for (i = 0; i < m->graph.n_inputs; i++)
         if (!b->x[i]) return dt__refuse(err, "%s: x[%d], the input \"%s\", is NULL", what, i, m->graph.input[i]->name);
     for (i = 0; b->weight && i < b->n; i++)
-        if (!(b->weight[i] >= 0 && b->weight[i] <= FLT_MAX))
-            return dt__refuse(err, "%s: weight[%d] is %g: give 0 or more", what, i, (double)b->weight[i]);
+        if (!(b->weight[i] >= 0 && b->weight[i] <= FLT_MAX)) return dt__refuse(err, "%s: weight[%d] is %g: give 0 or more", what, i, (double)b->weight[i]);
     for (i = 0; i < m->graph.n_labels && step; i++)
         if (!b->y[i]) return dt__refuse(err, "%s: y[%d] is NULL: the losses need labels", what, i);
     if (m->graph.n_losses || !step) return 0;
-    return dt__fail(err, DT_ERR_STATE, "%s: the net has no loss: set .loss, or call dt_loss in net", what);
+    return dt__not_now(err, "%s: the net has no loss: set .loss, or call dt_loss in net", what);
 }
 
 // n samples of the caller's, or of a data set from position on.
@@ -7618,8 +7582,7 @@ DT__PRIVATE int dt__step_task(dt_model *m, dt_error *err) {
     int code = dt__set_rate(m, err);
     m->task = task;
     if (code) { m->task.n = 0; return code; }  // no outputs
-    m->task.training = 1;
-    m->task.labelled = 1;
+    m->task.training = m->task.labelled = 1;
     m->task.parts = m->parts;
     if (m->state != DT__EMPTY) dt__run_job(m, dt__job_clear);
     m->state = DT__EMPTY;
@@ -7634,8 +7597,8 @@ DT__PRIVATE int dt__step_task(dt_model *m, dt_error *err) {
 
 DT__PRIVATE int dt__can_train(const dt_model *m, const char *what, dt_error *err) {
     if (!m) return dt__is_null(err, what, "model");
-    if (!m->graph.training) return dt__fail(err, DT_ERR_STATE, "%s: the model was created with .inference = 1", what);
-    if (m->running) return dt__fail(err, DT_ERR_STATE, "%s: dt_train is running on this model: call it afterwards", what);
+    if (!m->graph.training) return dt__not_now(err, "%s: the model was created with .inference = 1", what);
+    if (m->running) return dt__not_now(err, "%s: dt_train is running on this model: call it afterwards", what);
     return 0;
 }
 
@@ -7646,8 +7609,7 @@ DT_API float dt_step_batch(dt_model *m, const dt_batch *b, dt_error *err) {
 }
 
 DT_API float dt_step(dt_model *m, const void *x, const void *y, int n, dt_error *err) {
-    dt_batch b;
-    memset(&b, 0, sizeof b);
+    dt_batch b = DT_DEFAULTS;
     b.x[0] = x;
     b.y[0] = y;
     b.n = n;
@@ -7676,11 +7638,9 @@ DT_API float dt_forward(dt_model *m, const dt_batch *b, dt_error *err) {
 DT__PRIVATE int dt__backward_task(dt_model *m, const char *what, const float *seed, dt_error *err) {
     int code = dt__can_train(m, what, err);
     if (code) return code;
-    if (!m->task.n || !m->task.training) return dt__fail(err, DT_ERR_STATE, "%s: call dt_forward first", what);
-    if (!seed && !m->task.labelled)
-        return dt__fail(err, DT_ERR_STATE, "%s: no labels in dt_forward, or no loss in net: see dt_backward_from", what);
-    if (seed && !m->graph.output->back)
-        return dt__fail(err, DT_ERR_STATE, "%s: net's output passes no gradient on: nothing below trains, or its loss skips it", what);
+    if (!m->task.n || !m->task.training) return dt__not_now(err, "%s: call dt_forward first", what);
+    if (!seed && !m->task.labelled) return dt__not_now(err, "%s: no labels in dt_forward, or no loss in net: see dt_backward_from", what);
+    if (seed && !m->graph.output->back) return dt__not_now(err, "%s: net's output passes no gradient on: nothing below trains, or its loss skips it", what);
     m->task.seed = seed;
     dt__run_job(m, dt__job_backward);
     m->task.input_gradient = 1;
@@ -7698,7 +7658,7 @@ DT_API int dt_backward_from(dt_model *m, const float *gradient, dt_error *err) {
 DT__PRIVATE int dt__has_gradients(const dt_model *m, const char *what, dt_error *err) {
     int code = dt__can_train(m, what, err);
     if (code || m->state != DT__EMPTY) return code;
-    return dt__fail(err, DT_ERR_STATE, "%s: there are no gradients: call dt_forward and dt_backward first", what);
+    return dt__not_now(err, "%s: there are no gradients: call dt_forward and dt_backward first", what);
 }
 
 DT_API int dt_reduce(dt_model *m, dt_error *err) {
@@ -7746,7 +7706,7 @@ DT_API int dt_output_read(dt_model *m, const char *name, float *out, dt_error *e
     const dt_tensor *t;
     const dt__named *o;
     if (!m || !out) return dt__is_null(err, "dt_output_read", m ? "array" : "model");
-    if (!m->task.n) return dt__fail(err, DT_ERR_STATE, "dt_output_read: call dt_forward first");
+    if (!m->task.n) return dt__not_now(err, "dt_output_read: call dt_forward first");
     t = m->graph.output;
     if (name) {
         for (o = m->graph.outputs; o && strcmp(o->name, name); o = o->next) {}
@@ -7762,17 +7722,15 @@ DT_API int dt_input_gradient_read(dt_model *m, float *out, dt_error *err) {
     if (!m || !out) return dt__is_null(err, "dt_input_gradient_read", m ? "array" : "model");
     t = m->graph.input[0];
     if (!m->o.input_gradient || !t->back || t->type == DT_INT32)
-        return dt__fail(err, DT_ERR_STATE, "dt_input_gradient_read: create the model with .input_gradient = 1, and floats as input");
-    if (!m->task.input_gradient)
-        return dt__fail(err, DT_ERR_STATE, "dt_input_gradient_read: call dt_forward and dt_backward first, and nothing after them");
+        return dt__not_now(err, "dt_input_gradient_read: create the model with .input_gradient = 1, and floats as input");
+    if (!m->task.input_gradient) return dt__not_now(err, "dt_input_gradient_read: call dt_forward and dt_backward first, and nothing after them");
     dt__gather_rows(m, t->gradient, t->size, out);
     return 0;
 }
 
 // Forward in inference mode of as many of n samples as fit: of x, or of a data set from position on.
 DT__PRIVATE int dt__infer(dt_model *m, const void *x, const dt_dataset *d, long position, long n, int evaluate, dt_error *err) {
-    dt_batch b;
-    memset(&b, 0, sizeof b);
+    dt_batch b = DT_DEFAULTS;
     b.x[0] = x;
     dt__new_task(m, &b, d, position, DT__MIN(n, m->batch / m->parts));
     m->task.labelled = evaluate;
@@ -7796,8 +7754,7 @@ DT__PRIVATE int dt__predict(dt_model *m, const void *x, const dt_dataset *d, lon
 DT_API int dt_predict(dt_model *m, const void *x, long n, float *out, dt_error *err) {
     if (!m || !x || !out) return dt__is_null(err, "dt_predict", !m ? "model" : !x ? "input" : "output");
     if (n < 0) return dt__refuse(err, "dt_predict: n is %ld: give 0 or more", n);
-    if (m->graph.n_inputs > 1)
-        return dt__refuse(err, "dt_predict: net has %d inputs: use dt_forward, dt_output_read", m->graph.n_inputs);
+    if (m->graph.n_inputs > 1) return dt__refuse(err, "dt_predict: net has %d inputs: use dt_forward, dt_output_read", m->graph.n_inputs);
     return dt__predict(m, x, NULL, 0, n, out, err);
 }
 
@@ -7830,8 +7787,7 @@ DT__PRIVATE void dt__count_confusion(const dt_model *m, const dt_tensor *loss, d
             int32_t label;
             memcpy(&label, dt__value(r, loss) + i, sizeof label);
             for (k = 1; k < classes; k++) if (x[k] > x[best]) best = k;
-            if (x[best] == x[best] && label >= 0 && label < classes && !dt__ignored(o, label))
-                out->confusion[label * classes + best]++;
+            if (x[best] == x[best] && label >= 0 && label < classes && !dt__ignored(o, label)) out->confusion[label * classes + best]++;
         }
     }
 }
@@ -7843,13 +7799,12 @@ DT__PRIVATE int dt__evaluate_data(dt_model *m, const dt_dataset *d, dt_metrics *
     dt_loss_kind kind;
     long at;
     int i, code;
-    if (!g->n_losses) return dt__fail(err, DT_ERR_STATE, "dt_evaluate: the net has no loss: set .loss");
+    if (!g->n_losses) return dt__not_now(err, "dt_evaluate: the net has no loss: set .loss");
     if ((code = dt__data_fits(m, d, 1, err)) != 0) return code;
     if (out->top_k < 0) return dt__refuse(err, "dt_evaluate: .top_k is %d: give 0 (for 5) or more", out->top_k);
     logits = loss->in[0];
     kind = ((const dt_loss_options *)loss->options)->kind;
-    if (out->confusion && (loss->type != DT_INT32 || loss->label < 0 ||
-                           (logits != g->output && logits != dt__logits(g->output, kind))))
+    if (out->confusion && (loss->type != DT_INT32 || loss->label < 0 || (logits != g->output && logits != dt__logits(g->output, kind))))
         return dt__refuse(err, "dt_evaluate: .confusion needs a cross-entropy of net's output and fed integer labels");
     for (i = 0; i < m->n_replicas; i++) m->replica[i].top_k = DT__ELSE(out->top_k, 5);
     for (at = 0; at < d->info.n && !code; at += m->batch / m->parts) {
@@ -7858,8 +7813,7 @@ DT__PRIVATE int dt__evaluate_data(dt_model *m, const dt_dataset *d, dt_metrics *
         if (out->confusion && !code) dt__count_confusion(m, loss, out);
     }
     out->loss = dt__totals_loss(g, totals);
-    out->n = d->info.n;
-    if (kind <= DT_BINARY_CROSS_ENTROPY) out->n = (long)totals[2 * DT_MAX_INPUTS + DT__COUNTED];
+    out->n = kind <= DT_BINARY_CROSS_ENTROPY ? (long)totals[2 * DT_MAX_INPUTS + DT__COUNTED] : d->info.n;
     out->accuracy = dt__totals_accuracy(g, totals, DT__RIGHT);
     out->top_k_accuracy = dt__totals_accuracy(g, totals, DT__RIGHT_TOP);
     out->classes = kind == DT_CROSS_ENTROPY ? logits->dim[logits->rank - 1] : 0;
@@ -7908,15 +7862,14 @@ DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->o
 
 DT_API int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error *err) {
     const dt__variable *v;
-    if (!m || !out) return dt__refuse(err, "dt_parameter_at: the %s is NULL", m ? "result" : "model");
-    if (i < 0 || i >= m->graph.n_variables)
-        return dt__refuse(err, "dt_parameter_at: there is no parameter %d: they are 0..%d", i, m->graph.n_variables - 1);
+    if (!m || !out) return dt__is_null(err, "dt_parameter_at", m ? "result" : "model");
+    if (i < 0 || i >= m->graph.n_variables) return dt__refuse(err, "dt_parameter_at: there is no parameter %d: they are 0..%d", i, m->graph.n_variables - 1);
     v = m->graph.variable[i];
     out->name = v->name;
     out->rank = v->rank;
     memcpy(out->dim, v->dim, sizeof out->dim);
     out->size = (size_t)v->size;
-    out->trainable = !v->frozen && !v->statistic;
+    out->trainable = dt__trains(v);
     return 0;
 }
 
@@ -7929,7 +7882,7 @@ DT__PRIVATE float *dt__element(const dt_model *m, const dt__variable *v, ptrdiff
 DT__PRIVATE int dt__copy_parameter(dt_model *m, const char *what, const char *name, float *out, const float *in, size_t n, dt_error *err) {
     ptrdiff_t i;
     int k;
-    if (!m || !name || (!out && !in)) return dt__refuse(err, "%s: the %s is NULL", what, !m ? "model" : !name ? "name" : "array");
+    if (!m || !name || (!out && !in)) return dt__is_null(err, what, !m ? "model" : !name ? "name" : "array");
     for (k = 0; k < m->graph.n_variables; k++) {
         const dt__variable *v = m->graph.variable[k];
         if (strcmp(v->name, name)) continue;
@@ -7991,10 +7944,9 @@ DT__PRIVATE int dt__write_header(const dt_model *m, dt__write write, void *user)
     char text[1024];
     const char *columns = m->columns;
     dt__writer w = dt__writer_on(text, sizeof text);
-    uint64_t at = 0;
+    uintmax_t at = 0, end;
     int k, d, code = 0;
-    dt__print(&w, "{\"__metadata__\":{\"format\":\"pt\",\"dtrain.version\":\"%s\"%s", dt_version(),
-              m->graph.hwc_files ? ",\"dtrain.order\":\"hwc\"" : "");
+    dt__print(&w, "{\"__metadata__\":{\"format\":\"pt\",\"dtrain.version\":\"%s\"%s", dt_version(), m->graph.hwc_files ? ",\"dtrain.order\":\"hwc\"" : "");
     if (columns) dt__put_text(&w, ",\"dtrain.columns\":\"");
     while (columns && *columns && !code) {  // they may be longer than text
         columns = dt__put_json_character(&w, columns);
@@ -8011,8 +7963,9 @@ DT__PRIVATE int dt__write_header(const dt_model *m, dt__write write, void *user)
         dt__put_json(&w, v->name);
         dt__put_text(&w, "\":{\"dtype\":\"F32\",\"shape\":[");
         for (d = 0; d < v->rank; d++) dt__print(&w, "%s%d", d ? "," : "", v->dim[d]);
-        dt__print(&w, "],\"data_offsets\":[%ju,%ju]}", (uintmax_t)at, (uintmax_t)(at + 4 * (uint64_t)v->size));
-        at += 4 * (uint64_t)v->size;
+        end = at + 4 * (uintmax_t)v->size;
+        dt__print(&w, "],\"data_offsets\":[%ju,%ju]}", at, end);
+        at = end;
     }
     dt__put(&w, '}');
     return code ? code : write(user, text, w.n);
@@ -8035,9 +7988,9 @@ DT__PRIVATE int dt__write_safetensors(const dt_model *m, dt__write write, void *
     return code ? code : dt__write_values(m, write, user);
 }
 
-DT_API int dt_save_to(dt_model *m, int (*write)(void *user, const void *data, size_t n), void *user, dt_error *err) {
+DT_API int dt_save_to(dt_model *m, dt__write write, void *user, dt_error *err) {
     int code;
-    if (!m || !write) return dt__refuse(err, "dt_save_to: the %s is NULL", m ? "callback" : "model");
+    if (!m || !write) return dt__is_null(err, "dt_save_to", m ? "callback" : "model");
     code = dt__write_safetensors(m, write, user);
     return code ? dt__fail(err, DT_ERR_CALLBACK, "dt_save_to: write returned %d", code) : 0;
 }
@@ -8048,7 +8001,7 @@ DT__PRIVATE int dt__write_file(void *user, const void *data, size_t n) { return 
 DT_API int dt_save(dt_model *m, const char *path, dt_error *err) {
     dt__new_file file;
     int code;
-    if (!m) return dt__refuse(err, "dt_save: the model is NULL");
+    if (!m) return dt__is_null(err, "dt_save", "model");
     code = dt__new_file_open(&file, "dt_save", path, err);
     if (code) return code;
     if (dt__write_safetensors(m, dt__write_file, file.f)) return dt__new_file_fail(&file, err, "cannot write");
@@ -8201,9 +8154,10 @@ DT__PRIVATE int dt__tensors_tile(const dt__tensors *t, dt_error *err) {
     size_t i;
     for (i = 0; i < t->n; i++) {
         const dt__entry *e = t->place[i];
-        if (e->begin > e->end || e->end > n_data) return dt__tensors_fail(t, e, "its data_offsets lie outside the file", err);
-        if (e->begin != at) return dt__tensors_fail(t, e, e->begin > at ? "a hole lies before its data" : "its data overlap another tensor's", err);
-        if (e->end - e->begin != e->bytes) return dt__tensors_fail(t, e, "its shape and data_offsets disagree", err);
+        const char *wrong = e->begin > e->end || e->end > n_data ? "its data_offsets lie outside the file" : e->begin > at ? "a hole lies before its data"
+                          : e->begin < at ? "its data overlap another tensor's"
+                          : e->end - e->begin != e->bytes ? "its shape and data_offsets disagree" : NULL;
+        if (wrong) return dt__tensors_fail(t, e, wrong, err);
         at = e->end;
     }
     return at == n_data ? 0 : dt__tensors_fail(t, NULL, "the data end too early or too late", err);
@@ -8317,10 +8271,11 @@ DT__PRIVATE float dt__file_value(const unsigned char *p, int dtype) {
     return dtype == 1 ? dt__half(bits) : dt__float_from(dtype ? bits << 16 : bits);
 }
 
-// The name in the file of what variable v takes; NULL: it is not to be loaded.
-DT__PRIVATE const char *dt__load_name(const dt_load_options *o, const dt__variable *v) {
-    if (o->glob && !dt__glob(o->glob, v->name)) return NULL;
-    return o->rename ? o->rename(o->user, v->name) : v->name;
+// What of the file variable v takes, and its *name there; NULL: it is not to be loaded.
+DT__PRIVATE dt__entry *dt__load_entry(const dt__tensors *t, const dt__variable *v, const char **name) {
+    if (t->o->glob && !dt__glob(t->o->glob, v->name)) *name = NULL;
+    else *name = t->o->rename ? t->o->rename(t->o->user, v->name) : v->name;
+    return *name ? *dt__tensors_slot(t, *name, strlen(*name)) : NULL;
 }
 
 // Does the entry (NULL: there is none) fit the variable? An error tells why not.
@@ -8329,7 +8284,7 @@ DT__PRIVATE dt_load_result dt__entry_fits(const dt__tensors *t, const dt__entry 
     dt__writer w = dt__writer_on(text, sizeof text);
     int d, ok;
     if (!e) {
-        dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has no tensor \"%s\": is it a file of this net? A glob loads a part", t->path, name);
+        dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has no tensor \"%s\": is it of this net? A glob loads a part", t->path, name);
         return DT_MISSING;
     }
     for (d = 0, ok = e->rank == v->rank; d < v->rank; d++) ok &= e->dim[d] == (uint64_t)v->dim[d];
@@ -8355,18 +8310,17 @@ DT__PRIVATE void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_lo
     int k, wanted = 0;
     for (k = 0; k < m->graph.n_variables; k++) {
         const dt__variable *v = m->graph.variable[k];
-        const char *name = dt__load_name(o, v);
-        dt__entry *e;
+        const char *name;
+        dt__entry *e = dt__load_entry(t, v, &name);
         if (!name) continue;
         wanted++;
-        e = *dt__tensors_slot(t, name, strlen(name));
         if (e) e->used = 1;
         dt__load_tell(o, dt__entry_fits(t, e, v, name, err), v->name);
     }
     if (!wanted) dt__refuse(err, "dt_load: no parameter's name matches \"%s\": dt_parameter_at lists them", o->glob ? o->glob : "*");
     if (o->glob || o->rename) return;
     if (t->hwc != m->graph.hwc_files)
-        dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has %s order of features, this net another (see dt_load): save the same net, or load a part by a glob",
+        dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has %s order of features, this net another (see dt_load): save the same net, or load by a glob",
                  t->path, t->hwc ? "this library's" : "PyTorch's");
     for (j = 0; j < t->n; j++) {
         const dt__entry *e = t->place[j];
@@ -8374,7 +8328,7 @@ DT__PRIVATE void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_lo
         if (e->used || (e->name_length >= n && !memcmp(e->name + e->name_length - n, counter, n))) continue;
         dt__format(name, sizeof name, "%.*s", (int)DT__MIN(e->name_length, sizeof name), e->name);
         dt__load_tell(o, DT_UNEXPECTED, name);
-        dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has the tensor \"%.60s\", the model has not: is it a file of this net? A glob loads a part", t->path, name);
+        dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has the tensor \"%.60s\", the model not: is it of this net? A glob loads a part", t->path, name);
     }
 }
 
@@ -8428,9 +8382,8 @@ DT__PRIVATE int dt__load_columns(dt_model *m, const dt__tensors *t, dt_error *er
 #endif
 
 DT__PRIVATE int dt__load_tensors(dt_model *m, const dt__tensors *t, dt_load_options *o, dt_error *err) {
-    dt_error difference;
+    dt_error difference = DT_DEFAULTS;
     int k, code = 0;
-    memset(&difference, 0, sizeof difference);
     dt__load_compare(m, t, o, &difference);
     if (difference.code && (!o->partial || difference.code == DT_ERR_ARGUMENT)) return dt__pass_error(err, &difference);
 #ifndef DTRAIN_NO_MALLOC
@@ -8438,8 +8391,8 @@ DT__PRIVATE int dt__load_tensors(dt_model *m, const dt__tensors *t, dt_load_opti
 #endif
     for (k = 0; k < m->graph.n_variables && !code; k++) {
         const dt__variable *v = m->graph.variable[k];
-        const char *name = dt__load_name(o, v);
-        const dt__entry *e = name ? *dt__tensors_slot(t, name, strlen(name)) : NULL;
+        const char *name;
+        const dt__entry *e = dt__load_entry(t, v, &name);
         if (e && dt__entry_fits(t, e, v, name, NULL) == DT_LOADED) code = dt__load_values(m, t, v, e, err);
     }
     return code;
@@ -8448,7 +8401,7 @@ DT__PRIVATE int dt__load_tensors(dt_model *m, const dt__tensors *t, dt_load_opti
 DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err) {
     dt__tensors t;
     int code;
-    if (!m || !o) return dt__refuse(err, "dt_load: the %s is NULL", m ? "options" : "model");
+    if (!m || !o) return dt__is_null(err, "dt_load", m ? "options" : "model");
     if (!o->path + !o->data + !o->read != 2) return dt__refuse(err, "dt_load: one of .path, .data and .read is needed, and one only");
     o->loaded = o->missing = o->unexpected = o->misshaped = 0;
     code = dt__tensors_open(&t, "dt_load", &m->o, o, err);
@@ -8458,8 +8411,7 @@ DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err) {
 }
 
 DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *err) {
-    dt_load_options o;
-    memset(&o, 0, sizeof o);
+    dt_load_options o = DT_DEFAULTS;
     o.path = path;
     o.glob = glob;
     return dt_load_opt(m, &o, err);
@@ -8468,12 +8420,10 @@ DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *er
 #ifndef DTRAIN_NO_STDIO
 // The dtrain.columns of a file, which the caller frees.
 DT__PRIVATE char *dt__columns_of_file(const char *path, dt_error *err) {
-    dt_options none;
-    dt_load_options o;
+    dt_options none = DT_DEFAULTS;
+    dt_load_options o = DT_DEFAULTS;
     dt__tensors t;
     char *text = NULL;
-    memset(&none, 0, sizeof none);
-    memset(&o, 0, sizeof o);
     o.path = path;
     if (!dt__tensors_open(&t, "dt_csv", &none, &o, err)) {
         if (t.columns.p) text = dt__tensors_columns(&t, err);
@@ -8495,83 +8445,88 @@ DT__PRIVATE char *dt__columns_of_file(const char *path, dt_error *err) {
 // =============================================================================================
 
 #ifndef DTRAIN_NO_STDIO
-// Operations, by name so that exporting links no layer; the function for them; what it gets: numbers (capitals, see dt__c_layer), x and z
-// inputs, w weights, s their scales, b bias, y output; its code, where @ is the type of weights. Filters are dot products: the sum stays
-// in a register, and the scale of its bytes comes once.
+// Operations, by name so that exporting links no layer; the function for them; what it gets, by letters: numbers (capitals), x and z
+// inputs (X: bytes, T: tokens), w weights, s their scales, b bias, y output; its code. Filters are dot products: the sum stays in a
+// register, and the scale of its bytes comes once.
 typedef struct { const char *ops, *name, *gets, *code; } dt__c_row;
-#define DT__XY const float *x, float *y
 #define DT__TO(i, n) for (int i = 0; i < n; i++)
+#define DT__EACH_ROW for (; rows > 0; rows--, x += n, y += n)
 #define DT__C0(ops, name, gets, ...) {ops, #name, gets, #__VA_ARGS__},
-#define DT__C(...) DT__C0(__VA_ARGS__)
-#define DT__C1(name, value) DT__C(#name, name, "Lxy", (int n, DT__XY) { DT__TO(i, n) y[i] = value; })
-#define DT__C2(name, value) DT__C(#name, name, "Lxzy", (int n, const float *x, const float *z, float *y) { DT__TO(i, n) y[i] = value; })
+#define DT__CS(...) DT__C0(__VA_ARGS__)
+#define DT__C(name, ...) DT__C0(#name, name, __VA_ARGS__)
+#define DT__C1(name, gets, value) DT__C(name, gets, { DT__TO(i, n) y[i] = value; })
 static const dt__c_row dt__c_rows[] = {
     {"flatten,reshape,dropout", "", "", ""},
-    DT__C("input", bytes, "Lxy", (int n, const unsigned char *x, float *y) { DT__TO(i, n) y[i] = (float)x[i] * (1 / 255.0f); })
-    DT__C2(add, x[i] + z[i])
-    DT__C2(sub, x[i] - z[i])
-    DT__C2(mul, x[i] * z[i])
-    DT__C("scale", scale, "LFxy", (int n, float factor, float offset, DT__XY) { DT__TO(i, n) y[i] = x[i] * factor + offset; })
-    DT__C("leaky_relu", leaky_relu, "LKxy", (int n, float slope, DT__XY) { DT__TO(i, n) y[i] = x[i] <= 0 ? x[i] * slope : x[i]; })
-    DT__C1(relu, x[i] <= 0 ? 0 : x[i])
-    DT__C1(tanh, 1 - 2 / (1 + expf(2 * x[i])))
-    DT__C1(sigmoid, 1 / (1 + expf(-x[i])))
-    DT__C1(silu, x[i] / (1 + expf(-x[i])))
-    DT__C1(gelu_tanh, x[i] / (1 + expf(-1.5957691f * (x[i] + 0.044715f * x[i] * x[i] * x[i]))))
-    DT__C("gelu", gelu, "Lxy", (int n, DT__XY) { DT__TO(i, n) {  // Abramowitz & Stegun 7.1.26
+    DT__C1(input, "LXy", (float)x[i] * (1 / 255.0f))
+    DT__C1(add, "Lxzy", x[i] + z[i])
+    DT__C1(sub, "Lxzy", x[i] - z[i])
+    DT__C1(mul, "Lxzy", x[i] * z[i])
+    DT__C1(scale, "LFOxy", x[i] * factor + offset)
+    DT__C1(leaky_relu, "LKxy", x[i] <= 0 ? x[i] * slope : x[i])
+    DT__C1(relu, "Lxy", x[i] <= 0 ? 0 : x[i])
+    DT__C1(tanh, "Lxy", 1 - 2 / (1 + expf(2 * x[i])))
+    DT__C1(sigmoid, "Lxy", 1 / (1 + expf(-x[i])))
+    DT__C1(silu, "Lxy", x[i] / (1 + expf(-x[i])))
+    DT__C1(gelu_tanh, "Lxy", x[i] / (1 + expf(-1.5957691f * (x[i] + 0.044715f * x[i] * x[i] * x[i]))))
+    DT__C(gelu, "Lxy", { DT__TO(i, n) {  // Abramowitz & Stegun 7.1.26
         float a = (x[i] < 0 ? -x[i] : x[i]) * 0.70710678f, t = 1 / (1 + 0.3275911f * a);
         t *= 0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f)));
         t *= 0.5f * expf(-a * a); y[i] = x[i] * (x[i] > 0 ? 1 - t : t); } })
-    DT__C("softmax", softmax, "Rxy", (int rows, int n, DT__XY) { for (; rows > 0; rows--, x += n, y += n) {
+    DT__C(softmax, "Rxy", { DT__EACH_ROW {
         float top = x[0], sum = 0; DT__TO(i, n) if (x[i] > top) top = x[i];
         DT__TO(i, n) sum += y[i] = expf(x[i] - top); DT__TO(i, n) y[i] /= sum; } })
-    DT__C("layernorm", layernorm, "RExwby", (int rows, int n, float epsilon, const float *x, const float *w, const float *b, float *y) {
-        for (; rows > 0; rows--, x += n, y += n) {
-            float mean = 0, v = 0, root, next; DT__TO(i, n) mean += x[i] / (float)n;
-            DT__TO(i, n) v += (x[i] - mean) * (x[i] - mean) / (float)n; v += epsilon; next = v > 1 ? v : 1;
-            do { root = next; next = 0.5f * (root + v / root); } while (next < root);  // Heron's square root, from above
-            DT__TO(i, n) y[i] = (x[i] - mean) / root * w[i] + (b ? b[i] : 0); } })
-    DT__C("batchnorm", affine, "Rxwby", (int rows, int n, const float *x, const float *w, const float *b, float *y) {
-        for (; rows > 0; rows--, x += n, y += n) DT__TO(i, n) y[i] = x[i] * w[i] + b[i]; })
-    DT__C("dense", dense, "RIxwsby", (int rows, int out, int in, const float *x, const @ *w, const float *scale, const float *b, float *y) {
-        for (; rows > 0; rows--, x += in) DT__TO(o, out) {
-            float sum = 0; DT__TO(i, in) sum += x[i] * (float)w[o * in + i];
+    DT__C(layernorm, "RExwby", { DT__EACH_ROW {
+        float mean = 0, v = 0, root, next; DT__TO(i, n) mean += x[i] / (float)n;
+        DT__TO(i, n) v += (x[i] - mean) * (x[i] - mean) / (float)n; v += epsilon; next = v > 1 ? v : 1;
+        do { root = next; next = 0.5f * (root + v / root); } while (next < root);  // Heron's square root, from above
+        DT__TO(i, n) y[i] = (x[i] - mean) / root * k[i] + (b ? b[i] : 0); } })
+    DT__C(batchnorm, "Rxwby", { DT__EACH_ROW DT__TO(i, n) y[i] = x[i] * k[i] + b[i]; })
+    DT__C(dense, "RIxwsby", {
+        for (; rows > 0; rows--, x += in) DT__TO(o, n) {
+            float sum = 0; DT__TO(i, in) sum += x[i] * (float)k[o * in + i];
             *y++ = sum * (scale ? scale[o] : 1) + (b ? b[o] : 0); } })
-    DT__C("conv2d", conv2d, "Cxwsby", (int h, int w, int c, int oh, int ow, int filters, int kh, int kw, int stride, int dilation, int groups, int top, int left,
-                                       const float *x, const @ *k, const float *scale, const float *b, float *y) {
+    DT__C(conv2d, "Cxwsby", {
         int n = c / groups; DT__TO(oy, oh) DT__TO(ox, ow) DT__TO(f, filters) {
             float sum = 0; DT__TO(ky, kh) DT__TO(kx, kw) {
                 int iy = oy * stride + ky * dilation - top, ix = ox * stride + kx * dilation - left;
                 int at = (iy * w + ix) * c + f / (filters / groups) * n, tap = ((f * kh + ky) * kw + kx) * n;
                 if (iy >= 0 && iy < h && ix >= 0 && ix < w) DT__TO(i, n) sum += x[at + i] * (float)k[tap + i]; }
             *y++ = sum * (scale ? scale[f] : 1) + (b ? b[f] : 0); } })
-    DT__C("maxpool2d,avgpool2d,global_avgpool", pool2d, "Pxy", (int max, int h, int w, int c, int oh, int ow, int size, int stride, int padding, DT__XY) {
+    DT__CS("maxpool2d,avgpool2d,global_avgpool", pool2d, "Pxy", {
         DT__TO(oy, oh) DT__TO(ox, ow) DT__TO(i, c) {
             int n = 0; float v = 0; DT__TO(ky, size) DT__TO(kx, size) {
                 int iy = oy * stride + ky - padding, ix = ox * stride + kx - padding;
                 if (iy >= 0 && iy < h && ix >= 0 && ix < w) {
                     float t = x[(iy * w + ix) * c + i]; v = !max ? v + t : n == 0 || t > v || t != t ? t : v; n++; } }
             *y++ = max ? v : v / (float)n; } })
-    DT__C("concat", concat, "Jxzy", (int n, int x_part, int z_part, const float *x, const float *z, float *y) {
+    DT__C(concat, "Jxzy", {
         for (; n > 0; n--) { DT__TO(i, x_part) *y++ = *x++; DT__TO(i, z_part) *y++ = *z++; } })
-    DT__C("slice", slice, "Sxy", (int n, int from, int begin, int step, int to, int part, DT__XY) {
+    DT__C(slice, "Sxy", {
         for (; n > 0; n--, x += from * part) DT__TO(i, to) DT__TO(k, part) *y++ = x[(begin + i * step) * part + k]; })
-    DT__C("pad", pad, "Dxy", (int n, int before, int part, int after, DT__XY) {
+    DT__C(pad, "Dxy", {
         for (; n > 0; n--) { DT__TO(i, before) *y++ = 0; DT__TO(i, part) *y++ = *x++; DT__TO(i, after) *y++ = 0; } })
-    DT__C("embedding", embedding, "RIxwy", (int n, int features, int tokens, const int32_t *x, const float *w, float *y) {
-        for (; n > 0; n--, x++) DT__TO(i, features) *y++ = *x < 0 || *x >= tokens ? 0 : w[(int)*x * features + i]; })
+    DT__C(embedding, "RITwy", {
+        for (; rows > 0; rows--, x++) DT__TO(i, n) *y++ = *x < 0 || *x >= in ? 0 : k[(int)*x * n + i]; })
 };
-#undef DT__XY
 #undef DT__TO
+#undef DT__EACH_ROW
 #undef DT__C0
+#undef DT__CS
 #undef DT__C
 #undef DT__C1
-#undef DT__C2
+
+// The parameters behind a letter of .gets; @ is the type of weights. Their arguments are in dt__c_layer.
+static const char *const dt__c_parameters[] = {
+    "Lint n", "Rint rows, int n", "Iint in", "Efloat epsilon", "Kfloat slope", "Ffloat factor", "Ofloat offset",
+    "Cint h, int w, int c, int oh, int ow, int filters, int kh, int kw, int stride, int dilation, int groups, int top, int left",
+    "Pint max, int h, int w, int c, int oh, int ow, int size, int stride, int padding", "Jint n, int x_part, int z_part",
+    "Sint n, int from, int begin, int step, int to, int part", "Dint n, int before, int part, int after", "xconst float *x",
+    "Xconst unsigned char *x", "Tconst int32_t *x", "zconst float *z", "wconst @ *k", "sconst float *scale", "bconst float *b", "yfloat *y"};
 
 typedef struct {
     const dt__c_row *row;
-    int users;              // readers, the caller among them; 0: not needed
-    int buffer;             // of the plan, or -1 - k: argument k, an input
+    int users;   // readers, the caller among them; 0: not needed
+    int buffer;  // of the plan, or -1 - k: argument k, an input
     const dt_tensor *norm;  // the batch norm folded into this layer; itself for one that stands alone
 } dt__c_node;
 
@@ -8579,11 +8534,11 @@ typedef struct {
     const dt__graph *g;
     dt_export_options *o;
     const char *prefix;
-    float *w;               // the model's variables, or a copy
+    float *w;        // the model's variables, or a copy
     dt__c_node *node;
-    dt__graph plan;         // its buffers only: of one sample, without gradients
+    dt__graph plan;  // its buffers only: of one sample, without gradients
     FILE *f;
-    int infinite;           // a number that C has no text for was to be written
+    int infinite;    // a number that C has no text for was to be written
 } dt__c;
 
 DT__PRIVATE dt__c_node *dt__c_of(const dt__c *e, const dt_tensor *t) { return &e->node[t->number]; }
@@ -8617,14 +8572,15 @@ DT__PRIVATE int dt__c_mark(dt__c *e, dt_error *err) {
         e->node[i].users += t->is_output;
         if (!e->node[i].users) continue;
         for (k = 0; k < DT__COUNT(dt__c_rows) && !dt__glob(dt__c_rows[k].ops, t->op->name); k++) {}
-        if (k == DT__COUNT(dt__c_rows)) return dt__refuse(err, "dt_export_c: layer \"%s\" is a dt_%s, which cannot be written as C: use other operations", t->name, t->op->name);
+        if (k == DT__COUNT(dt__c_rows))
+            return dt__refuse(err, "dt_export_c: layer \"%s\" is a dt_%s, which has no C: use other operations", t->name, t->op->name);
         e->node[i].row += k;
         for (k = 0; k < t->n_in; k++) dt__c_of(e, t->in[k])->users++;
     }
     for (i = 0; i < e->g->n; i++) {  // batch norm goes into the layer before, if nobody else sees that one's output or has its weights
         const dt_tensor *t = e->g->node[i], *x = t->n_in ? t->in[0] : t;
         dt__c_node *node = &e->node[i], *before = dt__c_of(e, x);
-        if (strcmp(node->row->name, "affine")) continue;
+        if (strcmp(node->row->name, "batchnorm")) continue;
         if (before->users > 1 || !strchr(before->row->gets, 's') || dt__c_sharer(e, x, 0) != dt__c_sharer(e, x, 1)) before = node;
         else node->row = dt__c_rows;
         before->norm = t;
@@ -8639,8 +8595,9 @@ DT__PRIVATE void dt__c_place(dt__c *e) {
     dt__shape_text name;
     int i, k, b;
     for (i = 0; i < e->g->n; i++) {
-        const char *gets = dt__c_of(e, t = e->g->node[i])->row->gets;
+        const char *gets = e->node[i].row->gets;
         if (!e->node[i].users) continue;
+        t = e->g->node[i];
         b = -1;
         if (!t->n_in && !dt__c_is_bytes(t)) while (e->g->input[-1 - b] != t) b--;
         else if (dt__c_is_alias(e, t)) b = dt__c_of(e, t->in[0])->buffer;
@@ -8685,10 +8642,12 @@ DT__PRIVATE int dt__c_measure(dt__c *e, dt_model *m, dt__pool *pool, dt_error *e
     dt_export_options *o = e->o;
     ptrdiff_t n = 0, c = e->g->output->dim[e->g->output->rank - 1], i, j, a, b, same = 0;
     float *y = o->n > 0 && dt__mul(o->n, e->g->output->size, &n) ? (float *)dt__take(pool, (size_t)n * 2 * sizeof *y) : NULL, *z;
-    float *rounded = (float *)dt__take(pool, (size_t)e->g->n_floats * sizeof *rounded), **kept = (float **)dt__take(pool, (size_t)m->n_replicas * sizeof *kept);
+    float *rounded = (float *)dt__take(pool, (size_t)e->g->n_floats * sizeof *rounded);
+    float **kept = (float **)dt__take(pool, (size_t)m->n_replicas * sizeof *kept);
     double step = 0;
     int code;
-    if (!y || !rounded || !kept) return dt__fail(err, o->n > 0 ? DT_ERR_MEMORY : DT_ERR_ARGUMENT, "dt_export_c: .n is %ld: %s", o->n, o->n > 0 ? "no memory to measure so many" : "at least 1 sample is needed");
+    if (o->n <= 0) return dt__refuse(err, "dt_export_c: .n is %ld: at least 1 sample is needed", o->n);
+    if (!y || !rounded || !kept) return dt__fail(err, DT_ERR_MEMORY, "dt_export_c: .n is %ld: no memory to measure so many", o->n);
     if ((code = dt_predict(m, o->x, o->n, y, err)) != 0) return code;
     z = y + n;
     memcpy(rounded, e->w, (size_t)e->g->n_floats * sizeof *rounded);
@@ -8727,16 +8686,17 @@ DT__PRIVATE const char *dt__c_at(const dt__c *e, const dt_tensor *t, char role, 
         return out->text;
     }
     for (k = 0; (a = dt__c_argument(e, k, out)) != NULL; k++)
-        if (k < e->g->n_inputs ? b == -1 - k || (a == t && role == 'x') : b == dt__c_of(e, a)->buffer) return out->text;
+        if (k < e->g->n_inputs ? b == -1 - k || (a == t && role != 'y') : b == dt__c_of(e, a)->buffer) return out->text;
     dt__format(out->text, sizeof out->text, "work + %td", e->plan.buffer[b].offset);
     return out->text;
 }
 
 // A float as C that reads the same bits back.
-DT__PRIVATE const char *dt__c_float(dt__c *e, double v, dt__shape_text *out) {
+DT__PRIVATE void dt__c_float(dt__c *e, double v) {
+    char text[24];
     e->infinite |= !(fabs((double)(float)v) <= (double)FLT_MAX);
-    dt__format(out->text, sizeof out->text, "%.9g", (double)(float)v);
-    return strcat(out->text, strpbrk(out->text, ".e") ? "f" : ".0f");
+    dt__format(text, sizeof text, "%.9g", (double)(float)v);
+    fprintf(e->f, strpbrk(text, ".e") ? "%sf" : "%s.0f", text);
 }
 
 // name: operation [in] -> [out]
@@ -8753,11 +8713,17 @@ DT__PRIVATE void dt__c_comment(dt__c *e, const char *before, const dt_tensor *t,
 
 // A function of the table: one statement a line, indented by braces.
 DT__PRIVATE void dt__c_function(dt__c *e, const dt__c_row *row) {
-    const char *s = row->code;
-    int depth = 0, inside = 0;
-    fprintf(e->f, "\nstatic void %s_%s", e->prefix, row->name);
-    for (; *s; s++) {
-        if (*s == '@') fputs(e->o->int8 ? "signed char" : "float", e->f); else fputc(*s, e->f);
+    const char *s, *p;
+    int depth = 0, inside = 0, k;
+    fprintf(e->f, "\nstatic void %s_%s(", e->prefix, row->name);
+    for (p = row->gets; *p; p++) {
+        for (k = 0; *dt__c_parameters[k] != *p; k++) {}
+        for (s = dt__c_parameters[k] + 1; *s; s++)
+            if (*s == '@') fputs(e->o->int8 && strchr(row->gets, 's') ? "signed char" : "float", e->f); else fputc(*s, e->f);
+        fputs(p[1] ? ", " : ") ", e->f);
+    }
+    for (s = row->code; *s; s++) {
+        fputc(*s, e->f);
         inside += (*s == '(') - (*s == ')');
         depth += (*s == '{') - (*s == '}');
         if (inside || !strchr(";{}", *s)) continue;
@@ -8766,24 +8732,27 @@ DT__PRIVATE void dt__c_function(dt__c *e, const dt__c_row *row) {
     }
 }
 
+DT__PRIVATE double dt__c_variable(const dt__c *e, const dt_tensor *t, int k, ptrdiff_t i) { return (double)e->w[t->variable[k]->offset + i]; }
+
 DT__PRIVATE void dt__c_array(dt__c *e, const dt_tensor *t, char role) {
     const dt_tensor *norm = dt__c_of(e, t)->norm;
     ptrdiff_t taps = role == 'w' ? dt__c_taps(t) : 1, n = role == 'w' ? t->variable[0]->size : t->dim[t->rank - 1], i;
     int scaled = e->o->int8 && strchr(dt__c_of(e, t)->row->gets, 's'), bytes = scaled && role == 'w';
     double step = 0, scale = 1, shift = 0, value;
-    dt__shape_text text;
     fprintf(e->f, "static const %s %s_%c%d[%td] = {", bytes ? "signed char" : "float", e->prefix, role, t->number, n);
     for (i = 0; i < n; i++) {
         ptrdiff_t f = i / taps;
         if (norm) {
-            scale = (double)e->w[norm->variable[0]->offset + f] / sqrt((double)e->w[norm->variable[3]->offset + f] + ((const dt_batchnorm_options *)norm->options)->epsilon);
-            shift = (double)e->w[norm->variable[1]->offset + f] - (double)e->w[norm->variable[2]->offset + f] * scale;
+            DT__OPTIONS(dt_batchnorm_options, norm);
+            scale = dt__c_variable(e, norm, 0, f) / sqrt(dt__c_variable(e, norm, 3, f) + o->epsilon);
+            shift = dt__c_variable(e, norm, 1, f) - dt__c_variable(e, norm, 2, f) * scale;
         }
         if (scaled && i % taps == 0) step = dt__c_step(e, t, f);
-        value = role == 's' ? step : norm == t ? role == 'w' : role == 'w' ? (double)*dt__c_weight(e, t, i) : t->variable[1] ? (double)e->w[t->variable[1]->offset + f] : 0;
+        value = role == 's' ? step : norm == t ? role == 'w' : role == 'w' ? (double)*dt__c_weight(e, t, i) : t->variable[1] ? dt__c_variable(e, t, 1, f) : 0;
         if (norm) value = value * scale + (role == 'b' ? shift : 0);
-        if (bytes) dt__format(text.text, sizeof text.text, "%g", dt__c_byte(*dt__c_weight(e, t, i), step)); else dt__c_float(e, value, &text);
-        fprintf(e->f, "%s%s,", i % (bytes ? 32 : 10) ? " " : "\n    ", text.text);
+        fputs(i % (bytes ? 32 : 10) ? " " : "\n    ", e->f);
+        if (bytes) fprintf(e->f, "%d", (int)dt__c_byte(*dt__c_weight(e, t, i), step)); else dt__c_float(e, value);
+        fputc(',', e->f);
     }
     fputs("\n};\n", e->f);
     e->o->weight_bytes += (size_t)n * (bytes ? 1 : sizeof(float));
@@ -8801,7 +8770,6 @@ DT__PRIVATE void dt__c_layer(dt__c *e, const dt_tensor *t) {
     const void *o = t->options;
     const dt_pool2d_options *pool = (const dt_pool2d_options *)o;
     const dt_slice_options *move = (const dt_slice_options *)o;
-    const dt__linear *linear = (const dt__linear *)o;
     ptrdiff_t n = t->dim[t->rank - 1], before;
     dt__shape_text text;
     dt__conv v;
@@ -8813,12 +8781,10 @@ DT__PRIVATE void dt__c_layer(dt__c *e, const dt_tensor *t) {
         case 'L': fprintf(e->f, "%td", t->size); break;
         case 'R': fprintf(e->f, "%td, %td", t->size / n, n); break;
         case 'I': fprintf(e->f, "%td", dt__c_taps(t)); break;
-        case 'E': fputs(dt__c_float(e, ((const dt_layernorm_options *)o)->epsilon, &text), e->f); break;
-        case 'K': fputs(dt__c_float(e, (double)((const dt__activation_options *)o)->slope, &text), e->f); break;
-        case 'F':
-            fprintf(e->f, "%s, ", dt__c_float(e, (double)linear->factor[0], &text));
-            fputs(dt__c_float(e, (double)linear->offset, &text), e->f);
-            break;
+        case 'E': dt__c_float(e, ((const dt_layernorm_options *)o)->epsilon); break;
+        case 'K': dt__c_float(e, (double)((const dt__activation_options *)o)->slope); break;
+        case 'F': dt__c_float(e, (double)((const dt__linear *)o)->factor[0]); break;
+        case 'O': dt__c_float(e, (double)((const dt__linear *)o)->offset); break;
         case 'C':
             v = dt__conv_of(t);
             fprintf(e->f, "%td, %td, %td, %td, %td, %td, %td, %td, %td, %td, %td, %td, %td", v.h, v.w, v.c, v.oh, v.ow, v.f, v.kh, v.kw, v.s, v.dil, v.groups, v.top, v.left);
@@ -8853,7 +8819,8 @@ DT__PRIVATE void dt__c_prototype(dt__c *e, const char *end) {
     int k;
     fprintf(e->f, "void %s_predict(", e->prefix);
     for (k = 0; (t = dt__c_argument(e, k, &name)) != NULL; k++)
-        fprintf(e->f, "%s%s *%s", k ? ", " : "", k >= e->g->n_inputs ? "float" : t->type == DT_INT32 ? "const int32_t" : dt__c_is_bytes(t) ? "const unsigned char" : "const float", name.text);
+        fprintf(e->f, "%s%s%s *%s", k ? ", " : "", k < e->g->n_inputs ? "const " : "", k >= e->g->n_inputs ? "float"
+                : t->type == DT_INT32 ? "int32_t" : dt__c_is_bytes(t) ? "unsigned char" : "float", name.text);
     fputs(end, e->f);
 }
 
@@ -8864,10 +8831,12 @@ DT__PRIVATE void dt__c_write(dt__c *e) {
     dt__shape_text name, text;
     const char *p;
     int i, k;
-    fprintf(e->f, "/* %s_predict: a net as C99, written by dt_export_c of dtrain %s. x and y must not overlap. Activations lie in static\n * memory: one call at a time.", e->prefix, dt_version());
+    fprintf(e->f, "/* %s_predict: a net as C99, written by dt_export_c of dtrain %s. x and y must not overlap. Activations lie in static\n"
+            " * memory: one call at a time.", e->prefix, dt_version());
     if (e->o->difference >= 0) {
         dt__format(text.text, sizeof text.text, "%.4g; %.4g", e->o->difference, e->o->agreement);
-        fprintf(e->f, " Weights are bytes. On %ld samples, their largest difference in y from floats, and the share\n * of rows whose largest value keeps its place: %s.", e->o->n, text.text);
+        fprintf(e->f, " Weights are bytes. On %ld samples, their largest difference in y from floats, and the share\n"
+                " * of rows whose largest value keeps its place: %s.", e->o->n, text.text);
     }
     fputs(" */\n#include <math.h>\n#include <stdint.h>\nenum {\n", e->f);
     for (k = 0; (t = dt__c_argument(e, k, &name)) != NULL; k++) {
@@ -8900,16 +8869,14 @@ DT__PRIVATE void dt__c_write(dt__c *e) {
 }
 
 DT_API int dt_export_c(dt_model *m, const char *path, dt_export_options *options, dt_error *err) {
-    dt_export_options none;
-    dt__c e;
+    dt_export_options none = DT_DEFAULTS;
+    dt__c e = DT_DEFAULTS;
     dt__new_file file;
     dt__pool pool;
     const char *c;
     ptrdiff_t i;
     int code;
-    if (!m || !path) return dt__refuse(err, "dt_export_c: the %s is NULL", m ? "path" : "model");
-    memset(&none, 0, sizeof none);
-    memset(&e, 0, sizeof e);
+    if (!m || !path) return dt__is_null(err, "dt_export_c", m ? "path" : "model");
     e.g = &m->graph;
     e.w = m->replica[0].variables;
     e.o = options ? options : &none;
@@ -8917,21 +8884,22 @@ DT_API int dt_export_c(dt_model *m, const char *path, dt_export_options *options
     e.o->weight_bytes = 0;
     e.prefix = e.o->prefix ? e.o->prefix : "net";
     for (c = e.prefix; *c == '_' || ((*c | 32) >= 'a' && (*c | 32) <= 'z') || (c > e.prefix && *c >= '0' && *c <= '9'); c++) {}
-    if (c == e.prefix || *c || c - e.prefix >= DT_MAX_NAME) return dt__refuse(err, "dt_export_c: .prefix \"%.70s\" is no name in C: use at most %d letters, digits and _", e.prefix, DT_MAX_NAME - 1);
+    if (c == e.prefix || *c || c - e.prefix >= DT_MAX_NAME)
+        return dt__refuse(err, "dt_export_c: .prefix \"%.70s\" is no name in C: use at most %d letters, digits and _", e.prefix, DT_MAX_NAME - 1);
     dt__pool_open(&pool, &m->o, 0);
     pool.base = NULL;  // the model's own block is full
     e.node = (dt__c_node *)dt__take(&pool, (size_t)e.g->n * sizeof *e.node);
     e.plan.buffer = (dt__buffer *)dt__take(&pool, (size_t)e.g->n * sizeof *e.plan.buffer);
     code = e.node && e.plan.buffer ? dt__c_mark(&e, err) : dt__fail(err, DT_ERR_MEMORY, "dt_export_c: no memory for a plan of %d layers", e.g->n);
     for (i = 0; i < e.g->n_floats && !code; i++)
-        if (!(fabsf(e.w[i]) <= FLT_MAX)) code = dt__fail(err, DT_ERR_NUMERIC, "dt_export_c: a weight is not finite: load the model or train it again");
+        if (!(fabsf(e.w[i]) <= FLT_MAX)) code = dt__fail(err, DT_ERR_NUMERIC, "dt_export_c: a weight is not finite: train or load again");
     if (!code && e.o->int8 && e.o->x) code = dt__c_measure(&e, m, &pool, err);
     if (!code && (code = dt__new_file_open(&file, "dt_export_c", path, err)) == 0) {
         e.f = file.f;
         dt__c_place(&e);
         dt__c_write(&e);
         if (e.infinite) {
-            code = dt__fail(err, DT_ERR_NUMERIC, "dt_export_c: a batch norm's weights, or a dt_scale, are beyond float: train or load the model again");
+            code = dt__fail(err, DT_ERR_NUMERIC, "dt_export_c: a batch norm's weights, or a dt_scale, are beyond float: train or load again");
             dt__new_file_fail(&file, NULL, "");
         } else code = dt__new_file_close(&file, err);
     }
@@ -8939,7 +8907,10 @@ DT_API int dt_export_c(dt_model *m, const char *path, dt_export_options *options
     return code;
 }
 #else
-DT_API int dt_export_c(dt_model *m, const char *path, dt_export_options *o, dt_error *err) { (void)m; (void)path; (void)o; return dt__disabled(err, "dt_export_c", "DTRAIN_NO_STDIO"); }
+DT_API int dt_export_c(dt_model *m, const char *path, dt_export_options *o, dt_error *err) {
+    (void)m; (void)path; (void)o;
+    return dt__disabled(err, "dt_export_c", "DTRAIN_NO_STDIO");
+}
 #endif
 
 // =============================================================================================
@@ -8968,10 +8939,10 @@ DT__PRIVATE void dt__on_signal(int number) {
 // ---- what a run shows
 
 typedef struct {
-    long steps;                              // of the run; how far it is stands in the model's report
+    long steps;  // of the run; how far it is stands in the model's report
     int epoch, epochs, terminal;
     double start, shown, epoch_start;
-    double seconds, loss, accuracy, samples; // running sums of the epoch: its steps' time, …
+    double seconds, loss, accuracy, samples;  // running sums of the epoch: its steps' time, …
 } dt__run_state;
 
 DT__PRIVATE const char *dt__strategy_name(dt_strategy s) { return s == DT_CENTRAL ? "central" : s == DT_MIRRORED ? "mirrored" : "one"; }
@@ -8985,9 +8956,7 @@ DT__PRIVATE void dt__put_grouped(dt__writer *w, double v) {
     for (i = 0; i < n; i++) dt__print(w, i && (n - i) % 3 == 0 ? ",%c" : "%c", digits[i]);
 }
 
-DT__PRIVATE void dt__put_measure(dt__writer *w, const char *name, double v) {
-    if (v == v) dt__print(w, "  %s %.4f", name, v);
-}
+DT__PRIVATE void dt__put_measure(dt__writer *w, const char *name, double v) { if (v == v) dt__print(w, "  %s %.4f", name, v); }
 
 // The line that moves, on a terminal only.
 DT__PRIVATE void dt__show_progress(const dt_model *m, dt__run_state *s) {
@@ -9021,9 +8990,6 @@ DT__PRIVATE void dt__show_epoch(const dt__run_state *s, const dt_event *e) {
     printf("%s\n", line);
     fflush(stdout);
 }
-#else
-DT__PRIVATE void dt__show_progress(const dt_model *m, dt__run_state *s) { (void)m; (void)s; }
-DT__PRIVATE void dt__show_epoch(const dt__run_state *s, const dt_event *e) { (void)s; (void)e; }
 #endif
 
 // ---- the loop
@@ -9058,31 +9024,31 @@ DT__PRIVATE int dt__tell(dt_model *m, const dt__run_state *s, dt_event_kind kind
 
 // One epoch's steps. Returns 1 if the run shall stop, 0 to go on; *code on failure.
 DT__PRIVATE int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, long epoch, int *code, dt_error *err) {
+    dt_report *r = &m->report;
     long at;
     s->seconds = s->loss = s->accuracy = s->samples = 0;
     s->epoch_start = dt__now();
-    for (at = 0; at < d->info.n && m->report.steps < s->steps; at += m->batch) {
+    for (at = 0; at < d->info.n && r->steps < s->steps; at += m->batch) {
         double seconds = dt__now();
         long n = DT__MIN((long)m->batch, d->info.n - at);
-        memset(&m->task, 0, sizeof m->task);
-        m->task.data = d;
+        dt__new_task(m, NULL, d, at, n);
         m->task.epoch = epoch;
-        m->task.position = at;
         m->task.shuffle = !m->o.no_shuffle;
-        m->task.n = n;
         *code = dt__step_task(m, err);
         m->task.n = 0;
         if (*code) return 1;
         seconds = dt__now() - seconds;
-        m->report.steps++;
-        m->report.samples += n;
-        m->report.seconds += seconds;
-        m->report.samples_per_s = dt__ratio((double)m->report.samples, m->report.seconds);
+        r->steps++;
+        r->samples += n;
+        r->seconds += seconds;
+        r->samples_per_s = dt__ratio((double)r->samples, r->seconds);
         s->seconds += seconds;
-        s->loss += m->report.train_loss * (double)n;
-        s->accuracy += m->report.train_accuracy * (double)n;
+        s->loss += r->train_loss * (double)n;
+        s->accuracy += r->train_accuracy * (double)n;
         s->samples += (double)n;
+#ifndef DTRAIN_NO_STDIO
         dt__show_progress(m, s);
+#endif
         if (dt__tell(m, s, DT_EVENT_STEP) || DT__STOPPED) return 1;
     }
     return 0;
@@ -9100,7 +9066,7 @@ DT__PRIVATE int dt__train_options(dt_model *m, const dt_options *run, dt_error *
     for (i = 0; i < 4; i++) memcpy((char *)&with + range[i][0], (const char *)run + range[i][0], range[i][1] - range[i][0]);
     with.learning_rate = DT__ELSE(run->learning_rate, m->optimizer.rate);
     if (run->user) with.user = run->user;
-    if ((code = dt__check_run(&with, err)) != 0 || (code = dt__optimizer_open(&optimizer, &with, err)) != 0) return code;
+    if ((code = dt__check_options(&with, err)) != 0 || (code = dt__optimizer_open(&optimizer, &with, err)) != 0) return code;
     if (run->learning_rate == 0) optimizer.rate = m->optimizer.rate;  // which may be 0
     m->o = with;
     m->optimizer = optimizer;
@@ -9108,11 +9074,11 @@ DT__PRIVATE int dt__train_options(dt_model *m, const dt_options *run, dt_error *
 }
 
 DT__PRIVATE int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test, dt_error *err) {
-    dt__run_state s;
+    dt_report *r = &m->report;
+    dt__run_state s = DT_DEFAULTS;
     double best = (double)INFINITY;
     int code = 0, stop = 0, waited = 0, i;
     long per_epoch = (d->info.n + m->batch - 1) / m->batch, first_epoch = m->step / per_epoch;
-    memset(&s, 0, sizeof s);
     if ((m->o.crop || m->o.flip) && m->graph.input[0]->rank != 4)
         return dt__refuse(err, "dt_train: .%s needs images, [height, width, channels]; the net's input is no image", m->o.crop ? "crop" : "flip");
     s.epochs = m->o.epochs ? m->o.epochs : m->o.steps ? (int)DT__MIN((m->o.steps - 1) / per_epoch + 1, (long)INT_MAX) : 1;
@@ -9120,39 +9086,40 @@ DT__PRIVATE int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset 
     s.steps = per_epoch * s.epochs;
     if (m->o.steps && m->o.steps < s.steps) s.steps = m->o.steps;
     s.start = dt__now();
-    memset(&m->report, 0, sizeof m->report);
-    m->report.eval_loss = m->report.eval_accuracy = (double)NAN;
+    memset(r, 0, sizeof *r);
+    r->eval_loss = r->eval_accuracy = (double)NAN;
 #if !defined(DTRAIN_NO_STDIO) && DT__POSIX
     s.terminal = m->o.progress > 0 && isatty(2);
 #endif
     m->optimizer.total = DT__ELSE(m->o.total_steps, m->step + s.steps);
     m->optimizer.decay_steps = DT__ELSE(m->o.decay_steps, per_epoch);
     for (i = 0; i < m->n_replicas; i++) m->replica[i].data_seconds = 0;
-    while (s.epoch < s.epochs && !stop && m->report.steps < s.steps) {
+    while (s.epoch < s.epochs && !stop && r->steps < s.steps) {
         double judged;
         dt_event event;
         s.epoch++;
         stop = dt__train_epoch(m, d, &s, first_epoch + s.epoch - 1, &code, err);
-        m->report.data_s = 0;  // before an evaluation adds to it
-        for (i = 0; i < m->n_replicas; i++) m->report.data_s = DT__MAX(m->report.data_s, m->replica[i].data_seconds);
+        r->data_s = 0;  // before an evaluation adds to it
+        for (i = 0; i < m->n_replicas; i++) r->data_s = DT__MAX(r->data_s, m->replica[i].data_seconds);
         if (code) break;
         if (test && !(stop && DT__STOPPED)) {
-            dt_metrics metrics;
-            memset(&metrics, 0, sizeof metrics);
+            dt_metrics metrics = DT_DEFAULTS;
             if ((code = dt__evaluate_data(m, test, &metrics, err)) != 0) break;
-            m->report.eval_loss = metrics.loss;
-            m->report.eval_accuracy = metrics.accuracy;
-            for (i = 0; i < m->n_replicas; i++) m->replica[i].data_seconds = m->report.data_s;
+            r->eval_loss = metrics.loss;
+            r->eval_accuracy = metrics.accuracy;
+            for (i = 0; i < m->n_replicas; i++) m->replica[i].data_seconds = r->data_s;
         }
         event = dt__event_of(m, &s, DT_EVENT_EPOCH);
+#ifndef DTRAIN_NO_STDIO
         if (m->o.progress > 0) dt__show_epoch(&s, &event);
+#endif
         stop |= dt__tell(m, &s, DT_EVENT_EPOCH);
         judged = test ? event.eval_loss : event.loss;
         if (judged < best) { best = judged; waited = 0; }
         else if (m->o.patience && ++waited >= m->o.patience) stop = 1;
-        m->report.epochs = s.epoch;
-        m->report.train_loss = event.loss;
-        m->report.train_accuracy = event.accuracy;
+        r->epochs = s.epoch;
+        r->train_loss = event.loss;
+        r->train_accuracy = event.accuracy;
     }
     if (!code) dt__tell(m, &s, DT_EVENT_END);
     return code;
@@ -9163,10 +9130,9 @@ DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
     const dt_dataset *d[2];
     dt_options created;
     dt__optimizer optimizer;
-    dt_error own;
+    dt_error own = DT_DEFAULTS;
     int i, code = dt__can_train(m, "dt_train", err);
     if (code) return code;
-    memset(&own, 0, sizeof own);
     created = m->o;
     optimizer = m->optimizer;
     if (run && (code = dt__train_options(m, run, err)) != 0) return code;
@@ -9178,8 +9144,8 @@ DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
         d[i] = opened[i] = dt__open_data(m, s, &own);
         if (opened[i]) dt__data_fits(m, opened[i], 1, &own);
     }
-    if (!m->graph.n_losses) dt__fail(&own, DT_ERR_STATE, "dt_train: the net has no loss: set .loss, or call dt_loss in net");
-    if (!d[0]) dt__fail(&own, DT_ERR_ARGUMENT, "dt_train: there is no training data: set .train");
+    if (!m->graph.n_losses) dt__not_now(&own, "dt_train: the net has no loss: set .loss, or call dt_loss in net");
+    if (!d[0]) dt__refuse(&own, "dt_train: there is no training data: set .train");
     if (!own.code) dt__train_on(m, d[0], d[1], &own);
     for (i = 0; i < 2; i++) dt_dataset_close(opened[i]);
     if (run) { m->o = created; m->optimizer = optimizer; }
@@ -9188,9 +9154,8 @@ DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
 }
 
 DT_API dt_report dt_model_report(const dt_model *m) {
-    dt_report r;
+    dt_report r = DT_DEFAULTS;
     int i;
-    memset(&r, 0, sizeof r);
     if (!m) return r;
     r = m->report;
     r.replicas = m->n_replicas;
@@ -9207,126 +9172,118 @@ typedef enum { DT__TITLE, DT__WHOLE, DT__UNSIGNED, DT__DOUBLE, DT__TEXT, DT__ENU
 
 typedef struct {
     dt__flag_type type;
-    const char *name;
+    char name[24];        // the option's, see dt__flag_at
     size_t offset, size;
     const char *standard, *help;
     const char *names;    // enums: "zero one …", aliases behind a slash
     int stores;           // switches: the value that they set; numbers: DT_OFF if that is allowed
 } dt__flag;
 
-#define DT__GROUP(title) {DT__TITLE, title, 0, 0, NULL, NULL, NULL, 0}
-#define DT__FLAG_OF(type, name, field, standard, help, names, stores) \
-    {DT__##type, name, offsetof(dt_options, field), sizeof(((dt_options *)0)->field), standard, help, names, stores}
-#define DT__FLAG(type, name, field, standard, help) DT__FLAG_OF(type, name, field, standard, help, NULL, DT__##type == DT__SWITCH)
+#define DT__GROUP(title) {DT__TITLE, title, 0, 0, NULL, NULL, NULL, 0},
+#define DT__FLAG_AS(type, name, field, standard, help, names, stores) \
+    {DT__##type, name, offsetof(dt_options, field), sizeof(((dt_options *)0)->field), standard, help, names, stores},
+#define DT__FLAG_OF(type, field, ...) DT__FLAG_AS(type, #field, field, __VA_ARGS__)
+#define DT__FLAG(type, field, standard, help) DT__FLAG_OF(type, field, standard, help, NULL, DT__##type == DT__SWITCH)
 static const dt__flag dt__flags[] = {
-    DT__GROUP("distribution"),
-    DT__FLAG_OF(ENUM, "strategy", strategy, "mirrored if there are several replicas", "how replicas work together", "default one/OneDeviceStrategy mirrored/MirroredStrategy central/CentralStorageStrategy", 0),
-    DT__FLAG(WHOLE, "replicas", replicas, "one per core", "copies of the model that share a batch"),
-    DT__FLAG(WHOLE, "batch", batch, "32", "samples per step, over all replicas"),
-    DT__FLAG(WHOLE, "replica-batch", replica_batch, "off", "instead of --batch: samples per step and replica"),
-    DT__GROUP("run"),
-    DT__FLAG(WHOLE, "epochs", epochs, "1", "passes through the training data"),
-    DT__FLAG(WHOLE, "steps", steps, "as many as --epochs need", "stop after this many steps"),
-    DT__FLAG(UNSIGNED, "seed", seed, "0", "of weights, order and dropout"),
-    DT__FLAG(WHOLE, "patience", patience, "off", "stop after this many epochs without a better test loss"),
-    DT__FLAG(SWITCH, "no-shuffle", no_shuffle, "off", "take the samples in their own order"),
-    DT__FLAG(WHOLE, "crop", crop, "0", "random shift of training images by up to this many pixels"),
-    DT__FLAG(SWITCH, "flip", flip, "off", "mirror training images by chance"),
-    DT__FLAG(SWITCH, "no-nan-guard", no_nan_guard, "off", "go on with values that are not finite"),
-    DT__FLAG(TEXT, "save", save, "nothing", "write the weights here when done (.safetensors)"),
-    DT__FLAG(TEXT, "export-c", export_c, "nothing", "write the trained net here as one C file"),
-    DT__FLAG(TEXT, "load", load, "nothing", "begin with the weights of this file"),
-    DT__GROUP("optimizer"),
-    DT__FLAG_OF(ENUM, "optimizer", optimizer, "sgd", "update rule", "sgd momentum nesterov adam adamw rmsprop", 0),
-    DT__FLAG(DOUBLE, "learning-rate", learning_rate, "0.01; adam, adamw: 0.001", "size of a step"),
-    DT__FLAG_OF(DOUBLE, "momentum", momentum, "0; momentum, nesterov: 0.9", "share of the last step in the next (-1: none)", NULL, DT_OFF),
-    DT__FLAG(DOUBLE, "beta1", beta1, "0.9", "Adam: decay of the mean"),
-    DT__FLAG(DOUBLE, "beta2", beta2, "0.999", "Adam: decay of the variance"),
-    DT__FLAG(DOUBLE, "alpha", alpha, "0.99", "RMSprop: decay of the variance"),
-    DT__FLAG(DOUBLE, "epsilon", epsilon, "1e-8", "keeps divisions finite"),
-    DT__FLAG_OF(DOUBLE, "weight-decay", weight_decay, "0; adamw: 0.01", "pull of the weights towards zero (-1: none)", NULL, DT_OFF),
-    DT__FLAG_OF(DOUBLE, "clip-norm", clip_norm, "off", "largest norm of the whole gradient", NULL, DT_OFF),
-    DT__FLAG(WHOLE, "accumulate", accumulate, "1", "parts that a batch is run in, to save memory"),
-    DT__FLAG(TEXT, "freeze", freeze, "nothing", "parameters to keep, as globs: \"enc*,*.bias\""),
-    DT__FLAG(TEXT, "no-decay", no_decay, "nothing", "parameters without weight decay, as globs"),
-    DT__FLAG_OF(ENUM, "schedule", schedule, "constant", "course of the learning rate", "constant step exponential cosine linear", 0),
-    DT__FLAG(WHOLE, "warmup-steps", warmup_steps, "0", "steps over which the rate rises to its full size"),
-    DT__FLAG(WHOLE, "total-steps", total_steps, "the run's", "end of the cosine or linear schedule"),
-    DT__FLAG(DOUBLE, "final-rate", final_rate, "0", "learning rate at its end"),
-    DT__FLAG(WHOLE, "decay-steps", decay_steps, "one epoch", "step and exponential schedule: steps per decay"),
-    DT__FLAG(DOUBLE, "decay-factor", decay_factor, "step 0.1, exponential 0.96", "… and its factor"),
-    DT__FLAG(DOUBLE, "label-smoothing", label_smoothing, "0", "cross-entropy: share of all labels in the target"),
-    DT__GROUP("output"),
-    DT__FLAG(SWITCH, "json", json, "off", "print the result as one JSON object, last"),
-    DT__FLAG_OF(SWITCH, "quiet", progress, "off", "print nothing but errors", NULL, DT_OFF),
-    DT__FLAG(SWITCH, "profile", profile, "off", "print the time of every layer"),
-    DT__FLAG(SWITCH, "no-fusion", no_fusion, "off", "every layer by itself: to compare"),
-    DT__FLAG(SWITCH, "print-options", print_options, "off", "print every option and stop"),
+    DT__GROUP("distribution")
+    DT__FLAG_OF(ENUM, strategy, "mirrored if there are several replicas", "how replicas work together", "default one/OneDeviceStrategy mirrored/MirroredStrategy central/CentralStorageStrategy", 0)
+    DT__FLAG(WHOLE, replicas, "one per core", "copies of the model that share a batch")
+    DT__FLAG(WHOLE, batch, "32", "samples per step, over all replicas")
+    DT__FLAG(WHOLE, replica_batch, "off", "instead of --batch: samples per step and replica")
+    DT__GROUP("run")
+    DT__FLAG(WHOLE, epochs, "1", "passes through the training data")
+    DT__FLAG(WHOLE, steps, "as many as --epochs need", "stop after this many steps")
+    DT__FLAG(UNSIGNED, seed, "0", "of weights, order and dropout")
+    DT__FLAG(WHOLE, patience, "off", "stop after this many epochs without a better test loss")
+    DT__FLAG(SWITCH, no_shuffle, "off", "take the samples in their own order")
+    DT__FLAG(WHOLE, crop, "0", "random shift of training images by up to this many pixels")
+    DT__FLAG(SWITCH, flip, "off", "mirror training images by chance")
+    DT__FLAG(SWITCH, no_nan_guard, "off", "go on with values that are not finite")
+    DT__FLAG(TEXT, save, "nothing", "write the weights here when done (.safetensors)")
+    DT__FLAG(TEXT, export_c, "nothing", "write the trained net here as one C file")
+    DT__FLAG(TEXT, load, "nothing", "begin with the weights of this file")
+    DT__GROUP("optimizer")
+    DT__FLAG_OF(ENUM, optimizer, "sgd", "update rule", "sgd momentum nesterov adam adamw rmsprop", 0)
+    DT__FLAG(DOUBLE, learning_rate, "0.01; adam, adamw: 0.001", "size of a step")
+    DT__FLAG_OF(DOUBLE, momentum, "0; momentum, nesterov: 0.9", "share of the last step in the next (-1: none)", NULL, DT_OFF)
+    DT__FLAG(DOUBLE, beta1, "0.9", "Adam: decay of the mean")
+    DT__FLAG(DOUBLE, beta2, "0.999", "Adam: decay of the variance")
+    DT__FLAG(DOUBLE, alpha, "0.99", "RMSprop: decay of the variance")
+    DT__FLAG(DOUBLE, epsilon, "1e-8", "keeps divisions finite")
+    DT__FLAG_OF(DOUBLE, weight_decay, "0; adamw: 0.01", "pull of the weights towards zero (-1: none)", NULL, DT_OFF)
+    DT__FLAG_OF(DOUBLE, clip_norm, "off", "largest norm of the whole gradient", NULL, DT_OFF)
+    DT__FLAG(WHOLE, accumulate, "1", "parts that a batch is run in, to save memory")
+    DT__FLAG(TEXT, freeze, "nothing", "parameters to keep, as globs: \"enc*,*.bias\"")
+    DT__FLAG(TEXT, no_decay, "nothing", "parameters without weight decay, as globs")
+    DT__FLAG_OF(ENUM, schedule, "constant", "course of the learning rate", "constant step exponential cosine linear", 0)
+    DT__FLAG(WHOLE, warmup_steps, "0", "steps over which the rate rises to its full size")
+    DT__FLAG(WHOLE, total_steps, "the run's", "end of the cosine or linear schedule")
+    DT__FLAG(DOUBLE, final_rate, "0", "learning rate at its end")
+    DT__FLAG(WHOLE, decay_steps, "one epoch", "step and exponential schedule: steps per decay")
+    DT__FLAG(DOUBLE, decay_factor, "step 0.1, exponential 0.96", "… and its factor")
+    DT__FLAG(DOUBLE, label_smoothing, "0", "cross-entropy: share of all labels in the target")
+    DT__GROUP("output")
+    DT__FLAG(SWITCH, json, "off", "print the result as one JSON object, last")
+    DT__FLAG_AS(SWITCH, "quiet", progress, "off", "print nothing but errors", NULL, DT_OFF)
+    DT__FLAG(SWITCH, profile, "off", "print the time of every layer")
+    DT__FLAG(SWITCH, no_fusion, "off", "every layer by itself: to compare")
+    DT__FLAG(SWITCH, print_options, "off", "print every option and stop")
 };
 #undef DT__GROUP
 #undef DT__FLAG
 #undef DT__FLAG_OF
+#undef DT__FLAG_AS
 
-// A whole number in an option of any size: enums may be smaller than int on boards.
-DT__PRIVATE void dt__store_whole(void *p, size_t size, int64_t v) {
-    int8_t v1 = (int8_t)v;
-    int16_t v2 = (int16_t)v;
-    int32_t v4 = (int32_t)v;
-    memcpy(p, size == 1 ? (void *)&v1 : size == 2 ? (void *)&v2 : size == 4 ? (void *)&v4 : (void *)&v, size);
-}
-DT__PRIVATE int64_t dt__fetch_whole(const void *p, size_t size) {
-    int8_t v1;
-    int16_t v2;
-    int32_t v4;
-    int64_t v8;
-    if (size == 1) { memcpy(&v1, p, 1); return v1; }
-    if (size == 2) { memcpy(&v2, p, 2); return v2; }
-    if (size == 4) { memcpy(&v4, p, 4); return v4; }
-    memcpy(&v8, p, 8);
-    return v8;
+// Where the size low bytes of *v lie: enums may be smaller than int on boards.
+DT__PRIVATE char *dt__low_bytes(int64_t *v, size_t size) {
+    const int16_t one = 1;
+    return (char *)v + (*(const char *)&one ? 0 : sizeof *v - size);
 }
 
-DT__PRIVATE int dt__is_named(const char *word, const char *name, size_t n) { return !strncmp(word, name, n) && !word[n]; }
-
-// Word k of "zero one/Alias two", its alias not; or the number of a word, aliases included; -1: none.
+// The number of a word in "zero one/Alias two", aliases included; -1: none.
 DT__PRIVATE int dt__enum_number(const char *names, const char *word) {
     int k = 0;
-    while (*names) {
+    for (;; names++) {
         size_t n = strcspn(names, " /");
-        if (dt__is_named(word, names, n)) return k;
+        if (dt__equals(names, n, word)) return k;
         names += n;
-        if (*names == ' ') k++;
-        if (*names) names++;
+        if (!*names) return -1;
+        k += *names == ' ';
     }
-    return -1;
 }
-DT__PRIVATE void dt__put_enum(dt__writer *w, const char *names, int k) {
-    while (k-- > 0) names += strcspn(names, " ") + 1;
-    for (; *names && *names != ' ' && *names != '/'; names++) dt__put(w, *names);
-}
-DT__PRIVATE void dt__put_choices(dt__writer *w, const char *names) {
-    while (*names) {
-        if (*names == '/') { names += strcspn(names, " "); continue; }
-        dt__put(w, *names == ' ' ? '|' : *names);
-        names++;
-    }
+// Word k without its alias, or all of them (k < 0) as zero|one|two.
+DT__PRIVATE void dt__put_words(dt__writer *w, const char *names, int k) {
+    int at = 0;
+    for (; *names; names++)
+        if (*names == '/') names += strcspn(names, " ") - 1;
+        else if (*names == ' ') { at++; if (k < 0) dt__put(w, '|'); }
+        else if (k < 0 || at == k) dt__put(w, *names);
 }
 
-DT__PRIVATE const dt__flag *dt__find_flag(const char *name, size_t n) {
+// A flag is named as its option, with dashes.
+DT__PRIVATE dt__flag dt__flag_at(int i) {
+    dt__flag f = dt__flags[i];
+    char *c;
+    for (c = f.name; *c; c++) if (*c == '_') *c = '-';
+    return f;
+}
+
+DT__PRIVATE int dt__find_flag(dt__flag *f, const char *name, size_t n) {
     int i;
-    for (i = 0; i < DT__COUNT(dt__flags); i++)
-        if (dt__flags[i].type != DT__TITLE && dt__is_named(dt__flags[i].name, name, n)) return &dt__flags[i];
-    return NULL;
+    for (i = 0; i < DT__COUNT(dt__flags); i++) {
+        *f = dt__flag_at(i);
+        if (f->type != DT__TITLE && dt__equals(name, n, f->name)) return 1;
+    }
+    return 0;
 }
 
 // A whole number of digits only, up to limit; or *ok = 0.
 DT__PRIVATE uint64_t dt__parse_whole(const char *s, uint64_t limit, int *ok) {
     uint64_t v = 0;
-    *ok = *s != 0;
-    for (; *s && *ok; s++) {
-        uint64_t d = (uint64_t)(*s - '0');
-        if (*s < '0' || *s > '9' || v > limit / 10 || v * 10 > limit - d) *ok = 0;
-        else v = v * 10 + d;
+    for (*ok = *s != 0; *s && *ok; s++) {
+        uint64_t d = (uint64_t)(*s - '0');  // large below '0' too
+        *ok = d <= 9 && v <= limit / 10 && v * 10 <= limit - d;
+        v = v * 10 + d;
     }
     return v;
 }
@@ -9334,6 +9291,7 @@ DT__PRIVATE uint64_t dt__parse_whole(const char *s, uint64_t limit, int *ok) {
 DT__PRIVATE int dt__set_flag(dt_options *o, const dt__flag *f, const char *value, dt_error *err) {
     char *p = (char *)o + f->offset, choices[160];
     const char *needs = "a whole number of 0 or more";
+    int64_t whole = 0;
     int ok = 1;
     if (!value && f->type != DT__SWITCH) return dt__fail(err, DT_ERR_USAGE, "--%s needs a value: %s", f->name, f->help);
     if (f->type == DT__TEXT) {
@@ -9347,28 +9305,26 @@ DT__PRIVATE int dt__set_flag(dt_options *o, const dt__flag *f, const char *value
     } else if (f->type == DT__SWITCH) {
         needs = "0, 1 or no value";
         ok = !value || !strcmp(value, "0") || !strcmp(value, "1");
-        if (ok) dt__store_whole(p, f->size, value && *value == '0' ? 0 : f->stores);
+        whole = value && *value == '0' ? 0 : f->stores;
     } else if (f->type == DT__ENUM) {
-        int k = dt__enum_number(f->names, value);
         dt__writer w = dt__writer_on(choices, sizeof choices);
         dt__put_text(&w, "one of ");
-        dt__put_choices(&w, f->names);
+        dt__put_words(&w, f->names, -1);
         needs = choices;
-        ok = k >= 0;
-        if (ok) dt__store_whole(p, f->size, k);
+        whole = dt__enum_number(f->names, value);
+        ok = whole >= 0;
     } else {
-        uint64_t v = dt__parse_whole(value, f->type == DT__UNSIGNED ? UINT64_MAX : UINT64_MAX >> (65 - 8 * f->size), &ok);
-        if (ok) dt__store_whole(p, f->size, (int64_t)v);
+        whole = (int64_t)dt__parse_whole(value, f->type == DT__UNSIGNED ? UINT64_MAX : UINT64_MAX >> (65 - 8 * f->size), &ok);
     }
+    if (ok && f->type != DT__TEXT && f->type != DT__DOUBLE) memcpy(p, dt__low_bytes(&whole, f->size), f->size);
     return ok ? 0 : dt__fail(err, DT_ERR_USAGE, "--%s is \"%.60s\": %s is needed", f->name, value, needs);
 }
 
 DT_API int dt_option_set(dt_options *o, const char *name, const char *value, dt_error *err) {
-    const dt__flag *f;
-    if (!o || !name) return dt__refuse(err, "dt_option_set: the %s is NULL", o ? "name" : "options");
-    f = dt__find_flag(name, strlen(name));
-    if (!f) return dt__fail(err, DT_ERR_USAGE, "there is no option \"%.60s\": --help lists them", name);
-    return dt__set_flag(o, f, value, err);
+    dt__flag f;
+    if (!o || !name) return dt__is_null(err, "dt_option_set", o ? "name" : "options");
+    if (dt__find_flag(&f, name, strlen(name))) return dt__set_flag(o, &f, value, err);
+    return dt__fail(err, DT_ERR_USAGE, "there is no option \"%.60s\": --help lists them", name);
 }
 
 #ifndef DTRAIN_NO_STDIO
@@ -9386,9 +9342,11 @@ DT__PRIVATE const char *dt__flag_value(const dt_options *o, const dt__flag *f, c
         memcpy(&v, p, sizeof v);
         if (v) dt__put_text(&w, v);
     } else {
-        int64_t v = dt__fetch_whole(p, f->size);
+        int64_t v = 0;
+        memcpy(dt__low_bytes(&v, f->size), p, f->size);
+        v = (int64_t)((uint64_t)v << (64 - 8 * f->size)) >> (64 - 8 * f->size);  // with its sign
         if (f->type == DT__SWITCH) dt__put_text(&w, v == f->stores ? "on" : "");
-        else if (v && f->type == DT__ENUM) dt__put_enum(&w, f->names, (int)v);
+        else if (v && f->type == DT__ENUM) dt__put_words(&w, f->names, (int)v);
         else if (v && f->type == DT__UNSIGNED) dt__print(&w, "%ju", (uintmax_t)v);
         else if (v) dt__print(&w, "%jd", (intmax_t)v);
     }
@@ -9403,12 +9361,12 @@ DT__PRIVATE void dt__show_help(const dt_options *o, const char *program) {
     for (own = o->flags; own && own->name; own++)
         printf("%s  --%-17s %s (default: %s)\n", own == o->flags ? "\nthis program\n" : "", own->name, own->help ? own->help : "", dt__own_value(own));
     for (i = 0; i < DT__COUNT(dt__flags); i++) {
-        const dt__flag *f = &dt__flags[i];
+        const dt__flag f = dt__flag_at(i);
         char value[160], choices[160];
         dt__writer w = dt__writer_on(choices, sizeof choices);
-        if (f->type == DT__TITLE) { printf("\n%s\n", f->name); continue; }
-        if (f->names) { dt__put_text(&w, ": "); dt__put_choices(&w, f->names); }
-        printf("  --%-17s %s%s (default: %s)\n", f->name, f->help, choices, dt__flag_value(o, f, value, sizeof value));
+        if (f.type == DT__TITLE) { printf("\n%s\n", f.name); continue; }
+        if (f.names) { dt__put_text(&w, ": "); dt__put_words(&w, f.names, -1); }
+        printf("  --%-17s %s%s (default: %s)\n", f.name, f.help, choices, dt__flag_value(o, &f, value, sizeof value));
     }
     printf("\n  --%-17s %s\n  --%-17s %s\n", "help", "show this and stop", "version", "show the library's version and stop");
 }
@@ -9417,38 +9375,41 @@ DT__PRIVATE void dt__show_options(const dt_options *o) {
     const dt_flag *own;
     char value[240];
     int i;
-    for (i = 0; i < DT__COUNT(dt__flags); i++)
-        if (dt__flags[i].type != DT__TITLE) printf("%s = %s\n", dt__flags[i].name, dt__flag_value(o, &dt__flags[i], value, sizeof value));
+    for (i = 0; i < DT__COUNT(dt__flags); i++) {
+        const dt__flag f = dt__flag_at(i);
+        if (f.type != DT__TITLE) printf("%s = %s\n", f.name, dt__flag_value(o, &f, value, sizeof value));
+    }
     for (own = o->flags; own && own->name; own++) printf("%s = %s\n", own->name, dt__own_value(own));
 }
 
 DT_API int dt_parse(dt_options *o, int argc, char **argv, dt_error *err) {
     int i;
-    if (!o || (argc > 0 && !argv)) return dt__refuse(err, "dt_parse: the %s is NULL", o ? "command line" : "options");
+    if (!o || (argc > 0 && !argv)) return dt__is_null(err, "dt_parse", o ? "command line" : "options");
     for (i = 1; i < argc; i++) {
         const char *name = argv[i], *value = strchr(name, '=');
-        const dt__flag *f;
         const dt_flag *own = o->flags;
+        dt__flag f;
         size_t n;
+        int known;
         if (!strcmp(name, "-h") || !strcmp(name, "--help")) { dt__show_help(o, argv[0]); return DT_ERR_STOPPED; }
         if (!strcmp(name, "--version")) { printf("dtrain %s\n", dt_version()); return DT_ERR_STOPPED; }
         if (strncmp(name, "--", 2)) return dt__fail(err, DT_ERR_USAGE, "\"%.60s\" is no flag: flags begin with --, and --help lists them", name);
         name += 2;
         n = value ? (size_t)(value++ - name) : strlen(name);
-        while (own && own->name && !dt__is_named(own->name, name, n)) own++;
+        while (own && own->name && !dt__equals(name, n, own->name)) own++;
         if (own && !own->name) own = NULL;
-        f = dt__find_flag(name, n);
-        if (!own && !f) return dt__fail(err, DT_ERR_USAGE, "there is no flag \"--%.*s\": --help lists them", (int)DT__MIN(n, (size_t)60), name);
-        if (!value && (own || f->type != DT__SWITCH) && i + 1 < argc) value = argv[++i];
+        known = dt__find_flag(&f, name, n);
+        if (!own && !known) return dt__fail(err, DT_ERR_USAGE, "there is no flag \"--%.*s\": --help lists them", (int)DT__MIN(n, (size_t)60), name);
+        if (!value && (own || f.type != DT__SWITCH) && i + 1 < argc) value = argv[++i];
         if (own) {
             if (!value) return dt__fail(err, DT_ERR_USAGE, "--%s needs a value: %s", own->name, own->help ? own->help : "");
             *own->value = value;
             continue;
         }
-        if (dt__set_flag(o, f, value, err)) return DT_ERR_USAGE;
+        if (dt__set_flag(o, &f, value, err)) return DT_ERR_USAGE;
         if (o->batch && o->replica_batch) {  // the one given takes the other's place
-            if (f->offset == offsetof(dt_options, replica_batch)) o->batch = 0;
-            else if (f->offset == offsetof(dt_options, batch)) o->replica_batch = 0;
+            if (f.offset == offsetof(dt_options, replica_batch)) o->batch = 0;
+            else if (f.offset == offsetof(dt_options, batch)) o->replica_batch = 0;
         }
     }
     return 0;
@@ -9568,11 +9529,10 @@ DT__PRIVATE int dt__run_model(dt_model *m, const dt_options *o, dt_error *err) {
 DT_API int dt_run(const dt_options *options) {
     static const int caught[2] = {SIGINT, SIGTERM};
     dt_options o;
-    dt_error err;
+    dt_error err = DT_DEFAULTS;
     dt_model *m;
     int code, status, i;
     void (*old[2])(int);
-    memset(&err, 0, sizeof err);
     if (!options) { fprintf(stderr, "dt_run: the options are NULL\n"); return 64; }
     o = *options;
     if (o.print_options) { dt__show_options(&o); return 0; }
@@ -9601,9 +9561,8 @@ DT_API int dt_run(const dt_options *options) {
 
 DT_API int dt_main_opt(int argc, char **argv, const dt_options *o) {
     dt_options with;
-    dt_error err;
+    dt_error err = DT_DEFAULTS;
     int code;
-    memset(&err, 0, sizeof err);
     if (!o) { fprintf(stderr, "dt_main: the options are NULL\n"); return 64; }
     with = *o;
     code = dt_parse(&with, argc, argv, &err);
