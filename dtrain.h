@@ -2498,8 +2498,9 @@ DT__LOOP(void, , from_bytes, (ptrdiff_t n, const unsigned char *x, float scale, 
 #if DT__SIMD && (defined(__clang__) || __GNUC__ >= 9)
     typedef unsigned char bytes __attribute__((vector_size(DT__W), aligned(1), may_alias));
     typedef float floats __attribute__((vector_size(DT__W * 4)));
+    typedef int32_t ints __attribute__((vector_size(DT__W * 4)));
     for (; i + DT__W <= n; i += DT__W) {
-        dt__v v = (dt__v)__builtin_convertvector(*(const bytes *)(x + i), floats);
+        dt__v v = (dt__v)__builtin_convertvector(__builtin_convertvector(*(const bytes *)(x + i), ints), floats);
         v *= scale;
         dt__set(&v, y + i, DT__W);
     }
@@ -5357,8 +5358,9 @@ DT__PRIVATE void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float 
 //          and its augmentation depend on (seed, epoch, index) alone.
 // =============================================================================================
 
-enum { DT__SOURCE_NONE, DT__SOURCE_ARRAYS, DT__SOURCE_READ, DT__SOURCE_OPENED, DT__SOURCE_IDX, DT__SOURCE_MNIST, DT__SOURCE_CIFAR, DT__SOURCE_CSV,
-       DT__SOURCE_NPY, DT__SOURCE_IMAGES };
+enum { DT__FROM_ARRAYS = 1, DT__FROM_READ, DT__FROM_OPENED, DT__FROM_IDX, DT__FROM_MNIST, DT__FROM_CIFAR, DT__FROM_CSV, DT__FROM_NPY, DT__FROM_IMAGES };
+
+#define dt__bad_file(err, ...) dt__fail(err, DT_ERR_FORMAT, __VA_ARGS__)
 
 typedef struct { const unsigned char *x, *y; long n; } dt__part;
 
@@ -5368,62 +5370,62 @@ typedef struct { const unsigned char *x, *y; long n; } dt__part;
 typedef struct {
     const unsigned char *data;
     size_t dim[DT_MAX_RANK];
-    ptrdiff_t values;  // of a sample
-    int rank, convert; // convert: 1: no type of ours
+    ptrdiff_t values, stride;  // of a sample; its bytes
+    int rank, convert;         // convert: 1: no type of ours
     char descr[4];
 } dt__array;
 
 // Items one behind the other: words with their zeros, or numbers, or features.
-typedef struct { void *data; size_t size, used; int n; } dt__list;
+typedef struct { char *data; size_t size, used; int n; } dt__list;
 
 struct dt_dataset {
     dt_source source;
-    const char *what;              // the function that made the source
-    dt_error *err;                 // while it is opened
+    const char *what;  // the function that made the source
+    dt_error *err;     // while it is opened
     dt_dataset_info info;
-    long n_all;                    // before folding
+    long n_all;        // before folding
     ptrdiff_t x_stride, y_stride;  // bytes; 0: as large as the model's sample
     dt__part part[DT__MAX_PARTS];
     int n_parts;
 #ifndef DTRAIN_NO_STDIO
-    dt__list paths[2];             // of x, of labels
+    dt__list paths[2]; // of x, of labels
     dt__file file[2 * DT__MAX_PARTS];
     int n_files;
 #endif
-    dt__array array[2];            // IDX and NPY: samples and labels of one file; the others are like it
-    void *owned[3];                // x, y, columns
-    const char *columns;           // what was fitted to the columns of a CSV
+    dt__array array[2];  // IDX and NPY: samples and labels of one file; the others are like it
+    void *x, *y;         // where they were made here
+    char *columns;       // what was fitted to the columns of a CSV
+    int borrowed;        // all of this is another data set's
 };
 
 DT__PRIVATE dt_source dt__source(int kind, const char *path, const char *labels, dt_split split) {
-    dt_source s;
-    memset(&s, 0, sizeof s);
+    dt_source s = DT_DEFAULTS;
     s.kind = kind; s.path = path; s.labels = labels; s.split = (int)split;
     return s;
 }
-DT_API dt_source dt_mnist(const char *folder, dt_split split) { return dt__source(DT__SOURCE_MNIST, folder, NULL, split); }
-DT_API dt_source dt_idx(const char *images, const char *labels) { return dt__source(DT__SOURCE_IDX, images, labels, DT_TRAIN); }
-DT_API dt_source dt_npy(const char *x, const char *y) { return dt__source(DT__SOURCE_NPY, x, y, DT_TRAIN); }
-DT_API dt_source dt_images(const char *folder) { return dt__source(DT__SOURCE_IMAGES, folder, NULL, DT_TRAIN); }
-DT_API dt_source dt_cifar10(const char *path, dt_split split) { return dt__source(DT__SOURCE_CIFAR, path, NULL, split); }
+DT_API dt_source dt_mnist(const char *folder, dt_split split) { return dt__source(DT__FROM_MNIST, folder, NULL, split); }
+DT_API dt_source dt_idx(const char *images, const char *labels) { return dt__source(DT__FROM_IDX, images, labels, DT_TRAIN); }
+DT_API dt_source dt_npy(const char *x, const char *y) { return dt__source(DT__FROM_NPY, x, y, DT_TRAIN); }
+DT_API dt_source dt_images(const char *folder) { return dt__source(DT__FROM_IMAGES, folder, NULL, DT_TRAIN); }
+DT_API dt_source dt_cifar10(const char *path, dt_split split) { return dt__source(DT__FROM_CIFAR, path, NULL, split); }
 DT_API dt_source dt_csv_opt(dt_csv_options o) {
-    dt_source s = dt__source(DT__SOURCE_CSV, o.path, NULL, DT_TRAIN);
+    dt_source s = dt__source(DT__FROM_CSV, o.path, NULL, DT_TRAIN);
     s.csv = o;
     return s;
 }
 DT_API dt_source dt_arrays(const void *x, dt_type x_type, const void *y, dt_type y_type, long n) {
-    dt_source s = dt__source(DT__SOURCE_ARRAYS, NULL, NULL, DT_TRAIN);
-    s.x = x; s.x_type = x_type; s.y = y; s.y_type = y_type; s.n = n;
+    dt_source s = DT_DEFAULTS;
+    s.kind = DT__FROM_ARRAYS; s.x = x; s.x_type = x_type; s.y = y; s.y_type = y_type; s.n = n;
     return s;
 }
 DT_API dt_source dt_from(int (*read)(void *user, long index, void *x, void *y), void *user, long n) {
-    dt_source s = dt__source(DT__SOURCE_READ, NULL, NULL, DT_TRAIN);
-    s.read = read; s.user = user; s.n = n;
+    dt_source s = DT_DEFAULTS;
+    s.kind = DT__FROM_READ; s.read = read; s.user = user; s.n = n;
     return s;
 }
 DT_API dt_source dt_opened(dt_dataset *d) {
-    dt_source s = dt__source(DT__SOURCE_OPENED, NULL, NULL, DT_TRAIN);
-    s.dataset = d;
+    dt_source s = DT_DEFAULTS;
+    s.kind = DT__FROM_OPENED; s.dataset = d;
     return s;
 }
 DT_API dt_source dt_fold(dt_source s, int folds, int fold, dt_split split) {
@@ -5434,9 +5436,9 @@ DT_API dt_source dt_fold(dt_source s, int folds, int fold, dt_split split) {
 }
 
 DT_API dt_source dt_part(dt_source s, double fraction, dt_split split) {
-    dt_source whole = dt_fold(s, 1, 0, split);
-    whole.fraction = fraction > 0 && fraction < 1 ? fraction : -1;
-    return whole;
+    s = dt_fold(s, 1, 0, split);
+    s.fraction = fraction > 0 && fraction < 1 ? fraction : -1;
+    return s;
 }
 
 // ---- order
@@ -5478,10 +5480,9 @@ DT__PRIVATE int dt__set_values(float *dst, const void *src, dt_type type, dt_typ
     if (type == to || (type == DT_ONE_HOT && to == DT_FLOAT32)) { memmove(dst, src, (size_t)n * 4); return 0; }
     for (i = 0; i < n; i++) {
         int32_t v;
-        float f;
         if (type == DT_UINT8) v = bytes[i]; else memcpy(&v, bytes + 4 * i, 4);
         if (type == DT_FLOAT32) {
-            memcpy(&f, &v, 4);
+            float f = dt__float_from((uint32_t)v);
             if (!(f > -2147483648.0f && f < 2147483648.0f) || f != floorf(f))
                 return dt__refuse(err, "sample %td holds %g where its DT_INT32 input needs a whole number", index, (double)f);
             v = (int32_t)f;
@@ -5491,32 +5492,31 @@ DT__PRIVATE int dt__set_values(float *dst, const void *src, dt_type type, dt_typ
     return 0;
 }
 
-DT__PRIVATE size_t dt__type_size(dt_type type) { return type == DT_UINT8 ? 1 : 4; }
+DT__PRIVATE ptrdiff_t dt__type_size(dt_type type) { return type == DT_UINT8 ? 1 : 4; }
 
 #ifndef DTRAIN_NO_MALLOC
 
-// Choose the samples of a fold or part among all.
+// How many of all samples are in the fold or part.
 DT__PRIVATE int dt__open_fold(dt_dataset *d) {
     const dt_source *s = &d->source;
     long n = d->n_all, held;
-    if (s->folds == -2) return dt__fail(d->err, DT_ERR_ARGUMENT, "dt_fold: a part of a part is not made");
+    if (s->folds == -2) return dt__refuse(d->err, "dt_fold: a part of a part is not made");
     if (s->fraction != 0) {
         held = (long)((double)n * s->fraction + 0.5);
         if (s->fraction < 0 || held < 1 || held >= n)
-            return dt__fail(d->err, DT_ERR_ARGUMENT, "dt_part: the fraction of %ld samples must leave some on both sides, as 0.2 does", n);
-    } else {
-        if (s->folds < 2 || s->fold < 0 || s->fold >= s->folds || n < s->folds)
-            return dt__fail(d->err, DT_ERR_ARGUMENT, "dt_fold: fold %d of %d folds of %ld samples: 2 or more folds, no more than samples, counted from 0", s->fold, DT__MAX(s->folds, 0), n);
-        held = n / s->folds + (n % s->folds > s->fold);
-    }
+            return dt__refuse(d->err, "dt_part: the fraction of %ld samples must leave some on both sides, as 0.2 does", n);
+    } else if (s->folds < 2 || s->fold < 0 || s->fold >= s->folds || n < s->folds) {
+        return dt__refuse(d->err, "dt_fold: fold %d of %d folds of %ld samples: 2 or more folds, no more than samples, counted from 0",
+                          s->fold, DT__MAX(s->folds, 0), n);
+    } else held = n / s->folds + (n % s->folds > s->fold);
     d->info.n = s->held_out ? held : n - held;
     return 0;
 }
 
-// Add n samples to a data set; bounded by what a long holds.
+// Add n samples; bounded by what a long holds.
 DT__PRIVATE int dt__add_part(dt_dataset *d, const void *x, const void *y, size_t n) {
     dt__part *p = &d->part[d->n_parts++];
-    if (n > (size_t)(LONG_MAX - d->n_all)) return dt__fail(d->err, DT_ERR_FORMAT, "%s: more samples than can be counted", d->what);
+    if (n > (size_t)(LONG_MAX - d->n_all)) return dt__bad_file(d->err, "%s: more samples than can be counted", d->what);
     p->x = (const unsigned char *)x;
     p->y = (const unsigned char *)y;
     p->n = (long)n;
@@ -5526,15 +5526,16 @@ DT__PRIVATE int dt__add_part(dt_dataset *d, const void *x, const void *y, size_t
 
 #ifndef DTRAIN_NO_STDIO
 
-DT__PRIVATE int dt__list_add(dt__list *l, const void *item, size_t bytes) {
+DT__PRIVATE int dt__no_memory(const dt_dataset *d) { return dt__fail(d->err, DT_ERR_MEMORY, "%s: no memory for \"%s\"", d->what, d->source.path); }
+
+DT__PRIVATE int dt__list_add(const dt_dataset *d, dt__list *l, const void *item, size_t bytes) {
     if (bytes > l->size - l->used) {
-        size_t size = (l->size + bytes) * 2;
-        void *p = realloc(l->data, size);
-        if (!p) return DT_ERR_MEMORY;
+        char *p = (char *)realloc(l->data, (l->size + bytes) * 2);
+        if (!p) return dt__no_memory(d);
         l->data = p;
-        l->size = size;
+        l->size = (l->size + bytes) * 2;
     }
-    memcpy((char *)l->data + l->used, item, bytes);
+    memcpy(l->data + l->used, item, bytes);
     l->used += bytes;
     l->n++;
     return 0;
@@ -5542,37 +5543,28 @@ DT__PRIVATE int dt__list_add(dt__list *l, const void *item, size_t bytes) {
 
 // The number of a word in a list, or -1.
 DT__PRIVATE int dt__word_number(const dt__list *l, const char *word) {
-    const char *w = (const char *)l->data;
+    const char *w = l->data;
     int k;
     for (k = 0; k < l->n; k++, w += strlen(w) + 1) if (!strcmp(w, word)) return k;
     return -1;
 }
 
-DT__PRIVATE int dt__names_memory(const dt_dataset *d) { return dt__fail(d->err, DT_ERR_MEMORY, "%s: no memory for the names of the files", d->what); }
-
-DT__PRIVATE int dt__add_path(const dt_dataset *d, dt__list *l, const char *path) {
-    return dt__list_add(l, path, strlen(path) + 1) ? dt__names_memory(d) : 0;
-}
-
 // The paths in a list separated by commas.
 DT__PRIVATE int dt__add_paths(const dt_dataset *d, dt__list *l, const char *paths) {
-    char path[1024];
-    int code = 0;
-    while (*paths && !code) {
-        size_t n = strcspn(paths, ",");
-        if (n >= sizeof path) return dt__fail(d->err, DT_ERR_ARGUMENT, "%s: the path \"%.40s...\" is too long", d->what, paths);
-        memcpy(path, paths, n);
-        path[n] = 0;
-        code = dt__add_path(d, l, path);
-        paths += n + (paths[n] != 0);
+    size_t n;
+    for (; *paths; paths += n + (paths[n] != 0)) {
+        n = strcspn(paths, ",");
+        if (n > 1023) return dt__refuse(d->err, "%s: the path \"%.40s...\" is too long", d->what, paths);
+        if (dt__list_add(d, l, paths, n + 1)) return DT_ERR_MEMORY;
+        l->data[l->used - 1] = 0;  // where its comma was
     }
-    return code;
+    return 0;
 }
 
 // A file of the data set; its bytes stay until the set is closed.
 DT__PRIVATE const dt__file *dt__add_file(dt_dataset *d, const char *path) {
     if (d->n_files == DT__COUNT(d->file) || d->n_parts == DT__MAX_PARTS)
-        dt__fail(d->err, DT_ERR_ARGUMENT, "%s: more than %d files: join some", d->what, d->n_parts ? DT__MAX_PARTS : DT__COUNT(d->file));
+        dt__refuse(d->err, "%s: more than %d files: join some", d->what, d->n_parts ? DT__MAX_PARTS : DT__COUNT(d->file));
     else if (!dt__file_read(d->what, path, &d->file[d->n_files], d->err))
         return &d->file[d->n_files++];
     return NULL;
@@ -5584,35 +5576,34 @@ DT__PRIVATE void dt__close_files(dt_dataset *d) {
 
 // ---- arrays: IDX and NPY
 
-// The shape of a header against the bytes that follow it.
-DT__PRIVATE int dt__check_size(const char *path, dt__array *a, size_t follow, dt_error *err) {
-    size_t width = (size_t)(a->descr[2] - '0'), bytes = width;
+// The shape of a header against the bytes of the file that follow it.
+DT__PRIVATE int dt__check_size(const dt__file *f, const char *path, dt__array *a, dt_error *err) {
+    size_t width = (size_t)(a->descr[2] - '0'), bytes = width, follow = f->size - (size_t)(a->data - f->data);
     int i;
     for (i = a->rank - 1; i >= 0; bytes *= a->dim[i--])
         if (a->dim[i] == 0 || (i && a->dim[i] > INT_MAX) || bytes > SIZE_MAX / a->dim[i])
-            return dt__fail(err, DT_ERR_FORMAT, "\"%s\": size %d of its shape is %zu: %s", path, i + 1, a->dim[i], a->dim[i] ? "no memory holds so many values" : "it holds no sample");
-    a->values = (ptrdiff_t)(bytes / a->dim[0] / width);
+            return dt__bad_file(err, "\"%s\": size %d of its shape is %zu: %s", path, i + 1, a->dim[i], a->dim[i] ? "no memory holds so many values" : "it holds no sample");
+    a->stride = (ptrdiff_t)(bytes / a->dim[0]);
+    a->values = a->stride / (ptrdiff_t)width;
     if (bytes == follow) return 0;
-    return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is %s: its header promises %zu bytes, %zu follow", path, bytes > follow ? "cut" : "too long", bytes, follow);
+    return dt__bad_file(err, "\"%s\" is %s: its header promises %zu bytes, %zu follow", path, bytes > follow ? "cut" : "too long", bytes, follow);
 }
 
 // IDX: 0 0 type(8: bytes) rank, then rank big-endian sizes, then the bytes.
 DT__PRIVATE int dt__read_idx(const dt__file *f, const char *path, int labels, dt__array *a, dt_error *err) {
-    const unsigned least = labels ? 1 : 2, most = labels ? 1 : 4, start = f->size < 4 ? 0 : dt__read_be32(f->data), rank = start - 0x0800;
-    const size_t header = 4 + 4 * (size_t)rank;
-    int i;
-    if (rank < least || rank > most || f->size < header)
-        return dt__fail(err, DT_ERR_FORMAT, "\"%s\" (%zu bytes, it begins with 0x%08x) is no IDX file of bytes in %u to %u dimensions: is it the %s file, and not compressed without .gz in its name?", path, f->size, start, least, most, labels ? "label" : "image");
-    for (i = 0; i < (int)rank; i++) a->dim[i] = dt__read_be32(f->data + 4 + 4 * i);
-    a->rank = (int)rank;
+    const unsigned start = f->size < 4 ? 0 : dt__read_be32(f->data), rank = start - 0x0800;
+    size_t header = 4 + 4 * (size_t)rank;
+    if ((labels ? rank != 1 : rank < 2 || rank > 4) || f->size < header)
+        return dt__bad_file(err, "\"%s\" (%zu bytes, it begins with 0x%08x) is no IDX file of bytes in %s file, and not compressed without .gz in its name?",
+                            path, f->size, start, labels ? "1 dimension: is it the label" : "2 to 4 dimensions: is it the image");
+    for (; a->rank < (int)rank; a->rank++) a->dim[a->rank] = dt__read_be32(f->data + 4 + 4 * a->rank);
     a->data = f->data + header;
     memcpy(a->descr, "|u1", 4);
-    i = dt__check_size(path, a, f->size - header, err);
     if (rank == 3) a->dim[a->rank++] = 1;  // a grey image has one channel
-    return i;
+    return 0;
 }
 
-DT__PRIVATE int dt__is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+DT__PRIVATE int dt__is_blank(int c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 // Pass blanks, and t if it follows: ' stands for either quote, . for anything.
 DT__PRIVATE int dt__pass(const char **p, const char *end, const char *t) {
@@ -5634,7 +5625,7 @@ DT__PRIVATE int dt__npy_shape(const char **p, const char *end, dt__array *a) {
     if (!dt__pass(p, end, "(")) return 0;
     for (; comma && !dt__pass(p, end, ")"); comma = dt__pass(p, end, ",")) {
         size_t n = 0, digits = 0;
-        for (; *p < end && **p >= '0' && **p <= '9' && n < SIZE_MAX / 10; ++*p, digits++) n = n * 10 + (size_t)(**p - '0');
+        for (; dt__digit_at(*p, end) && n < SIZE_MAX / 10; ++*p, digits++) n = n * 10 + (size_t)(**p - '0');
         if (!digits || a->rank == DT_MAX_RANK) return 0;
         a->dim[a->rank++] = n;
     }
@@ -5647,7 +5638,7 @@ DT__PRIVATE int dt__read_npy(const dt__file *f, const char *path, dt__array *a, 
     size_t at = f->size > 12 && f->data[6] == 1 ? 10 : 12, n = f->size > 12 ? (size_t)dt__read_le(f->data + 8, (int)at - 8) : SIZE_MAX;
     int key, seen = 0, ok, comma = 1;
     if (n > f->size - at || n > 10000 || memcmp(f->data, "\x93NUMPY", 6) || f->data[6] < 1 || f->data[6] > 3 || f->data[7])
-        return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no .npy file of version 1.0 to 3.0, or cut in its header, or compressed without .gz in its name: np.save it", path);
+        return dt__bad_file(err, "\"%s\" is no .npy file of version 1.0 to 3.0, or cut in its header, or compressed without .gz in its name: np.save it", path);
     p = (const char *)f->data + at;
     end = p + n;
     ok = dt__pass(&p, end, "{");
@@ -5660,16 +5651,15 @@ DT__PRIVATE int dt__read_npy(const dt__file *f, const char *path, dt__array *a, 
             ok = strlen(a->descr) == 3 && strchr("<>|", p[-4]) && strstr("f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8 b1", a->descr + 1) && p[-3] >= 'b' && (p[-4] != '|' || p[-2] == '1');
             if (!ok) p -= 5;
         } else if (ok && key == 2) {
-            dt__pass(&p, end, "");
             if (dt__pass(&p, end, "True")) fortran = p - 4; else ok = dt__pass(&p, end, "False");
         } else if (ok) ok = dt__npy_shape(&p, end, a);
         comma = ok && dt__pass(&p, end, ",");
     }
     ok = ok && (comma || dt__pass(&p, end, "}")) && seen == 7 && dt__pass(&p, end, "") && p == end;
     if (ok && fortran && a->rank > 1) { ok = 0; p = fortran; }
-    if (!ok) return dt__fail(err, DT_ERR_FORMAT, "\"%s\": cannot take its header from \"%.*s\" on: np.save np.ascontiguousarray(a, np.float32), of 1 to %d dimensions", path, (int)DT__MIN(end - p, 24), p, DT_MAX_RANK);
+    if (!ok) return dt__bad_file(err, "\"%s\": cannot take its header from \"%.*s\" on: np.save np.ascontiguousarray(a, np.float32), of 1 to %d dimensions", path, (int)DT__MIN(end - p, 24), p, DT_MAX_RANK);
     a->data = f->data + at + n;
-    return dt__check_size(path, a, f->size - at - n, err);
+    return 0;
 }
 
 DT__PRIVATE int dt__native(const char *descr) { const uint16_t one = 1; return (*(const char *)&one == 1) == (descr[0] != '>'); }
@@ -5688,7 +5678,7 @@ DT__PRIVATE int dt__convert(float *dst, const unsigned char *src, const char *de
         if (whole) { bits = (bits ^ sign) - sign; v = sign && bits >> 63 ? -(double)(0 - bits) : (double)bits; }
         else if (width == 8) memcpy(&v, &bits, 8);
         else v = (double)(width == 4 ? dt__float_from((uint32_t)bits) : dt__half((uint32_t)bits));
-        if (v - v == 0 && (v > limit || v < -limit - whole)) return dt__fail(err, DT_ERR_FORMAT, "%s: sample %td holds %.9g, beyond %s: np.save smaller values", what, sample, v, whole ? "int32" : "float32");
+        if (v - v == 0 && (v > limit || v < -limit - whole)) return dt__bad_file(err, "%s: sample %td holds %.9g, beyond %s: np.save smaller values", what, sample, v, whole ? "int32" : "float32");
         if (whole) { int32_t i = (int32_t)v; memcpy(dst, &i, 4); } else *dst = (float)v;
     }
     return 0;
@@ -5697,33 +5687,32 @@ DT__PRIVATE int dt__convert(float *dst, const unsigned char *src, const char *de
 // One more file of samples, path[0], and of their labels, path[1] or NULL.
 DT__PRIVATE int dt__open_pair(dt_dataset *d, const char *const *path) {
     const dt__array *x = &d->array[0], *y = &d->array[1];
-    int k, width[2] = {1, 1};
-    size_t i;
+    int k;
+    ptrdiff_t i, n;
     for (k = 0; k < 2 && path[k]; k++) {
         const dt__file *f = dt__add_file(d, path[k]);
-        const char *type, *before = d->array[k].descr;
-        dt__array a;
-        memset(&a, 0, sizeof a);
-        if (!f || (d->source.kind == DT__SOURCE_NPY ? dt__read_npy(f, path[k], &a, d->err) : dt__read_idx(f, path[k], k, &a, d->err))) return DT_ERR_FORMAT;
-        if (d->n_parts && (strcmp(a.descr, before) || memcmp(a.dim + 1, d->array[k].dim + 1, sizeof a.dim - sizeof *a.dim)))
-            return dt__fail(d->err, DT_ERR_FORMAT, "\"%s\" differs from the file before it in shape or type: only the number of samples may", path[k]);
-        type = a.descr[1] == 'f' ? "f4" : strcmp(a.descr + 1, "u1") ? "i4" : "u1";
-        a.convert = *type != 'u' && (!dt__native(a.descr) || strcmp(a.descr + 1, type));
-        *(k ? &d->info.y_type : &d->info.x_type) = *type == 'f' ? DT_FLOAT32 : *type == 'i' ? DT_INT32 : DT_UINT8;
-        width[k] = a.descr[2] - '0';
-        d->array[k] = a;
+        dt__array a = DT_DEFAULTS, *before = &d->array[k];
+        dt_type *type = k ? &d->info.y_type : &d->info.x_type;
+        if (!f || (d->source.kind == DT__FROM_NPY ? dt__read_npy(f, path[k], &a, d->err) : dt__read_idx(f, path[k], k, &a, d->err))
+            || dt__check_size(f, path[k], &a, d->err)) return DT_ERR_FORMAT;
+        if (d->n_parts && (strcmp(a.descr, before->descr) || memcmp(a.dim + 1, before->dim + 1, sizeof a.dim - sizeof *a.dim)))
+            return dt__bad_file(d->err, "\"%s\" differs from the file before it in shape or type: only the number of samples may", path[k]);
+        *type = a.descr[1] == 'f' ? DT_FLOAT32 : strcmp(a.descr + 1, "u1") ? DT_INT32 : DT_UINT8;
+        a.convert = *type != DT_UINT8 && (a.descr[1] == 'u' || a.descr[2] != '4' || !dt__native(a.descr));
+        *before = a;
     }
-    d->x_stride = x->values * width[0];
-    d->y_stride = y->values * width[1];
+    d->x_stride = x->stride;
+    d->y_stride = y->stride;
     d->info.input[0] = 1;  // of [n]
     for (k = 1; k < x->rank; k++) d->info.input[k - 1] = (int)x->dim[k];
-    if (y->rank && x->dim[0] != y->dim[0]) return dt__fail(d->err, DT_ERR_FORMAT, "\"%s\" holds %zu samples, \"%s\" %zu labels: they must agree", path[0], x->dim[0], path[1], y->dim[0]);
-    for (i = 0; d->info.y_type != DT_FLOAT32 && i < y->dim[0] * (size_t)y->values; i++) {
+    if (y->rank && x->dim[0] != y->dim[0]) return dt__bad_file(d->err, "\"%s\" holds %zu samples, \"%s\" %zu labels: they must agree", path[0], x->dim[0], path[1], y->dim[0]);
+    n = d->info.y_type == DT_FLOAT32 ? 0 : (ptrdiff_t)y->dim[0] * y->values;
+    for (i = 0; i < n; i++) {
         float value;
-        int32_t v;
-        if (dt__convert(&value, y->data + i * (size_t)width[1], y->descr, 1, path[1], (ptrdiff_t)i / y->values, d->err)) return DT_ERR_FORMAT;
-        memcpy(&v, &value, 4);
-        d->info.classes = DT__MAX(d->info.classes, v < INT_MAX ? v + 1 : v);
+        int v;
+        if (dt__convert(&value, y->data + i * (y->descr[2] - '0'), y->descr, 1, path[1], i / y->values, d->err)) return DT_ERR_FORMAT;
+        v = (int)dt__float_bits(value);
+        d->info.classes = DT__MAX(d->info.classes, v + (v < INT_MAX));
     }
     return dt__add_part(d, x->data, y->data, x->dim[0]);
 }
@@ -5734,9 +5723,9 @@ DT__PRIVATE int dt__open_pairs(dt_dataset *d) {
     int i;
     if (dt__add_paths(d, &d->paths[0], s->path) || (s->labels && dt__add_paths(d, &d->paths[1], s->labels))) return DT_ERR_ARGUMENT;
     if (s->labels && d->paths[0].n != d->paths[1].n)
-        return dt__fail(d->err, DT_ERR_ARGUMENT, "%s: \"%.80s\" and \"%.80s\" list different numbers of files", d->what, s->path, s->labels);
-    path[0] = (const char *)d->paths[0].data;
-    path[1] = (const char *)d->paths[1].data;
+        return dt__refuse(d->err, "%s: \"%.80s\" and \"%.80s\" list different numbers of files", d->what, s->path, s->labels);
+    path[0] = d->paths[0].data;
+    path[1] = d->paths[1].data;
     for (i = 0; i < d->paths[0].n; i++) {
         if (dt__open_pair(d, path)) return DT_ERR_FORMAT;
         path[0] += strlen(path[0]) + 1;
@@ -5746,21 +5735,113 @@ DT__PRIVATE int dt__open_pairs(dt_dataset *d) {
 }
 
 DT__PRIVATE int dt__open_mnist(dt_dataset *d) {
+    static const char *const part[] = {"images-idx3", "images.idx3", "labels-idx1", "labels.idx1"};
     const char *folder = d->source.path, *stem = d->source.split == DT_TEST ? "t10k" : "train", *pair[2];
     char path[2][1024];
     int k, i;
     for (k = 0; k < 2; k++) {
-        const char *kind = k ? "labels" : "images";
         FILE *f = NULL;
-        for (i = 0; i < 4 && !f; i++) {  // with - or . before idx, plain or .gz
-            size_t n = dt__format(path[k], sizeof path[k], "%s/%s-%s%cidx%d-ubyte%s", folder, stem, kind, "-."[i % 2], k ? 1 : 3, i < 2 ? "" : ".gz");
+        for (i = 0; i < 4 && !f; i++) {  // plain or .gz
+            size_t n = dt__format(path[k], sizeof path[k], "%s/%s-%s-ubyte%s", folder, stem, part[2 * k + i % 2], i < 2 ? "" : ".gz");
             if (n < sizeof path[k]) f = fopen(path[k], "rb");
         }
-        if (!f) return dt__fail(d->err, DT_ERR_IO, "dt_mnist: no \"%s-%s-idx%d-ubyte\" (or .gz) in the folder \"%s\": examples/data.sh fetches all four", stem, kind, k ? 1 : 3, folder);
+        if (!f) return dt__fail(d->err, DT_ERR_IO, "dt_mnist: no \"%s-%s-ubyte\" (or .gz) in the folder \"%s\": examples/data.sh fetches all four", stem, part[2 * k], folder);
         fclose(f);
         pair[k] = path[k];
     }
     return dt__open_pair(d, pair);
+}
+
+// ---- images: PGM and PPM (netpbm's, plain and raw), BMP
+
+typedef struct {
+    const unsigned char *p, *palette, *end;
+    int h, w, c, most, plain;  // most: the largest value; plain: numbers as text
+    int colors, step;  // BMP: of the palette; bytes of a pixel, else 0
+    ptrdiff_t line;    // BMP: from one row to the one below
+} dt__image;
+
+// The next number of a text, behind blanks and comments; -1: none up to most.
+DT__PRIVATE int dt__image_number(dt__image *m, int most) {
+    int v = -1, comment = 0;
+    for (; m->p < m->end && (comment || *m->p == '#' || dt__is_blank(*m->p)); m->p++) comment = (comment || *m->p == '#') && *m->p != '\n';
+    for (; m->p < m->end && *m->p >= '0' && *m->p <= '9' && v <= most; m->p++) v = DT__MAX(v, 0) * 10 + (*m->p - '0');
+    return v <= most ? v : -1;
+}
+
+// NULL, or what is wrong with a header and what must follow it.
+DT__PRIVATE const char *dt__image_start(dt__image *m, const unsigned char *b, size_t size) {
+    const unsigned char *p;
+    uint64_t line;
+    memset(m, 0, sizeof *m);
+    m->end = b + size;
+    m->most = 255;
+    if (size >= 54 && !memcmp(b, "BM", 2)) {
+        uint64_t at = dt__read_le(b + 10, 4), header = dt__read_le(b + 14, 4), bits = dt__read_le(b + 28, 2), colors = dt__read_le(b + 46, 4);
+        uint32_t h = (uint32_t)dt__read_le(b + 22, 4), up = h >> 31 ? 0 - h : h;
+        if ((bits != 8 && bits != 24 && bits != 32) || dt__read_le(b + 30, 4)) return "a BMP that is compressed, or has not 8, 24 or 32 bits";
+        colors = bits != 8 ? 0 : colors ? colors : 256;
+        if (header < 40 || colors > 256 || at < 14 + header + 4 * colors || at > size) return "a BMP with a damaged header, or of OS/2";
+        m->w = (int)DT__MIN(dt__read_le(b + 18, 4), INT_MAX);
+        m->h = (int)DT__MIN(up, INT_MAX);
+        m->step = (int)bits / 8;
+        m->colors = (int)colors;
+        m->palette = b + 14 + header;
+        m->p = b + at;
+        m->c = m->colors ? 1 : 3;
+        for (p = m->palette; p < m->palette + 4 * m->colors; p += 4) if (p[0] != p[1] || p[0] != p[2]) m->c = 3;  // not all grey
+        line = ((uint64_t)m->w * bits + 31) / 32 * 4;
+        m->line = h == up ? -(ptrdiff_t)line : (ptrdiff_t)line;
+    } else {
+        if (size < 3 || b[0] != 'P' || !memchr("2356", b[1], 4)) return "no PGM, PPM or BMP, whatever its name says";
+        m->p = b + 2;
+        m->plain = b[1] < '5';
+        m->c = b[1] == '3' || b[1] == '6' ? 3 : 1;
+        m->w = dt__image_number(m, INT_MAX / 12);
+        m->h = dt__image_number(m, INT_MAX / 12);
+        m->most = dt__image_number(m, 65535);
+        if (m->most < 1 || m->p == m->end || !dt__is_blank(*m->p++)) m->h = 0;
+        line = (uint64_t)m->w * (unsigned)m->c * (m->plain || m->most > 255 ? 2 : 1);  // plain: a digit and a blank at least
+    }
+    if (m->w < 1 || m->h < 1 || (uint64_t)m->w * (unsigned)m->h > INT_MAX / 12) return "an image with a damaged header, or too large";
+    if (line * (unsigned)m->h - (unsigned)m->plain > (size_t)(m->end - m->p)) return "a cut image";
+    if (m->line < 0) m->p -= m->line * (m->h - 1);  // the lowest row comes first
+    return NULL;
+}
+
+// The pixels to x as floats or, for integer inputs, int32. NULL, or what is wrong with them.
+DT__PRIVATE const char *dt__image_values(dt__image *m, dt_type to, float *x) {
+    int y, i, k;
+    if (!m->step && !m->plain && m->most == 255) dt__set_values(x, m->p, DT_UINT8, to, (ptrdiff_t)m->h * m->w * m->c, 0, NULL);
+    else for (y = 0; y < m->h; y++) for (i = 0; i < m->w; i++) for (k = 0; k < m->c; k++, x++) {
+        int32_t v;
+        if (m->step) {
+            const unsigned char *pixel = m->p + y * m->line + (ptrdiff_t)i * m->step;
+            v = !m->colors ? pixel[2 - k] : *pixel < m->colors ? m->palette[4 * *pixel + 2 - k] : -1;  // blue comes first
+        } else if (m->plain) v = dt__image_number(m, m->most);
+        else { v = *m->p++; if (m->most > 255) v = v << 8 | *m->p++; }
+        if (v < 0 || v > m->most) return "an image with a value that is missing, no number, or above its header's largest or palette";
+        if (to == DT_INT32) memcpy(x, &v, 4); else *x = (float)v * (1.0f / (float)m->most);
+    }
+    return NULL;
+}
+
+// Read the header of image i, which must have the size of the first one, found once; its pixels too, if x is not NULL.
+DT__PRIVATE int dt__read_image(const dt_dataset *d, long i, int *found, dt_type to, float *x, dt_error *err) {
+    const char *const *paths = (const char *const *)(const void *)d->part->x, *path = paths[i], *wrong;
+    const int *size = d->info.input;
+    dt__image m;
+    dt__file f;
+    int code = dt__file_read("dt_images", path, &f, err);
+    if (code) return code;
+    wrong = dt__image_start(&m, f.data, f.size);
+    if (!wrong && found) { found[0] = m.h; found[1] = m.w; found[2] = m.c; }
+    if (!wrong && (size[0] != m.h || size[1] != m.w || size[2] != m.c))
+        code = dt__bad_file(err, "\"%s\" is [%d,%d,%d], \"%s\" [%d,%d,%d]: give all images one size", path, m.h, m.w, m.c, *paths, size[0], size[1], size[2]);
+    else if (!wrong && x) wrong = dt__image_values(&m, to, x);
+    if (wrong) code = dt__bad_file(err, "\"%s\" is %s (%d x %d, values to %d): save it as PGM, PPM or plain BMP", path, wrong, m.h, m.w, m.most);
+    dt__file_free(&f);
+    return code;
 }
 
 // ---- folders
@@ -5782,31 +5863,46 @@ DT__PRIVATE int dt__list_folder(dt_dataset *d, const char *folder, int classes, 
         if (code || *name == '.') continue;
         for (; *name && !classes; name++) if (*name >= 'A' && *name <= 'Z') *name = (char)(*name | 32);
         if (!classes && !dt__glob(globs, e[i]->d_name)) continue;
-        if (length >= sizeof path) code = dt__fail(d->err, DT_ERR_ARGUMENT, "%s: the path \"%.80s...\" is too long", d->what, path);
+        if (length >= sizeof path) code = dt__refuse(d->err, "%s: the path \"%.80s...\" is too long", d->what, path);
         else if (stat(path, &st)) continue;
         else if (classes && S_ISDIR(st.st_mode)) code = dt__list_folder(d, path, 0, globs);
-        else if (!classes && S_ISREG(st.st_mode)) code = dt__add_path(d, &d->paths[0], path);
+        else if (!classes && S_ISREG(st.st_mode)) code = dt__list_add(d, &d->paths[0], path, length + 1);
     }
     free(e);
     if (code || d->paths[0].n > before) return code;
     return dt__fail(d->err, DT_ERR_IO, "%s: no %s\"%s\" in the folder \"%s\"", d->what, classes ? "sub-folder with " : "", globs, folder);
 }
+
+DT__PRIVATE int dt__open_images(dt_dataset *d) {
+    const char *name, *before = NULL, **path;
+    int32_t *label;
+    int i, n;
+    if (dt__list_folder(d, d->source.path, 1, "*.pgm,*.ppm,*.pnm,*.bmp")) return DT_ERR_IO;
+    n = d->paths[0].n;
+    d->x = path = (const char **)malloc((size_t)n * sizeof *path);  // a sample is its path
+    d->y = label = (int32_t *)malloc((size_t)n * sizeof *label);
+    if (!path || !label) return dt__no_memory(d);
+    dt__add_part(d, path, label, (size_t)n);
+    name = d->paths[0].data;
+    for (i = 0; i < n; i++, before = name, name += strlen(name) + 1) {
+        path[i] = name;
+        if (dt__read_image(d, i, i ? NULL : d->info.input, DT_UINT8, NULL, d->err)) return DT_ERR_FORMAT;
+        d->info.classes += !before || strncmp(name, before, (size_t)(strrchr(name, '/') - name) + 1);
+        label[i] = d->info.classes - 1;
+    }
+    d->info.x_type = DT_UINT8;
+    d->info.y_type = DT_INT32;
+    d->x_stride = sizeof *path;
+    d->y_stride = sizeof *label;
+    return 0;
+}
 #endif
 
 // CIFAR-10 binary: records of a label byte and 3 planes of 32 x 32 bytes.
-DT__PRIVATE int dt__open_cifar_file(dt_dataset *d, const char *path) {
-    const dt__file *f = dt__add_file(d, path);
-    size_t i;
-    if (!f) return DT_ERR_IO;
-    if (f->size == 0 || f->size % 3073) return dt__fail(d->err, DT_ERR_FORMAT, "\"%s\" has %zu bytes, no whole number of CIFAR-10's records of 3073: it is cut, or another file", path, f->size);
-    for (i = 0; i < f->size; i += 3073)
-        if (f->data[i] > 9) return dt__fail(d->err, DT_ERR_FORMAT, "\"%s\": record %zu has label %u, CIFAR-10 has 0..9: damaged, or another file", path, i / 3073, (unsigned)f->data[i]);
-    return dt__add_part(d, f->data + 1, f->data, f->size / 3073);
-}
-
 DT__PRIVATE int dt__open_cifar(dt_dataset *d) {
     const char *path = d->source.path, *before = NULL;
-    int i, folder = 0, code;
+    int k, folder = 0, code;
+    size_t i;
 #if DT__POSIX
     struct stat st;
     folder = !stat(path, &st) && S_ISDIR(st.st_mode);
@@ -5814,11 +5910,17 @@ DT__PRIVATE int dt__open_cifar(dt_dataset *d) {
     else
 #endif
     code = dt__add_paths(d, &d->paths[0], path);
-    path = (const char *)d->paths[0].data;
-    for (i = 0; i < d->paths[0].n && !code; i++, path += strlen(path) + 1) {
+    path = d->paths[0].data;
+    for (k = 0; k < d->paths[0].n && !code; k++, path += strlen(path) + 1) {
+        const dt__file *f;
         if (folder && before && !strncmp(path, before, strlen(before))) continue;  // of x.bin and x.bin.gz one is enough
-        code = dt__open_cifar_file(d, path);
         before = path;
+        f = dt__add_file(d, path);
+        if (!f) return DT_ERR_IO;
+        if (f->size == 0 || f->size % 3073) return dt__bad_file(d->err, "\"%s\" has %zu bytes, no whole number of CIFAR-10's records of 3073: it is cut, or another file", path, f->size);
+        for (i = 0; i < f->size; i += 3073)
+            if (f->data[i] > 9) return dt__bad_file(d->err, "\"%s\": record %zu has label %u, CIFAR-10 has 0..9: damaged, or another file", path, i / 3073, (unsigned)f->data[i]);
+        code = dt__add_part(d, f->data + 1, f->data, f->size / 3073);
     }
     d->info.input[0] = d->info.input[1] = 32;
     d->info.input[2] = 3;
@@ -5827,176 +5929,87 @@ DT__PRIVATE int dt__open_cifar(dt_dataset *d) {
     d->x_stride = d->y_stride = 3073;
     return code;
 }
-// ---- images: PGM and PPM (netpbm's, plain and raw), BMP
-
-typedef struct {
-    const unsigned char *p, *palette, *end;
-    int h, w, c, most, plain;  // most: the largest value; plain: numbers as text
-    int colors, step;          // BMP: of the palette; bytes of a pixel, else 0
-    ptrdiff_t line;            // BMP: from one row to the one below
-} dt__image;
-
-// The next number of a text, behind blanks and comments; -1: none up to most.
-DT__PRIVATE int dt__image_number(dt__image *m, int most) {
-    int v = -1, comment = 0;
-    for (; m->p < m->end && (comment || *m->p == '#' || dt__is_blank((char)*m->p)); m->p++) comment = (comment || *m->p == '#') && *m->p != '\n';
-    for (; m->p < m->end && *m->p >= '0' && *m->p <= '9' && v <= most; m->p++) v = DT__MAX(v, 0) * 10 + (*m->p - '0');
-    return v <= most ? v : -1;
-}
-
-// NULL, or what is wrong with a header and what must follow it.
-DT__PRIVATE const char *dt__image_start(dt__image *m, const unsigned char *b, size_t size) {
-    uint64_t line;
-    int i;
-    memset(m, 0, sizeof *m);
-    m->end = b + size;
-    m->most = 255;
-    if (size >= 54 && b[0] == 'B' && b[1] == 'M') {
-        uint64_t at = dt__read_le(b + 10, 4), header = dt__read_le(b + 14, 4), bits = dt__read_le(b + 28, 2), colors = dt__read_le(b + 46, 4);
-        uint32_t h = (uint32_t)dt__read_le(b + 22, 4), up = h >> 31 ? 0 - h : h;
-        if ((bits != 8 && bits != 24 && bits != 32) || dt__read_le(b + 30, 4)) return "a BMP that is compressed, or has not 8, 24 or 32 bits";
-        colors = bits != 8 ? 0 : colors ? colors : 256;
-        if (header < 40 || colors > 256 || at < 14 + header + 4 * colors || at > size) return "a BMP with a damaged header, or of OS/2";
-        m->w = (int)DT__MIN(dt__read_le(b + 18, 4), INT_MAX);
-        m->h = (int)DT__MIN(up, INT_MAX);
-        m->step = (int)bits / 8;
-        m->colors = (int)colors;
-        m->palette = b + 14 + header;
-        m->p = b + at;
-        m->c = m->colors ? 1 : 3;
-        for (i = 0; i < m->colors; i++) if (m->palette[4 * i] != m->palette[4 * i + 1] || m->palette[4 * i] != m->palette[4 * i + 2]) m->c = 3;
-        line = ((uint64_t)m->w * bits + 31) / 32 * 4;
-        m->line = h == up ? -(ptrdiff_t)line : (ptrdiff_t)line;
-    } else {
-        if (size < 3 || b[0] != 'P' || !memchr("2356", b[1], 4)) return "no PGM, PPM or BMP, whatever its name says";
-        m->p = b + 2;
-        m->plain = b[1] < '5';
-        m->c = b[1] == '3' || b[1] == '6' ? 3 : 1;
-        m->w = dt__image_number(m, INT_MAX / 12);
-        m->h = dt__image_number(m, INT_MAX / 12);
-        m->most = dt__image_number(m, 65535);
-        if (m->most < 1 || m->p == m->end || !dt__is_blank((char)*m->p++)) m->h = 0;
-        line = (uint64_t)m->w * (unsigned)m->c * (m->plain || m->most > 255 ? 2 : 1);  // plain: a digit and a blank at least
-    }
-    if (m->w < 1 || m->h < 1 || (uint64_t)m->w * (unsigned)m->h > INT_MAX / 12) return "an image with a damaged header, or too large";
-    if (line * (unsigned)m->h - (unsigned)m->plain > (size_t)(m->end - m->p)) return "a cut image";
-    if (m->line < 0) m->p -= m->line * (m->h - 1);  // the lowest row comes first
-    return NULL;
-}
-
-// The pixels to x as floats or, for integer inputs, int32. NULL, or what is wrong with them.
-DT__PRIVATE const char *dt__image_values(dt__image *m, dt_type to, float *x) {
-    int y, i, k;
-    if (!m->step && !m->plain && m->most == 255) { dt__set_values(x, m->p, DT_UINT8, to, (ptrdiff_t)m->h * m->w * m->c, 0, NULL); return NULL; }
-    for (y = 0; y < m->h; y++) for (i = 0; i < m->w; i++) for (k = 0; k < m->c; k++, x++) {
-        int32_t v;
-        if (m->step) {
-            const unsigned char *pixel = m->p + y * m->line + (ptrdiff_t)i * m->step;
-            v = !m->colors ? pixel[2 - k] : *pixel < m->colors ? m->palette[4 * *pixel + 2 - k] : -1;  // blue comes first
-        } else if (m->plain) v = dt__image_number(m, m->most);
-        else { v = *m->p++; if (m->most > 255) v = v << 8 | *m->p++; }
-        if (v < 0 || v > m->most) return "an image with a value that is missing, no number, or above its header's largest or palette";
-        if (to == DT_INT32) memcpy(x, &v, 4); else *x = (float)v * (1.0f / (float)m->most);
-    }
-    return NULL;
-}
-
-// Read the header of an image, which must have the size of the first one, found once, and its pixels, if x is not NULL.
-DT__PRIVATE int dt__read_image(const char *path, const char *first, const int *size, int *found, dt_type to, float *x, dt_error *err) {
-    dt__image m;
-    dt__file f;
-    const char *wrong;
-    int code = dt__file_read("dt_images", path, &f, err);
-    if (code) return code;
-    wrong = dt__image_start(&m, f.data, f.size);
-    if (!wrong && found) { found[0] = m.h; found[1] = m.w; found[2] = m.c; }
-    if (!wrong && (size[0] != m.h || size[1] != m.w || size[2] != m.c))
-        code = dt__fail(err, DT_ERR_FORMAT, "\"%s\" is [%d,%d,%d], \"%s\" [%d,%d,%d]: give all images one size", path, m.h, m.w, m.c, first, size[0], size[1], size[2]);
-    else if (!wrong && x) wrong = dt__image_values(&m, to, x);
-    if (wrong) code = dt__fail(err, DT_ERR_FORMAT, "\"%s\" is %s (%d x %d, values to %d): save it as PGM, PPM or plain BMP", path, wrong, m.h, m.w, m.most);
-    dt__file_free(&f);
-    return code;
-}
-
-#if DT__POSIX
-DT__PRIVATE int dt__open_images(dt_dataset *d) {
-    const char *folder = d->source.path, *name, *before = NULL, **path;
-    int32_t *label;
-    int i, n;
-    if (dt__list_folder(d, folder, 1, "*.pgm,*.ppm,*.pnm,*.bmp")) return DT_ERR_IO;
-    n = d->paths[0].n;
-    d->owned[0] = path = (const char **)malloc((size_t)n * sizeof *path);
-    d->owned[1] = label = (int32_t *)malloc((size_t)n * sizeof *label);
-    if (!path || !label) return dt__names_memory(d);
-    name = (const char *)d->paths[0].data;
-    for (i = 0; i < n; i++, before = name, name += strlen(name) + 1) {
-        path[i] = name;
-        if (dt__read_image(name, path[0], d->info.input, i ? NULL : d->info.input, DT_UINT8, NULL, d->err)) return DT_ERR_FORMAT;
-        d->info.classes += !before || strncmp(name, before, (size_t)(strrchr(name, '/') - name) + 1);
-        label[i] = d->info.classes - 1;
-    }
-    d->info.x_type = DT_UINT8;
-    d->info.y_type = DT_INT32;
-    d->x_stride = sizeof *path;  // a sample is its path
-    d->y_stride = sizeof *label;
-    return dt__add_part(d, path, label, (size_t)n);
-}
-#endif
 
 // ---- CSV (RFC 4180, with any of , ; tab between fields)
 
 #define DT__CSV_TEXT 128  // bytes of a field that are kept, with a final zero
 
+// What becomes of a column, or of several crossed; those up to BUCKET are read as numbers.
+enum { DT__AS_NUMBER, DT__AS_STANDARD, DT__AS_BUCKET, DT__AS_ONE_HOT, DT__AS_HASH, DT__AS_CROSS, DT__AS_NOTHING, DT__AS_LABEL };
+static const struct { const char *name; int takes_size, n_numbers; } dt__kinds[] = {  // n_numbers: fitted; -1: any
+    {"number", 0, 1}, {"standardise", 0, 2}, {"bucket", 1, -1}, {"onehot", 0, 0}, {"hash", 1, 1}, {"cross", 1, 1}, {"drop", 0, 0}, {"label", 0, 0}};
+
+#define DT__CROSSED 4
 typedef struct {
+    int kind, n_columns, column[DT__CROSSED];  // from 0
+    int size, width;   // N of bucket, hash and cross; floats in a row of x
+    double mean, squares, count;  // while a number is fitted
+    dt__list numbers;  // fitted: the mean, and the deviation; the edges of buckets; the size of hash and cross
+    dt__list words;    // of onehot, and of labels that are words
+} dt__feature;
+
+typedef struct {
+    dt_dataset *d;
     dt_error *err;
-    const char *path, *p, *end;
+    dt_csv_options o;
+    const char *path, *p, *end;  // the file that is read
     char separator;
-    long line;            // of the field just read, from 1
-    int column;           // likewise
-    int cut, last;        // it is longer than its text; it is the last of its row
-} dt__csv;
+    long line;                   // of the field just read, from 1
+    int column;                  // likewise, or of the one just used
+    int cut, last;               // it is longer than its text; the last of its row
+    dt__list fields, features;
+    char (*text)[DT__CSV_TEXT];  // [columns], the row's fields, of the list
+    dt__feature *feature;        // [n], of the list
+    int n, columns, label;       // columns and label (-1: none) of the file
+    int word_labels;             // -1 until the first label is seen
+    int whole_labels, width;     // width: floats of a row of x
+    float *x, *y;
+    long n_rows;
+    unsigned char *fits;         // [rows] 1: of the training part, which is fitted to; NULL: all are
+} dt__table;
 
-DT__PRIVATE int dt__csv_bad(const dt__csv *c, int column, const char *text, const char *wrong) {
-    return dt__fail(c->err, DT_ERR_FORMAT, "\"%s\" line %ld, column %d: \"%.40s\" %s", c->path, c->line, column, text, wrong);
+DT__PRIVATE double *dt__numbers(const dt__feature *f) { return (double *)(void *)f->numbers.data; }
+
+DT__PRIVATE int dt__csv_bad(const dt__table *t, const char *text, const char *wrong) {
+    return dt__bad_file(t->err, "\"%s\" line %ld, column %d: \"%.40s\" %s", t->path, t->line, t->column, text, wrong);
 }
 
-DT__PRIVATE int dt__csv_at_end(const dt__csv *c) {  // of a field
-    return c->p == c->end || *c->p == c->separator || *c->p == '\n' || *c->p == '\r';
+DT__PRIVATE int dt__csv_at_end(const dt__table *t) {  // of a field
+    return t->p == t->end || *t->p == t->separator || *t->p == '\n' || *t->p == '\r';
 }
 
-// Read one field, without quotes and blanks around it; 0 or an error.
-DT__PRIVATE int dt__csv_field(dt__csv *c, char *text) {
+// One field, without quotes and blanks around it.
+DT__PRIVATE int dt__csv_field(dt__table *t, char *text) {
     const char *wrong = NULL;
     size_t n = 0, count = 0;  // count: with blanks that may stand at the end
-    long line = c->line;
+    long line = t->line;
     int quoted;
-    c->column = c->last ? 1 : c->column + 1;
-    while (c->p < c->end && (*c->p == ' ' || (*c->p == '\t' && c->separator != '\t'))) c->p++;
-    quoted = c->p < c->end && *c->p == '"';
-    for (c->p += quoted; !wrong && (quoted ? c->p < c->end : !dt__csv_at_end(c)); c->p++) {
-        if (quoted && *c->p == '"' && (++c->p == c->end || *c->p != '"')) { quoted = 2; break; }  // 2: it has ended
-        if (!*c->p) wrong = "stands before a zero byte: it is no text file";
-        c->line += *c->p == '\n';
-        if (count < DT__CSV_TEXT - 1) text[count] = *c->p;
+    t->column = t->last ? 1 : t->column + 1;
+    while (t->p < t->end && (*t->p == ' ' || (*t->p == '\t' && t->separator != '\t'))) t->p++;
+    quoted = t->p < t->end && *t->p == '"';
+    for (t->p += quoted; !wrong && (quoted ? t->p < t->end : !dt__csv_at_end(t)); t->p++) {
+        if (quoted && *t->p == '"' && (++t->p == t->end || *t->p != '"')) { quoted = 2; break; }  // 2: it has ended
+        if (!*t->p) wrong = "stands before a zero byte: it is no text file";
+        t->line += *t->p == '\n';
+        if (count < DT__CSV_TEXT - 1) text[count] = *t->p;
         count++;
-        if (quoted || *c->p != ' ') n = count;
+        if (quoted || *t->p != ' ') n = count;
     }
-    c->cut = n >= DT__CSV_TEXT;
+    t->cut = n >= DT__CSV_TEXT;
     text[DT__MIN(n, DT__CSV_TEXT - 1)] = 0;
-    if (quoted == 1 && !wrong) { wrong = "has a quote that does not end"; c->line = line; }
-    while (quoted && !dt__csv_at_end(c) && *c->p == ' ') c->p++;
-    if (!wrong && !dt__csv_at_end(c)) wrong = "has text behind its closing quote";
-    if (wrong) return dt__csv_bad(c, c->column, text, wrong);
-    c->last = c->p == c->end || *c->p != c->separator;
-    if (!c->last) { c->p++; return 0; }
-    if (c->p < c->end && *c->p == '\r') c->p++;
-    if (c->p < c->end && *c->p == '\n') c->p++;
+    if (quoted == 1 && !wrong) { wrong = "has a quote that does not end"; t->line = line; }
+    while (quoted && !dt__csv_at_end(t) && *t->p == ' ') t->p++;
+    if (!wrong && !dt__csv_at_end(t)) wrong = "has text behind its closing quote";
+    if (wrong) return dt__csv_bad(t, text, wrong);
+    t->last = t->p == t->end || *t->p != t->separator;
+    if (!t->last || (t->p < t->end && *t->p == '\r')) t->p++;
+    if (t->last && t->p < t->end && *t->p == '\n') t->p++;
     return 0;
 }
 
 // From the end of a line to the next one that is not empty.
-DT__PRIVATE void dt__csv_next_line(dt__csv *c) {
-    for (c->line++; c->p < c->end && (*c->p == '\n' || *c->p == '\r'); c->p++) c->line += *c->p == '\n';
+DT__PRIVATE void dt__csv_next_line(dt__table *t) {
+    for (t->line++; t->p < t->end && (*t->p == '\n' || *t->p == '\r'); t->p++) t->line += *t->p == '\n';
 }
 
 DT__PRIVATE int dt__csv_is_missing(const char *s) {
@@ -6010,57 +6023,23 @@ DT__PRIVATE int dt__csv_number(const char *s, float *out) {
     return end > s && !*end && v - v == 0 && (double)*out - (double)*out == 0;
 }
 
-// What becomes of a column, or of several crossed; those up to BUCKET are read as numbers.
-enum { DT__AS_NUMBER, DT__AS_STANDARD, DT__AS_BUCKET, DT__AS_ONE_HOT, DT__AS_HASH, DT__AS_CROSS, DT__AS_NOTHING, DT__AS_LABEL };
-static const struct { const char *name; int takes_size, n_numbers; } dt__column_kind[] = {  // n_numbers: fitted; -1: any
-    {"number", 0, 1}, {"standardise", 0, 2}, {"bucket", 1, -1}, {"onehot", 0, 0}, {"hash", 1, 1}, {"cross", 1, 1}, {"drop", 0, 0}, {"label", 0, 0}};
-
-DT__PRIVATE int dt__kind_of_column(const char *name) {
+DT__PRIVATE int dt__kind_of(const char *name) {
     int kind = 0;
-    while (kind < DT__COUNT(dt__column_kind) && strcmp(dt__column_kind[kind].name, name)) kind++;
+    while (kind < DT__COUNT(dt__kinds) && strcmp(dt__kinds[kind].name, name)) kind++;
     return kind;
 }
 
-#define DT__CROSSED 4
-typedef struct {
-    int kind, n_columns, column[DT__CROSSED];  // from 0
-    int size, width;              // N of bucket, hash and cross; floats in a row of x
-    double mean, squares, count;  // while a number is fitted
-    dt__list numbers;             // fitted: the mean, and the deviation; the edges of buckets; the size of hash and cross
-    dt__list words;               // of onehot, and of labels that are words
-} dt__feature;
-
-typedef struct {
-    dt_dataset *d;
-    dt_error *err;
-    dt_csv_options o;
-    dt__csv csv;                 // the file that is read
-    dt__list features;
-    dt__feature *feature;        // [n], of the list
-    int n, columns, label;       // columns and label (-1: none) of the file
-    int word_labels;             // -1 until the first label is seen
-    int whole_labels, width;     // width: floats of a row of x
-    char (*text)[DT__CSV_TEXT];  // [columns], the row's fields
-    float *x, *y;
-    long n_rows;
-    unsigned char *fits;         // [rows] 1: of the training part, which is fitted to; NULL: all are
-} dt__table;
-
-DT__PRIVATE int dt__csv_memory(const dt__table *t) { return dt__fail(t->err, DT_ERR_MEMORY, "\"%s\" does not fit in memory", t->o.path); }
-
 DT__PRIVATE int dt__add_feature(dt__table *t, const dt__feature *f) {
-    if (dt__list_add(&t->features, f, sizeof *f)) return dt__csv_memory(t);
-    t->feature = (dt__feature *)t->features.data;
+    if (dt__list_add(t->d, &t->features, f, sizeof *f)) return DT_ERR_MEMORY;
+    t->feature = (dt__feature *)(void *)t->features.data;
     t->n = t->features.n;
     return 0;
 }
 
-DT__PRIVATE int dt__add_number(const dt__table *t, dt__feature *f, double v) {
-    return dt__list_add(&f->numbers, &v, sizeof v) ? dt__csv_memory(t) : 0;
-}
+DT__PRIVATE int dt__add_number(const dt__table *t, dt__feature *f, double v) { return dt__list_add(t->d, &f->numbers, &v, sizeof v); }
 
 DT__PRIVATE int dt__add_word(const dt__table *t, dt__feature *f, const char *s) {
-    return dt__word_number(&f->words, s) < 0 && dt__list_add(&f->words, s, strlen(s) + 1) ? dt__csv_memory(t) : 0;
+    return dt__word_number(&f->words, s) < 0 ? dt__list_add(t->d, &f->words, s, strlen(s) + 1) : 0;
 }
 
 // ---- .columns: "age standardise, city onehot, zip hash 64, income bucket 10, city*sex cross 32, id drop"
@@ -6079,7 +6058,7 @@ DT__PRIVATE int dt__csv_column(const dt__table *t, const char *name) {
     return i < t->columns ? i : number <= t->columns ? number - 1 : -1;
 }
 
-// Cut blanks off both ends.
+// Cut off blanks.
 DT__PRIVATE char *dt__trim(char *s) {
     size_t n = strlen(s);
     while (n && s[n - 1] == ' ') s[--n] = 0;
@@ -6091,33 +6070,30 @@ DT__PRIVATE char *dt__cut_word(char *s) {
     char *word;
     dt__trim(s);
     word = strrchr(s, ' ');
-    if (!word) return s + strlen(s);
-    *word = 0;
-    return word + 1;
+    if (word) *word++ = 0;
+    return word ? word : s + strlen(s);
 }
 
 DT__PRIVATE int dt__column_spec(dt__table *t, const char *spec, int n) {
     char item[640], *word, *name, *next;  // four names and a kind fit
     int wrong = dt__format(item, sizeof item, " %.*s", n, spec) >= sizeof item, column;
-    dt__feature f;
-    memset(&f, 0, sizeof f);
+    dt__feature f = DT_DEFAULTS;
     word = dt__cut_word(item);
     f.size = dt__digits(word);
     if (f.size) word = dt__cut_word(item);
-    f.kind = dt__kind_of_column(word);
-    wrong |= f.kind >= DT__AS_LABEL || dt__column_kind[f.kind].takes_size != (f.size > 0) || f.size == 1 || f.size > 100000;
+    f.kind = dt__kind_of(word);
+    wrong |= f.kind >= DT__AS_LABEL || dt__kinds[f.kind].takes_size != (f.size > 0) || f.size == 1 || f.size > 100000;
     for (name = item; name && !wrong; name = next) {
         next = f.kind == DT__AS_CROSS ? strchr(name, '*') : NULL;
         if (next) *next++ = 0;
         name = dt__trim(name);
-        wrong = !*name || f.n_columns == DT__CROSSED;
-        if (wrong) break;
+        if ((wrong = !*name || f.n_columns == DT__CROSSED) != 0) break;
         column = f.column[f.n_columns++] = dt__csv_column(t, name);
         if (column < 0 || column == t->label)
-            return dt__fail(t->err, DT_ERR_ARGUMENT, "dt_csv: .columns names \"%.60s\", which is %s in \"%s\": use a name of its header or a number from 1", name, column < 0 ? "no column" : "the label", t->csv.path);
+            return dt__refuse(t->err, "dt_csv: .columns names \"%.60s\", which is %s in \"%s\": use a name of its header or a number from 1", name, column < 0 ? "no column" : "the label", t->path);
     }
     if (wrong || (f.kind == DT__AS_CROSS && f.n_columns < 2))
-        return dt__fail(t->err, DT_ERR_ARGUMENT, "dt_csv: .columns has \"%.*s\": say NAME and number, standardise, onehot, hash N, bucket N, cross N or drop; N from 2; name the column, for cross two or more (a*b), not more than %d", DT__MIN(n, 40), spec, DT__CROSSED);
+        return dt__refuse(t->err, "dt_csv: .columns has \"%.*s\": say NAME and number, standardise, onehot, hash N, bucket N, cross N or drop; N from 2; name the column, for cross two or more (a*b), not more than %d", DT__MIN(n, 40), spec, DT__CROSSED);
     if (f.kind == DT__AS_CROSS) return dt__add_feature(t, &f);
     t->feature[f.column[0]] = f;
     return 0;
@@ -6126,21 +6102,20 @@ DT__PRIVATE int dt__column_spec(dt__table *t, const char *spec, int n) {
 // One feature per column, then the crosses.
 DT__PRIVATE int dt__columns_spec(dt__table *t) {
     const char *spec = t->o.columns;
-    dt__feature f;
-    int i, code = 0;
-    memset(&f, 0, sizeof f);
+    dt__feature f = DT_DEFAULTS;
+    size_t n;
+    int i;
     f.n_columns = 1;
-    for (i = 0; i < t->columns && !code; i++) {
+    for (i = 0; i < t->columns; i++) {
         f.kind = i == t->label ? DT__AS_LABEL : DT__AS_NUMBER;
         f.column[0] = i;
-        code = dt__add_feature(t, &f);
+        if (dt__add_feature(t, &f)) return DT_ERR_MEMORY;
     }
-    while (spec && *spec && !code) {
-        size_t n = strcspn(spec, ",;");
-        if (n > strspn(spec, " ")) code = dt__column_spec(t, spec, (int)DT__MIN(n, 1000));
-        spec += n + (spec[n] != 0);
+    for (; spec && *spec; spec += n + (spec[n] != 0)) {
+        n = strcspn(spec, ",;");
+        if (n > strspn(spec, " ") && dt__column_spec(t, spec, (int)DT__MIN(n, 1000))) return DT_ERR_ARGUMENT;
     }
-    return code;
+    return 0;
 }
 
 // ---- what was fitted, as JSON: [["standardise",[0],12.5,3.25],["onehot",[1],"a","b"],["cross",[1,2],64],["label",[3]]]
@@ -6149,11 +6124,11 @@ DT__PRIVATE void dt__put_columns(dt__writer *w, const dt__table *t) {
     int i, k;
     for (i = 0; i < t->n; i++) {
         const dt__feature *f = &t->feature[i];
-        const char *word = (const char *)f->words.data;
-        dt__print(w, "%s[\"%s\",[", i ? "," : "[", dt__column_kind[f->kind].name);
+        const char *word = f->words.data;
+        dt__print(w, "%s[\"%s\",[", i ? "," : "[", dt__kinds[f->kind].name);
         for (k = 0; k < f->n_columns; k++) dt__print(w, "%s%d", k ? "," : "", f->column[k]);
         dt__put(w, ']');
-        for (k = 0; k < f->numbers.n; k++) { dt__put(w, ','); dt__put_double(w, ((const double *)f->numbers.data)[k], 17, 0); }
+        for (k = 0; k < f->numbers.n; k++) dt__print(w, ",%.17g", dt__numbers(f)[k]);
         for (k = 0; k < f->words.n; k++, word += strlen(word) + 1) { dt__put_text(w, ",\""); dt__put_json(w, word); dt__put(w, '"'); }
         dt__put(w, ']');
     }
@@ -6162,8 +6137,7 @@ DT__PRIVATE void dt__put_columns(dt__writer *w, const dt__table *t) {
 
 DT__PRIVATE int dt__json_word(dt__json *j, char word[128]) {
     size_t n = 0;
-    if (!dt__json_string(j, word, 127, &n)) return 0;
-    if (n > 127 || memchr(word, 0, n)) return dt__json_fail(j, "a bad word");
+    if (!dt__json_string(j, word, 127, &n) || n > 127 || memchr(word, 0, n)) return dt__json_fail(j, "a bad word");
     word[n] = 0;
     return 1;
 }
@@ -6171,23 +6145,21 @@ DT__PRIVATE int dt__json_word(dt__json *j, char word[128]) {
 // After the first error all functions of dt__json return 0.
 DT__PRIVATE int dt__columns_parse(dt__table *t) {
     const char *fitted = t->o.fitted, *list = "a list is expected";
-    dt__json j;
-    int first = 1, code = 0;
-    j.p = fitted; j.end = fitted + strlen(fitted); j.error = NULL;
+    dt__json j = {fitted, fitted + strlen(fitted), NULL};
+    int first = 1;
     dt__json_expect(&j, '[', list);
-    while (!code && dt__json_more(&j, ']', &first)) {
+    while (dt__json_more(&j, ']', &first)) {
         char word[128] = "";
         uint64_t column;
         double number;
         const double *v;
-        dt__feature *f, empty;
+        dt__feature *f, empty = DT_DEFAULTS;
         int inner = 1, n_numbers;
-        memset(&empty, 0, sizeof empty);
         if (dt__add_feature(t, &empty)) return DT_ERR_MEMORY;
         f = &t->feature[t->n - 1];
         dt__json_expect(&j, '[', list);
         dt__json_word(&j, word);
-        f->kind = dt__kind_of_column(word);
+        f->kind = dt__kind_of(word);
         if (f->kind > DT__AS_LABEL) { dt__json_fail(&j, "an unknown kind of column"); break; }
         dt__json_expect(&j, ',', "',' is expected");
         dt__json_expect(&j, '[', list);
@@ -6195,73 +6167,74 @@ DT__PRIVATE int dt__columns_parse(dt__table *t) {
             if (f->n_columns == DT__CROSSED || column > 100000) dt__json_fail(&j, "a bad column");
             else f->column[f->n_columns++] = (int)column;
         }
-        for (inner = 0; !code && dt__json_more(&j, ']', &inner);) {
-            if (dt__json_peek(&j) == '"') code = dt__json_word(&j, word) ? dt__add_word(t, f, word) : 0;
-            else if (dt__json_number(&j, &number) && number - number != 0) dt__json_fail(&j, "a number too large");
-            else if (!j.error) code = dt__add_number(t, f, number);
+        for (inner = 0; dt__json_more(&j, ']', &inner);) {
+            if (dt__json_peek(&j) == '"') {
+                if (dt__json_word(&j, word) && dt__add_word(t, f, word)) return DT_ERR_MEMORY;
+            } else if (dt__json_number(&j, &number) && number - number != 0) dt__json_fail(&j, "a number too large");
+            else if (!j.error && dt__add_number(t, f, number)) return DT_ERR_MEMORY;
         }
-        n_numbers = dt__column_kind[f->kind].n_numbers;
-        v = (const double *)f->numbers.data;
+        n_numbers = dt__kinds[f->kind].n_numbers;
+        v = dt__numbers(f);
         if (f->n_columns < 1 || f->numbers.n > 100000 || (n_numbers >= 0 && f->numbers.n != n_numbers) || (f->kind == DT__AS_STANDARD && !(v[1] > 0))
             || ((f->kind == DT__AS_HASH || f->kind == DT__AS_CROSS) && !(v[0] >= 2 && v[0] <= 100000))) dt__json_fail(&j, "a bad column");
         if (f->kind == DT__AS_LABEL) t->word_labels = f->words.n > 0;
     }
     if (!t->n || j.p != j.end) dt__json_fail(&j, "no column, or something behind the list");
-    return code ? code : j.error ? dt__fail(t->err, DT_ERR_FORMAT, "dt_csv: .fitted: %s, at byte %td: it must come from dt_dataset_columns", j.error, j.p - fitted) : 0;
+    return j.error ? dt__bad_file(t->err, "dt_csv: .fitted: %s, at byte %td: it must come from dt_dataset_columns", j.error, j.p - fitted) : 0;
 }
 
 // ---- rows
 
 // The fields of the next row into t->text. *keep: 0 if a missing value drops it.
 DT__PRIVATE int dt__csv_row(dt__table *t, int *keep) {
-    dt__csv *c = &t->csv;
     int k;
     *keep = 1;
     for (k = 0; k < t->columns; k++) {
         char *text = t->text[k];
-        if (dt__csv_field(c, text)) return DT_ERR_FORMAT;
-        if (c->last != (k == t->columns - 1)) {
-            long line = c->line;
-            while (!c->last && !dt__csv_field(c, text)) {}
-            return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" line %ld has %d fields, the first row has %d", c->path, line, c->column, t->columns);
+        if (dt__csv_field(t, text)) return DT_ERR_FORMAT;
+        if (t->last != (k == t->columns - 1)) {
+            long line = t->line;
+            while (!t->last && !dt__csv_field(t, text)) {}
+            return dt__bad_file(t->err, "\"%s\" line %ld has %d fields, the first row has %d", t->path, line, t->column, t->columns);
         }
         if (k < t->n && t->feature[k].kind == DT__AS_NOTHING) continue;
-        if (c->cut) return dt__csv_bad(c, k + 1, text, "… has more than 127 bytes");
+        if (t->cut) return dt__csv_bad(t, text, "… has more than 127 bytes");
         if (!dt__csv_is_missing(text)) continue;
         if (t->o.missing == DT_MISSING_SKIP) *keep = 0;
         else if (k == t->label || t->o.missing == DT_MISSING_ERROR)
-            return dt__csv_bad(c, k + 1, text, k == t->label ? "is a missing label: set .missing = DT_MISSING_SKIP" : "is a missing value: set .missing");
+            return dt__csv_bad(t, text, k == t->label ? "is a missing label: set .missing = DT_MISSING_SKIP" : "is a missing value: set .missing");
         *text = 0;
     }
     return 0;
 }
 
-// Learn from a row, if x is NULL; else its features to x and its label to *y. Mean and sum of squares by Welford 1962.
-DT__PRIVATE int dt__use_row(dt__table *t, float *x, float *y) {
+// Learn from a row, before there is t->x; then its features to x and its label to y. Mean and sum of squares by Welford 1962.
+DT__PRIVATE int dt__use_row(dt__table *t, long row) {
+    float *x = t->x ? t->x + (ptrdiff_t)row * t->width : NULL;
     dt__feature *f;
     for (f = t->feature; f < t->feature + t->n; f++) {
-        const double *fitted = (const double *)f->numbers.data;
-        const int column = f->column[0], label = f->kind == DT__AS_LABEL;
+        const double *fitted = dt__numbers(f);
+        int column = f->column[0], label = f->kind == DT__AS_LABEL;
         const char *s;
-        float v = (float)NAN;  // missing
+        float v;
         int k, words, number;
         if (f->kind == DT__AS_NOTHING || (label && column != t->label)) continue;
+        t->column = column + 1;
         s = t->text[column];
         number = dt__csv_number(s, &v);
         if (label && t->word_labels < 0) t->word_labels = !number;
         words = label ? t->word_labels : f->kind >= DT__AS_ONE_HOT;
         if (!words && !number) {
-            if (*s) return dt__csv_bad(&t->csv, column + 1, s, "is no number: repair it, or let .columns say what it is (\"NAME onehot\")");
+            if (*s) return dt__csv_bad(t, s, "is no number: repair it, or let .columns say what it is (\"NAME onehot\")");
             v = (float)NAN;
         }
         if (!x) {
             if ((label && words) || f->kind == DT__AS_ONE_HOT) {
                 const char *at = s;
                 for (k = 1; *at && k; at += k) k = dt__utf8((const unsigned char *)at, (ptrdiff_t)strlen(at));
-                if (!k) return dt__csv_bad(&t->csv, column + 1, s, "is no UTF-8, in which words are kept: convert the file");
+                if (!k) return dt__csv_bad(t, s, "is no UTF-8, in which words are kept: convert the file");
                 if (*s && dt__add_word(t, f, s)) return DT_ERR_MEMORY;
-                if (!label && f->words.n > 1000)
-                    return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" column %d has more than 1,000 values: use \"hash N\" instead of \"onehot\"", t->csv.path, column + 1);
+                if (!label && f->words.n > 1000) return dt__csv_bad(t, s, "is one value too many, after 1,000: use \"hash N\" instead of \"onehot\"");
             } else if (f->kind == DT__AS_BUCKET) {
                 if (v == v && dt__add_number(t, f, (double)v)) return DT_ERR_MEMORY;
             } else if (f->kind <= DT__AS_STANDARD && v == v) {
@@ -6270,9 +6243,10 @@ DT__PRIVATE int dt__use_row(dt__table *t, float *x, float *y) {
                 f->squares += d * ((double)v - f->mean);
             }
         } else if (label) {
-            *y = words ? (float)dt__word_number(&f->words, s) : v;
-            if (words && *y < 0) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" line %ld: the label \"%.40s\" is none of the %d of the training data", t->csv.path, t->csv.line, s, f->words.n);
-            t->whole_labels &= *y >= 0 && *y < 1e6f && *y == floorf(*y);
+            if (words && (v = (float)dt__word_number(&f->words, s)) < 0)
+                return dt__bad_file(t->err, "\"%s\" line %ld: the label \"%.40s\" is none of the %d of the training data", t->path, t->line, s, f->words.n);
+            t->y[row] = v;
+            t->whole_labels &= v >= 0 && v < 1e6f && v == floorf(v);
         } else if (f->kind <= DT__AS_STANDARD) {
             if (v != v) v = t->o.missing == DT_MISSING_MEAN ? (float)fitted[0] : 0;
             *x = f->kind == DT__AS_NUMBER ? v : (float)(((double)v - fitted[0]) / fitted[1]);
@@ -6299,11 +6273,9 @@ DT__PRIVATE int dt__fit_end(dt__table *t) {
     dt__feature *f;
     int k;
     for (f = t->feature; f < t->feature + t->n; f++) {
-        double *v = (double *)f->numbers.data, fitted[2];
+        double *v = dt__numbers(f), fitted[2] = {f->size ? f->size : f->mean, f->squares > 0 ? sqrt(f->squares / f->count) : 1};
         int all = f->numbers.n, n = 0;
-        fitted[0] = f->size ? f->size : f->mean;
-        fitted[1] = f->squares > 0 ? sqrt(f->squares / f->count) : 1;
-        for (k = 0; k < dt__column_kind[f->kind].n_numbers; k++) if (dt__add_number(t, f, fitted[k])) return DT_ERR_MEMORY;
+        for (k = 0; k < dt__kinds[f->kind].n_numbers; k++) if (dt__add_number(t, f, fitted[k])) return DT_ERR_MEMORY;
         if (f->kind != DT__AS_BUCKET || !all) continue;
         qsort(v, (size_t)all, sizeof *v, dt__by_value);  // edges between equal shares of the values, each once
         for (k = 1; k < f->size; k++) {
@@ -6318,192 +6290,168 @@ DT__PRIVATE int dt__fit_end(dt__table *t) {
 DT__PRIVATE int dt__feature_width(const dt__feature *f) {
     if (f->kind == DT__AS_BUCKET) return f->numbers.n + 1;
     if (f->kind == DT__AS_ONE_HOT) return f->words.n;
-    if (f->kind == DT__AS_HASH || f->kind == DT__AS_CROSS) return (int)*(const double *)f->numbers.data;
-    return f->kind <= DT__AS_STANDARD;
+    return dt__kinds[f->kind].takes_size ? (int)*dt__numbers(f) : f->kind <= DT__AS_STANDARD;
 }
 
 // Find the separator, the columns and the header, and stop before the first row of data; t->text holds the header or is empty.
 DT__PRIVATE int dt__csv_start(dt__table *t, int file) {
-    static const char separators[] = ",;\t";
     const dt_csv_options *o = &t->o;
-    dt__csv *c = &t->csv, row;
-    const char *q;
+    const char *q, *s, *first;
     char text[DT__CSV_TEXT];
-    int i, n, most = 0, words = 0, word = 0;
+    int n, most = 0, words = 0, word = 0;
+    long line;
     float v;
     if (o->separator < 0 || o->separator > 255 || (o->separator && strchr("\"\r\n", o->separator)))
-        return dt__fail(t->err, DT_ERR_ARGUMENT, "dt_csv: .separator is %d: give one character, but no quote or line end", o->separator);
-    if (c->end - c->p >= 3 && !memcmp(c->p, "\xef\xbb\xbf", 3)) c->p += 3;  // a byte order mark
-    for (; c->line < o->skip && c->p < c->end; c->line++) {
-        q = (const char *)memchr(c->p, '\n', (size_t)(c->end - c->p));
-        c->p = q ? q + 1 : c->end;
+        return dt__refuse(t->err, "dt_csv: .separator is %d: give one character, but no quote or line end", o->separator);
+    if (t->end - t->p >= 3 && !memcmp(t->p, "\xef\xbb\xbf", 3)) t->p += 3;  // a byte order mark
+    for (t->line = 0; t->line < o->skip && t->p < t->end; t->p++) t->line += *t->p == '\n';
+    dt__csv_next_line(t);
+    t->separator = o->separator ? (char)o->separator : ',';
+    for (s = o->separator ? "" : ",;\t"; *s; s++) {
+        for (q = t->p, n = 0; q < t->end && *q != '\n'; q++) n += *q == *s;
+        if (n > most) { most = n; t->separator = *s; }
     }
-    dt__csv_next_line(c);
-    c->last = 1;
-    c->separator = o->separator ? (char)o->separator : ',';
-    for (i = 0; i < 3 && !o->separator; i++) {
-        for (q = c->p, n = 0; q < c->end && *q != '\n'; q++) n += *q == separators[i];
-        if (n > most) { most = n; c->separator = separators[i]; }
-    }
-    row = *c;
+    first = t->p;
+    line = t->line;
+    t->last = 1;
+    t->fields.used = 0;
     do {
-        if (dt__csv_field(&row, text)) return DT_ERR_FORMAT;
-        if (row.column > 100000) return dt__csv_bad(&row, row.column, text, "is one field too many");
-        if (!dt__csv_number(text, &v) && !dt__csv_is_missing(text)) { words++; word = row.column; }
-    } while (!row.last);
-    n = row.column;
-    if (t->columns && t->columns != n) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\": file %d has %d columns, the first has %d", c->path, file, n, t->columns);
+        if (dt__csv_field(t, text) || dt__list_add(t->d, &t->fields, text, sizeof text)) return DT_ERR_FORMAT;
+        if (t->column > 100000) return dt__csv_bad(t, text, "is one field too many");
+        if (!dt__csv_number(text, &v) && !dt__csv_is_missing(text)) { words++; word = t->column; }
+    } while (!t->last);
+    n = t->column;
+    if (t->columns && t->columns != n) return dt__bad_file(t->err, "\"%s\": file %d has %d columns, the first has %d", t->path, file, n, t->columns);
     t->columns = n;
     t->label = o->label == DT_OFF ? -1 : o->label > 0 ? o->label - 1 : o->label ? n : n - 1;
-    if (t->label >= n) return dt__fail(t->err, DT_ERR_ARGUMENT, "\"%s\" has %d columns, .label is %d: columns count from 1", c->path, n, o->label);
-    if (n == (t->label >= 0)) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" has no features: it is empty, or needs another .separator", c->path);
-    if (!t->text) t->text = (char (*)[DT__CSV_TEXT])malloc((size_t)n * sizeof *t->text);
-    if (!t->text) return dt__csv_memory(t);
-    memset(t->text, 0, (size_t)n * sizeof *t->text);
+    if (t->label >= n) return dt__refuse(t->err, "\"%s\" has %d columns, .label is %d: columns count from 1", t->path, n, o->label);
+    if (n == (t->label >= 0)) return dt__bad_file(t->err, "\"%s\" has no features: it is empty, or needs another .separator", t->path);
+    t->text = (char (*)[DT__CSV_TEXT])t->fields.data;
     // A word in the label's column alone is no header but a label.
-    if (o->header == DT_OFF || (!o->header && (!words || (words == 1 && word == t->label + 1)))) return 0;
-    for (i = 0; i < n; i++) dt__csv_field(c, t->text[i]);
-    dt__csv_next_line(c);
+    if (o->header != DT_OFF && (o->header || (words && (words > 1 || word != t->label + 1)))) { dt__csv_next_line(t); return 0; }
+    memset(t->text, 0, (size_t)n * sizeof *t->text);
+    t->p = first;
+    t->line = line;
     return 0;
 }
 
-// The files of the set one after another: to count the rows, to fit, to apply.
-enum { DT__COUNT_ROWS, DT__FIT_ROWS, DT__APPLY_ROWS };
-DT__PRIVATE int dt__csv_pass(dt__table *t, int pass) {
-    const char *path = (const char *)t->d->paths[0].data;
-    dt__csv *c = &t->csv;
+// The files of the set one after another: to count the rows, to learn from those of the training side, to apply.
+DT__PRIVATE int dt__csv_pass(dt__table *t) {
     long row = 0;
-    int i, k, keep, labels, code;
-    for (i = 0; i < t->d->n_files; i++, path += strlen(path) + 1) {
+    int i, k, keep, used, labels;
+    t->path = t->d->paths[0].data;
+    for (i = 0; i < t->d->n_files; i++, t->path += strlen(t->path) + 1) {
         const dt__feature *f;
-        memset(c, 0, sizeof *c);
-        c->err = t->err;
-        c->path = path;
-        c->p = (const char *)t->d->file[i].data;
-        c->end = c->p + t->d->file[i].size;
-        code = dt__csv_start(t, i + 1);
-        if (!code && !t->n) code = dt__columns_spec(t);
-        if (code) return code;
+        t->p = (const char *)t->d->file[i].data;
+        t->end = t->p + t->d->file[i].size;
+        if (dt__csv_start(t, i + 1) || (!t->n && dt__columns_spec(t))) return DT_ERR_FORMAT;
         labels = 0;
         for (f = t->feature; f < t->feature + t->n; labels += f++->kind == DT__AS_LABEL)
             for (k = 0; k < f->n_columns; k++)
                 if (f->kind == DT__AS_LABEL ? t->label >= 0 && f->column[k] != t->label : f->column[k] >= t->columns || f->column[k] == t->label)
-                    return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" has %d columns and its label in column %d, unlike the training data", path, t->columns, t->label + 1);
-        if (t->label >= 0 && !labels) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\": the training data had no label: set .label = DT_OFF", path);
-        for (; c->p < c->end && row < t->n_rows; dt__csv_next_line(c), row += keep) {  // no more than were counted, should the file grow
-            code = dt__csv_row(t, &keep);
-            if (code) return code;
-            if (!keep || pass == DT__COUNT_ROWS || (pass == DT__FIT_ROWS && t->fits && !t->fits[row])) continue;
-            code = pass == DT__APPLY_ROWS ? dt__use_row(t, t->x + (ptrdiff_t)row * t->width, t->y + row) : dt__use_row(t, NULL, NULL);
-            if (code) return code;
+                    return dt__bad_file(t->err, "\"%s\" has %d columns and its label in column %d, unlike the training data",
+                                        t->path, t->columns, t->label + 1);
+        if (t->label >= 0 && !labels) return dt__bad_file(t->err, "\"%s\": the training data had no label: set .label = DT_OFF", t->path);
+        for (; t->p < t->end && row < t->n_rows; dt__csv_next_line(t), row += keep) {  // no more than were counted, should the file grow
+            if (dt__csv_row(t, &keep)) return DT_ERR_FORMAT;
+            used = t->x || (!t->o.fitted && (t->fits ? t->fits[row] : !t->d->source.folds));
+            if (keep && used && dt__use_row(t, row)) return DT_ERR_FORMAT;
         }
     }
     t->n_rows = row;
     return 0;
 }
 
-// Count the rows and find which of them belong to the training part of a source that is a fold or a part.
+// Count the rows and find those of the training side of a fold or part.
 DT__PRIVATE int dt__csv_training_rows(dt__table *t) {
-    dt_dataset *d = t->d;
-    const int held_out = d->source.held_out;
+    dt_dataset training = *t->d;
     long i;
-    int code = dt__csv_pass(t, DT__COUNT_ROWS);
-    if (code) return code;
-    d->n_all = t->n_rows;
-    d->source.held_out = 0;
-    t->fits = (unsigned char *)calloc((size_t)d->n_all + 1, 1);
-    if (!t->fits) return dt__csv_memory(t);
-    code = dt__open_fold(d);
-    for (i = 0; i < d->info.n && !code; i++) t->fits[dt__unfold(d, i)] = 1;
-    d->source.held_out = held_out;
-    d->n_all = 0;
-    return code;
+    if (dt__csv_pass(t)) return DT_ERR_FORMAT;
+    t->fits = (unsigned char *)calloc((size_t)t->n_rows + 1, 1);
+    if (!t->fits) return dt__no_memory(t->d);
+    training.n_all = t->n_rows;
+    training.source.held_out = 0;
+    if (dt__open_fold(&training)) return DT_ERR_ARGUMENT;
+    for (i = 0; i < training.info.n; i++) t->fits[dt__unfold(&training, i)] = 1;
+    return 0;
 }
 
 DT__PRIVATE char *dt__columns_of_file(const char *path, dt_error *err);  // in >>checkpoint
 
 DT__PRIVATE int dt__csv_read(dt__table *t) {
     dt_dataset *d = t->d;
-    dt__writer w;
+    dt__writer w = DT_DEFAULTS;
+    const char *path;
     double width = 0;
     ptrdiff_t n;
-    int i;
-    t->n_rows = LONG_MAX;
-    if (t->o.fitted) {
-        if (dt__columns_parse(t) || dt__csv_pass(t, DT__COUNT_ROWS)) return DT_ERR_FORMAT;
-    } else if ((d->source.folds && dt__csv_training_rows(t)) || dt__csv_pass(t, DT__FIT_ROWS) || dt__fit_end(t)) {
-        return DT_ERR_FORMAT;
-    }
+    long row;
+    int i, whole;
+    if (dt__add_paths(d, &d->paths[0], t->o.path)) return DT_ERR_ARGUMENT;
+    path = d->paths[0].data;
+    for (i = 0; i < d->paths[0].n; i++, path += strlen(path) + 1) if (!dt__add_file(d, path)) return DT_ERR_IO;
+    if (t->o.fitted ? dt__columns_parse(t) : d->source.folds && dt__csv_training_rows(t)) return DT_ERR_FORMAT;
+    if (dt__csv_pass(t) || (!t->o.fitted && dt__fit_end(t))) return DT_ERR_FORMAT;
     for (i = 0; i < t->n; i++) width += t->feature[i].width = dt__feature_width(&t->feature[i]);
-    if (width < 1 || width > 10000000) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" gives %.0f features: at least one, and at most 10,000,000", t->o.path, width);
-    if (t->n_rows == 0) return dt__fail(t->err, DT_ERR_FORMAT, "\"%s\" has no row of data", t->o.path);
-    t->width = (int)width;
-    if (!dt__mul(t->n_rows, t->width, &n)) return dt__csv_memory(t);
-    d->owned[0] = t->x = (float *)calloc((size_t)n, sizeof *t->x);
-    d->owned[1] = t->y = (float *)calloc((size_t)t->n_rows, sizeof *t->y);
-    if (!t->x || !t->y) return dt__csv_memory(t);
-    if (dt__csv_pass(t, DT__APPLY_ROWS)) return DT_ERR_FORMAT;
-    memset(&w, 0, sizeof w);
+    if (width < 1 || width > 10000000) return dt__bad_file(t->err, "\"%s\" gives %.0f features: at least one, and at most 10,000,000", t->o.path, width);
+    if (t->n_rows == 0) return dt__bad_file(t->err, "\"%s\" has no row of data", t->o.path);
+    t->width = d->info.input[0] = (int)width;
+    if (!dt__mul(t->n_rows, t->width, &n)) return dt__no_memory(d);
+    d->x = t->x = (float *)calloc((size_t)n, sizeof *t->x);
+    d->y = t->y = (float *)calloc((size_t)t->n_rows, sizeof *t->y);
+    if (!t->x || !t->y) return dt__no_memory(d);
+    if (dt__csv_pass(t)) return DT_ERR_FORMAT;
     dt__put_columns(&w, t);
     w.size = w.n + 1;
     w.n = 0;
-    d->owned[2] = w.text = (char *)malloc(w.size);
-    d->columns = w.text;
-    if (!w.text) return dt__csv_memory(t);
+    d->columns = w.text = (char *)malloc(w.size);
+    if (!w.text) return dt__no_memory(d);
     dt__put_columns(&w, t);
-    return 0;
+    d->info.x_type = DT_FLOAT32;
+    d->x_stride = t->width * (ptrdiff_t)sizeof *t->x;
+    if (t->label < 0) return dt__add_part(d, t->x, NULL, (size_t)t->n_rows);
+    whole = t->whole_labels && t->o.label_type != DT_FLOAT32;
+    d->info.y_type = whole ? DT_INT32 : DT_FLOAT32;
+    d->y_stride = sizeof *t->y;
+    for (row = 0; whole && row < t->n_rows; row++) {
+        int32_t label = (int32_t)t->y[row];
+        memcpy(&t->y[row], &label, sizeof label);
+        d->info.classes = DT__MAX(d->info.classes, (int)label + 1);
+    }
+    return dt__add_part(d, t->x, t->y, (size_t)t->n_rows);
 }
 
 DT__PRIVATE int dt__open_csv(dt_dataset *d) {
-    dt__table t;
-    long row;
-    int i, code, whole;
-    const char *path;
+    dt__table t = DT_DEFAULTS;
     char *fitted = NULL;
-    memset(&t, 0, sizeof t);
+    int code;
     t.d = d;
     t.err = d->err;
     t.o = d->source.csv;
+    t.n_rows = LONG_MAX;
     t.whole_labels = 1;
     t.word_labels = -1;
-    if (t.o.skip < 0) return dt__fail(d->err, DT_ERR_ARGUMENT, "dt_csv: .skip is %d: it must be 0 or more", t.o.skip);
+    if (t.o.skip < 0) return dt__refuse(d->err, "dt_csv: .skip is %d: it must be 0 or more", t.o.skip);
     if (t.o.fitted && *t.o.fitted != '[') {
         t.o.fitted = fitted = dt__columns_of_file(t.o.fitted, d->err);
         if (!fitted) return DT_ERR_IO;
     }
-    code = dt__add_paths(d, &d->paths[0], t.o.path);
-    path = (const char *)d->paths[0].data;
-    for (i = 0; i < d->paths[0].n && !code; i++, path += strlen(path) + 1) if (!dt__add_file(d, path)) code = DT_ERR_IO;
-    if (!code) code = dt__csv_read(&t);
+    code = dt__csv_read(&t);
     free(fitted);
     dt__close_files(d);
     for (; t.n > 0; t.n--, t.feature++) { free(t.feature->numbers.data); free(t.feature->words.data); }
     free(t.features.data);
-    free(t.text);
+    free(t.fields.data);
     free(t.fits);
-    if (code) return code;
-    d->info.input[0] = t.width;
-    d->info.x_type = DT_FLOAT32;
-    d->x_stride = t.width * (ptrdiff_t)sizeof(float);
-    if (t.label < 0) return dt__add_part(d, t.x, NULL, (size_t)t.n_rows);
-    whole = t.whole_labels && t.o.label_type != DT_FLOAT32;
-    d->info.y_type = whole ? DT_INT32 : DT_FLOAT32;
-    d->y_stride = sizeof(float);
-    for (row = 0; whole && row < t.n_rows; row++) {
-        int32_t label = (int32_t)t.y[row];
-        memcpy(&t.y[row], &label, sizeof label);
-        d->info.classes = DT__MAX(d->info.classes, (int)label + 1);
-    }
-    return dt__add_part(d, t.x, t.y, (size_t)t.n_rows);
+    return code;
 }
 #endif  // DTRAIN_NO_STDIO
 
 DT__PRIVATE int dt__open_memory(dt_dataset *d) {
     const dt_source *s = &d->source;
-    const int read = s->kind == DT__SOURCE_READ;
-    if (s->n < 1) return dt__fail(d->err, DT_ERR_ARGUMENT, "%s: n is %ld: at least 1 sample is needed", d->what, s->n);
-    if (read ? !s->read : !s->x) return dt__fail(d->err, DT_ERR_ARGUMENT, "%s: %s is NULL", d->what, read ? "read" : "x");
-    if (s->x_type == DT_ONE_HOT) return dt__fail(d->err, DT_ERR_ARGUMENT, "dt_arrays: x_type is DT_ONE_HOT, which is for labels");
+    int read = s->kind == DT__FROM_READ;
+    if (s->n < 1) return dt__refuse(d->err, "%s: n is %ld: at least 1 sample is needed", d->what, s->n);
+    if (read ? !s->read : !s->x) return dt__refuse(d->err, "%s: %s is NULL", d->what, read ? "read" : "x");
+    if (s->x_type == DT_ONE_HOT) return dt__refuse(d->err, "dt_arrays: x_type is DT_ONE_HOT, which is for labels");
     d->info.x_type = DT__ELSE(s->x_type, DT_FLOAT32);
     d->info.y_type = s->y_type;
     return dt__add_part(d, s->x, s->y, (size_t)s->n);
@@ -6515,17 +6463,10 @@ DT__PRIVATE int dt__open_opened(dt_dataset *d) {
     if (!s.dataset) return dt__refuse(err, "dt_opened: the data set is NULL");
     *d = *s.dataset;
     d->err = err;
-#ifndef DTRAIN_NO_STDIO
-    d->n_files = 0;  // borrowed
-    memset(d->paths, 0, sizeof d->paths);
-#endif
-    memset(d->owned, 0, sizeof d->owned);
-    if (s.folds) {
-        d->source.folds = d->source.folds ? -2 : s.folds;
-        d->source.fold = s.fold;
-        d->source.fraction = s.fraction;
-        d->source.held_out = s.held_out;
-    }
+    d->borrowed = 1;
+    if (!s.folds) return 0;
+    d->source = dt_fold(d->source, s.folds, s.fold, s.held_out ? DT_TEST : DT_TRAIN);
+    d->source.fraction = s.fraction;
     return 0;
 }
 
@@ -6542,23 +6483,26 @@ static const struct { const char *name; int (*open)(dt_dataset *d); } dt__opener
 };
 
 DT_API void dt_dataset_close(dt_dataset *d) {
-    int i;
-    if (!d) return;
+    if (d && !d->borrowed) {
 #ifndef DTRAIN_NO_STDIO
-    dt__close_files(d);
-    for (i = 0; i < 2; i++) free(d->paths[i].data);
+        dt__close_files(d);
+        free(d->paths[0].data);
+        free(d->paths[1].data);
 #endif
-    for (i = 0; i < 3; i++) free(d->owned[i]);
+        free(d->x);
+        free(d->y);
+        free(d->columns);
+    }
     free(d);
 }
 
 DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
     dt_dataset *d = NULL;
-    if (!s || s->kind < DT__SOURCE_ARRAYS || s->kind > DT__SOURCE_IMAGES)
+    if (!s || s->kind < DT__FROM_ARRAYS || s->kind > DT__FROM_IMAGES)
         dt__refuse(err, "dt_dataset_open: no source: use dt_csv, dt_arrays or a relative");
     else if (s->kind >= DT__COUNT(dt__opener))
         dt__fail(err, DT_ERR_DISABLED, "dt_dataset_open: this build has DTRAIN_NO_STDIO, or a folder needs POSIX: use dt_from or dt_arrays");
-    else if (s->kind >= DT__SOURCE_IDX && (!s->path || !*s->path))
+    else if (s->kind >= DT__FROM_IDX && (!s->path || !*s->path))
         dt__refuse(err, "%s: the path is empty: name a file or folder", dt__opener[s->kind].name);
     else if (!(d = (dt_dataset *)calloc(1, sizeof *d)))
         dt__fail(err, DT_ERR_MEMORY, "dt_dataset_open: no memory for a data set");
@@ -6566,10 +6510,7 @@ DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
     d->source = *s;
     d->what = dt__opener[s->kind].name;
     d->err = err;
-    if (dt__opener[s->kind].open(d) || (s->folds && dt__open_fold(d))) {
-        dt_dataset_close(d);
-        return NULL;
-    }
+    if (dt__opener[s->kind].open(d) || (s->folds && dt__open_fold(d))) { dt_dataset_close(d); return NULL; }
     if (!d->source.folds) d->info.n = d->n_all;
     d->err = NULL;
     return d;
@@ -6582,8 +6523,7 @@ DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) { (void)s;
 DT_API const char *dt_dataset_columns(const dt_dataset *d) { return d ? d->columns : NULL; }
 
 DT_API dt_dataset_info dt_dataset_describe(const dt_dataset *d) {
-    dt_dataset_info none;
-    memset(&none, 0, sizeof none);
+    const dt_dataset_info none = DT_DEFAULTS;
     return d ? d->info : none;
 }
 
@@ -6591,15 +6531,15 @@ DT_API dt_dataset_info dt_dataset_describe(const dt_dataset *d) {
 
 // Sample index of d: x to dst as t's input wants it, labels to the loss node's place.
 DT__PRIVATE int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_type, float *x, const dt_tensor *loss, dt_type y_type, float *y, long index, dt_error *err) {
-    unsigned char pixels[3 * 1024];
+    unsigned char pixels[3072];
     const unsigned char *from, *label = NULL;
     const dt__part *p = d->part;
     ptrdiff_t n = t->size, values = d->array[1].rank ? d->array[1].values : 1;
     long i = dt__unfold(d, index), k = i;
     int code;
-    if (d->source.kind == DT__SOURCE_READ) {  // bytes go to the end of the place, and spread from there
-        unsigned char *to = (unsigned char *)x + (4 - dt__type_size(x_type)) * (size_t)n;
-        unsigned char *label_to = loss ? (unsigned char *)y + (4 - dt__type_size(y_type)) * (size_t)loss->size : NULL;
+    if (d->source.kind == DT__FROM_READ) {  // bytes go to the end of the place, and spread from there
+        unsigned char *to = (unsigned char *)x + (4 - dt__type_size(x_type)) * n, *label_to = NULL;
+        if (loss) label_to = (unsigned char *)y + (4 - dt__type_size(y_type)) * loss->size;
         code = d->source.read(d->source.user, i, to, label_to);
         if (code) return dt__fail(err, DT_ERR_CALLBACK, "dt_from: read returned %d for sample %ld", code, i);
         from = to;
@@ -6608,21 +6548,21 @@ DT__PRIVATE int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type
         for (; k >= p->n; p++) k -= p->n;
         x_type = d->info.x_type;
         if (d->info.y_type) y_type = d->info.y_type;
-        from = p->x + k * DT__ELSE(d->x_stride, n * (ptrdiff_t)dt__type_size(x_type));
-        if (loss && p->y) label = p->y + k * DT__ELSE(d->y_stride, loss->size * (ptrdiff_t)dt__type_size(y_type));
+        from = p->x + k * DT__ELSE(d->x_stride, n * dt__type_size(x_type));
+        if (loss && p->y) label = p->y + k * DT__ELSE(d->y_stride, loss->size * dt__type_size(y_type));
     }
-    if (d->source.kind == DT__SOURCE_CIFAR) {  // planes
-        for (k = 0; k < 3 * 1024; k++) pixels[k] = from[k % 3 * 1024 + k / 3];
+    if (d->source.kind == DT__FROM_CIFAR) {  // planes
+        unsigned char *to = pixels;
+        for (k = 0; k < 1024; k++, to += 3) { to[0] = from[k]; to[1] = from[1024 + k]; to[2] = from[2048 + k]; }
         from = pixels;
     }
 #ifndef DTRAIN_NO_STDIO
-    if (d->source.kind == DT__SOURCE_IMAGES) {
-        const char *const *path = (const char *const *)(const void *)p->x;
-        code = dt__read_image(path[k], path[0], d->info.input, NULL, t->type, x, err);
-    } else if (d->array[0].convert) {
-        code = dt__convert(x, from, d->array[0].descr, n, "dt_npy", i, err);
-        if (!code) code = dt__set_values(x, x, x_type, t->type, n, i, err);
-    } else
+    if (d->array[0].convert) {
+        if (dt__convert(x, from, d->array[0].descr, n, "dt_npy", i, err)) return DT_ERR_FORMAT;
+        from = (const unsigned char *)x;
+    }
+    if (d->source.kind == DT__FROM_IMAGES) code = dt__read_image(d, k, NULL, t->type, x, err);
+    else
 #endif
     code = dt__set_values(x, from, x_type, t->type, n, i, err);
     if (code || !loss) return code;
@@ -6640,28 +6580,25 @@ DT__PRIVATE int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type
 // ---- augmentation of one image x [h, w, c], in place
 
 DT__PRIVATE void dt__shift_image(float *x, int h, int w, int c, int down, int right) {
-    int i, y, n = w - (right < 0 ? -right : right);
-    size_t line = (size_t)w * (size_t)c;
+    const ptrdiff_t line = (ptrdiff_t)w * c, by = (ptrdiff_t)right * c, kept = line - DT__MAX(by, -by);
+    int i;
     if (!down && !right) return;
     for (i = 0; i < h; i++) {
-        float *to;
-        y = down > 0 ? h - 1 - i : i;  // never overwrite a row that is still to move
-        to = x + (size_t)y * line;
-        if (y - down < 0 || y - down >= h || n <= 0) { memset(to, 0, line * sizeof *x); continue; }
-        memmove(to + DT__MAX(right, 0) * c, x + (size_t)(y - down) * line + DT__MAX(-right, 0) * c, (size_t)(n * c) * sizeof *x);
-        memset(right > 0 ? to : to + (size_t)n * (size_t)c, 0, (line - (size_t)n * (size_t)c) * sizeof *x);
+        int y = down > 0 ? h - 1 - i : i;  // never overwrite a row that is still to move
+        float *to = x + y * line;
+        if (y - down < 0 || y - down >= h || kept <= 0) { memset(to, 0, (size_t)line * sizeof *x); continue; }
+        memmove(to + DT__MAX(by, 0), x + (y - down) * line + DT__MAX(-by, 0), (size_t)kept * sizeof *x);
+        memset(by > 0 ? to : to + kept, 0, (size_t)(line - kept) * sizeof *x);
     }
 }
 
 DT__PRIVATE void dt__mirror_image(float *x, int h, int w, int c) {
     int y, i, k;
-    for (y = 0; y < h; y++, x += (ptrdiff_t)w * c)
-        for (i = 0; i < w / 2; i++)
-            for (k = 0; k < c; k++) {
-                float v = x[i * c + k];
-                x[i * c + k] = x[(w - 1 - i) * c + k];
-                x[(w - 1 - i) * c + k] = v;
-            }
+    for (y = 0; y < h; y++, x += (ptrdiff_t)w * c) for (i = 0; i < w / 2; i++) for (k = 0; k < c; k++) {
+        float *a = x + i * c + k, *b = x + (w - 1 - i) * c + k, v = *a;
+        *a = *b;
+        *b = v;
+    }
 }
 
 // Crop and flip (training only), normalise, then the user's own.
@@ -6670,8 +6607,8 @@ DT__PRIVATE int dt__augment(const dt_options *o, const dt_tensor *t, float *x, i
     ptrdiff_t i;
     int k, c = t->dim[t->rank - 1], code;
     if (training && t->rank == 4) {
-        const int h = t->dim[1], w = t->dim[2];
-        const uint64_t places = 2 * (uint64_t)o->crop + 1;
+        int h = t->dim[1], w = t->dim[2];
+        uint64_t places = 2 * (uint64_t)o->crop + 1;
         dt__shift_image(x, h, w, c, (int)(random % places) - o->crop, (int)((random >> 24) % places) - o->crop);
         if (o->flip && random >> 63) dt__mirror_image(x, h, w, c);
     }
