@@ -2423,9 +2423,9 @@ DT__LOOP(void, , dropout, (ptrdiff_t n, uint64_t key, uint32_t threshold, float 
   }
 }
 
-// 0 for what is below 2^-112: where gradients stay 0, moments fade until they and their products are no normal numbers, on
-// which arithmetic is a hundred times slower on many CPUs.
-#define DT__NOT_TINY(v) DT__FLOATS(DT__BITS(v) & DT__TEST((DT__BITS(v) & 0x7f800000) >= 0x07800000))
+// 0 for what is below 2^(exponent - 127): where gradients stay 0, moments fade until they and their products are no normal
+// numbers, on which arithmetic is a hundred times slower on many CPUs. Squares keep all that is normal.
+#define DT__NOT_BELOW(exponent, v) DT__FLOATS(DT__BITS(v) & DT__TEST((DT__BITS(v) & 0x7f800000) >= ((exponent) << 23)))
 
 // w -= rate * step; g is scaled first, weight decay added, momentum kept in v (NULL: none).
 DT__LOOP(void, , sgd, (ptrdiff_t n, float *w, const float *g, float *v, float scale, float rate, float momentum, float decay, int nesterov), (n, w, g, v, scale, rate, momentum, decay, nesterov)) {
@@ -2438,7 +2438,7 @@ DT__LOOP(void, , sgd, (ptrdiff_t n, float *w, const float *g, float *v, float sc
     if (v) {
       dt__get(&m, v + i, n - i);
       m = momentum * m + d;
-      m = DT__NOT_TINY(m);
+      m = DT__NOT_BELOW(15, m);
       dt__set(&m, v + i, n - i);
       if (nesterov) d += momentum * m; else d = m;
     }
@@ -2461,8 +2461,8 @@ DT__LOOP(void, , adam, (ptrdiff_t n, float *w, const float *g, float *m, float *
     d = d * a->scale + a->decay * p;
     m1 += a->rest1 * (d - m1);
     m2 = a->beta2 * m2 + a->rest2 * d * d;
-    m1 = DT__NOT_TINY(m1);
-    m2 = DT__NOT_TINY(m2);
+    m1 = DT__NOT_BELOW(15, m1);
+    m2 = DT__NOT_BELOW(1, m2);
     root = m2;
     dt__v_sqrt(&root);
     p = p * a->shrink - a->rate * m1 / (root * a->root2 + a->epsilon);
@@ -2481,12 +2481,12 @@ DT__LOOP(void, , rmsprop, (ptrdiff_t n, float *w, const float *g, float *s, floa
     dt__get(&q, s + i, n - i);
     d = d * scale + decay * p;
     q = alpha * q + (1.0f - alpha) * d * d;
-    q = DT__NOT_TINY(q);
+    q = DT__NOT_BELOW(1, q);
     root = q;
     dt__v_sqrt(&root);
     d = d / (root + epsilon);
     dt__set(&q, s + i, n - i);
-    if (v) { dt__get(&q, v + i, n - i); d += momentum * q; d = DT__NOT_TINY(d); dt__set(&d, v + i, n - i); }
+    if (v) { dt__get(&q, v + i, n - i); d += momentum * q; d = DT__NOT_BELOW(15, d); dt__set(&d, v + i, n - i); }
     p -= rate * d;
     dt__set(&p, w + i, n - i);
   }

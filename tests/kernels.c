@@ -897,7 +897,7 @@ static void test_rmsprop(void) {
 
 /* Moments whose gradients stay 0 end at 0, not in numbers that are too small to be normal. */
 static void test_fading_moments(void) {
-    static const float small[3] = { 1e-38f, -1e-38f, 1e-45f };
+    static const float small[3] = { 1.1e-38f, -1.1e-38f, 1e-45f };
     dt__adam_numbers numbers = { 1, 0.001f, 0.999f, 0.1f, 0.001f, 1e-8f, 0, 1, 1 };
     float zero[3] = { 0 }, *w, *g, *m, *v;
     int i;
