@@ -2891,7 +2891,7 @@ DT__PRIVATE void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a,
       }
       for (i0 = 0; i0 < m; i0 += mc) {
         ptrdiff_t mb = DT__MIN(mc, m - i0), large, small, t, i = 0;
-        dt__operand oa = {a + i0 * ai + k0 * ak, ai, ak, 0, n > 4 * columns, NULL};
+        dt__operand oa = {a + i0 * ai + k0 * ak, ai, ak, 0, n > (ak == 1 ? 16 : 4) * columns, NULL};
         dt__tile_plan(kernels, mb, &large, &small);
         for (t = 0; t < large + small; t++) {
           ptrdiff_t height = kernels->tile[t >= large].rows;

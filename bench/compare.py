@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Train the same models with dtrain, PyTorch and TensorFlow in turn, and print the medians and ratios as Markdown.
 
-compare.py --ours .build/bench/models [--python PYTHON] [--kann PROGRAM] [--models mnist_mlp,…] [--threads 1,2] [--rounds 5] [--out FOLDER]
+compare.py --ours .build/bench/models [--python PYTHON] [--kann PROGRAM] [--models mnist_mlp,…] [--threads 1,2] [--rounds 5] [--skip MODES] [--out FOLDER]
 
 Each round runs every configuration once, each in a process of its own, so that a slow minute of a shared machine meets all
 of them. The first round tries every mode of a peer; from the second on only its two best run. A peer has N threads on the
@@ -63,7 +63,7 @@ def measure(a, model, threads):
     """{(peer, mode): [result of each round]} of one row of the table."""
     batch, results = BATCH[model], {("dtrain", ""): []}
     for peer in a.peers:
-        for mode in MODES[peer]:
+        for mode in (m for m in MODES[peer] if m not in a.skip.split(",")):
             if model != "mnist_mlp" or "channels_last" not in mode:
                 results[peer, mode] = []
     for r in range(a.rounds):
@@ -133,6 +133,7 @@ def main():
     p.add_argument("--ours", required=True)
     p.add_argument("--python", default=sys.executable)
     p.add_argument("--kann", action="append", default=[])
+    p.add_argument("--skip", default="", help="modes of the peers to leave out, as in compile,fit_jit")
     p.add_argument("--models", default=",".join(BATCH))
     p.add_argument("--threads", default="1,2")
     p.add_argument("--rounds", type=int, default=5)
