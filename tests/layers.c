@@ -589,6 +589,67 @@ static void test_winograd(void) {
     check_conv(&winograd_cases[3], 1);
 }
 
+/* Every pattern of the fusion, and segments in several strips: the same training as layer by layer. Not that relu
+ * goes behind the pool when somebody wants to see it. */
+static dt_tensor *net_fusion(dt_tensor *x, void *user) {
+    (void)user;
+    x = dt_maxpool2d(dt_relu(dt_conv2d(x, 16, 3, .padding = 1)), 2);
+    dt_tensor *y = dt_relu(dt_batchnorm(dt_conv2d(x, 16, 3, .padding = 1)));
+    x = dt_relu(dt_add(x, dt_conv2d(y, 16, 3, .padding = 1)));
+    x = dt_maxpool2d(dt_output(dt_relu(dt_conv2d(x, 10, 3, .padding = 1, .stride = 2)), "seen"), 2);
+    return dt_dense(dt_relu(dt_dense(dt_flatten(x), 20)), 5);
+}
+static void test_fusion(void) {
+    enum { N = 12, SIZE = 16 * 16 * 3, STEPS = 5 };
+    static float x[N * SIZE], seen[2][N * 4 * 4 * 10];
+    float loss[2][STEPS], *w[2] = { NULL, NULL };
+    int y[N], fused = 0, pools = 0, strips = 0;
+    size_t n = 0;
+    random_state = 3;
+    for (int i = 0; i < N * SIZE; i++) x[i] = (float)uniform();
+    for (int i = 0; i < N; i++) y[i] = i % 5;
+    for (int way = 0; way < 2; way++) {
+        dt_error err = DT_DEFAULTS;
+        dt_options o = DT_DEFAULTS;
+        o.net = net_fusion;
+        o.input[0] = o.input[1] = 16;
+        o.input[2] = 3;
+        o.batch = N;
+        o.replicas = 1;
+        o.loss = DT_CROSS_ENTROPY;
+        o.optimizer = DT_MOMENTUM;
+        o.learning_rate = 0.05;
+        o.no_fusion = way;
+        dt_model *m = dt_model_create(&o, &err);
+        CHECK_MSG(m != NULL, "%s", err.text);
+        if (!m) return;
+        for (int i = 0; i < m->graph.n; i++) {
+            const dt_tensor *t = m->graph.node[i];
+            if (way) CHECK(!t->fused && !t->relu);
+            fused += t->fused;
+            pools += t->op == &dt__maxpool2d && t->in[0]->op == &dt__conv2d;
+        }
+        for (int i = 0; i < m->graph.n_segments; i++) {
+            if (way) CHECK(m->graph.segment[i].strip >= N);
+            strips += m->graph.segment[i].strip < N;
+        }
+        for (int i = 0; i < STEPS; i++) loss[way][i] = dt_step(m, x, y, i == 2 ? N - 1 : N, &err);
+        dt_step(m, x, y, N, &err);
+        CHECK_OK((dt_output_read(m, "seen", seen[way], &err), err));
+        n = (size_t)m->graph.n_floats;
+        w[way] = (float *)need(n, sizeof(float));
+        memcpy(w[way], m->replica[0].variables, n * sizeof(float));
+        dt_model_free(m);
+    }
+    CHECK_MSG(fused == 5 && pools == 1 && strips >= 4, "%d relus joined, %d pools went first, %d segments in strips", fused, pools, strips);
+    for (int i = 0; i < STEPS; i++) CHECK_MSG(fabsf(loss[0][i] - loss[1][i]) <= 1e-4f, "step %d: loss %g, layer by layer %g", i, (double)loss[0][i], (double)loss[1][i]);
+    CHECK_MSG(fabsf(loss[0][STEPS - 1] - loss[0][0]) > 0.01f, "nothing is learned");
+    for (size_t i = 0; i < n && check_failed < 5; i++) CHECK_NEAR(w[0][i], w[1][i], 2e-4);
+    for (int i = 0; i < COUNT(seen[0]) && check_failed < 5; i++) { CHECK(seen[0][i] >= 0); CHECK_NEAR(seen[0][i], seen[1][i], 1e-3); }
+    free(w[0]);
+    free(w[1]);
+}
+
 /* All combinations of the usual sizes; gradients of every fourth. */
 static void test_conv2d_sweep(void) {
     static const int kernels[] = { 1, 3, 5 }, paddings[] = { 0, 1, DT_SAME }, channels[] = { 1, 3, 16, 33 }, filters[] = { 1, 10, 16, 40 };
@@ -1750,6 +1811,7 @@ int main(void) {
     RUN(test_dense_gradients);
     RUN(test_conv2d);
     RUN(test_winograd);
+    RUN(test_fusion);
     RUN(test_conv2d_sweep);
     RUN(test_conv2d_combined);
     RUN(test_maxpool);

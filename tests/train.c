@@ -903,7 +903,7 @@ static void test_quiet(void) {
 }
 
 static const char *const flag_names[] = {
-    "strategy", "replicas", "batch", "replica-batch", "epochs", "steps", "seed", "optimizer", "learning-rate", "json", "quiet", "save", "load", "profile", "print-options",
+    "strategy", "replicas", "batch", "replica-batch", "epochs", "steps", "seed", "optimizer", "learning-rate", "json", "quiet", "save", "load", "profile", "no-fusion", "print-options",
 };
 
 static void test_help(void) {
@@ -967,7 +967,11 @@ static void test_print_options(void) {
 static void test_profile(void) {
     NEEDS_CHILDREN;
     outcome r = start("job --profile", NULL);
-    CHECK_MSG(r.status == 0 && (strstr(r.out, "hidden") || strstr(r.err, "hidden")) && (strstr(r.out, "logits") || strstr(r.err, "logits")), "status %d \"%s\"", r.status, r.out);
+    static const char *const words[] = { "hidden", "logits", "GFLOP/s", "of peak", "data", "reduce", "update", "other" };
+    for (int i = 0; i < COUNT(words); i++) CHECK_MSG(r.status == 0 && strstr(r.out, words[i]), "status %d, no \"%s\" in \"%s\"", r.status, words[i], r.out);
+    double rate = 0, share = 0, seconds = 0;
+    const char *line = strstr(r.out, "\nhidden");
+    CHECK_MSG(line && sscanf(line, "%*s %lf %lf %lf %%", &seconds, &rate, &share) == 3 && seconds >= 0 && rate > 0 && share < 150, "\"%s\"", r.out);
     outcome_free(&r);
 }
 
