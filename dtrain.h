@@ -270,6 +270,7 @@ typedef struct {
   const char *name;
 } dt_pool2d_options;
 // dt_maxpool2d(x, size, …), dt_avgpool2d(x, size, …) - y [n, h', w', c], h' = (h + 2 padding - size) / stride + 1.
+// Of equal maxima the first gets the gradient; NaN counts as the largest.
 DT_API dt_tensor *dt_maxpool2d_opt(dt_pool2d_options o);
 DT_API dt_tensor *dt_avgpool2d_opt(dt_pool2d_options o);
 
@@ -1800,7 +1801,8 @@ DT__PRIVATE int dt__cores(void) { return 1; }
 // >>kernels - matrix multiply, convolution's inner loop, vector loops; chosen for the CPU at run time
 //
 // What:    one micro-kernel template with free strides on A, a row stride on B and a two-level k: the same
-//          code is matrix product and direct channels-last convolution. Around it, loops over rows of floats.
+//          code is matrix product and direct channels-last convolution. Around it, loops over rows of floats,
+//          and the transforms of Winograd's convolution, whose products are the micro-kernel's again.
 // Owns:    nothing; scratch comes from the caller.
 // Uses:    >>base.   Used by: >>graph and below.
 // Promise: every instruction set computes the same sums up to rounding. Nothing is read beyond an operand
@@ -2910,7 +2912,9 @@ DT__PRIVATE void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a,
 // >>graph - tensors, parameters, the memory plan, forward and backward
 //
 // What:    net builds nodes; dt__graph_finish numbers them in post-order from net's output, names them and
-//          lays every activation, gradient and scratch of one replica into one block by liveness.
+//          lays every activation, gradient and scratch of one replica into one block by liveness. A step runs as
+//          segments, each strip by strip of the batch, so that what one layer writes is in the cache when the next
+//          reads it; one table of patterns says which neighbours become one pass (.no_fusion: neither).
 // Owns:    the graph (shared, constant after it is finished) and what one replica needs to run it.
 // Uses:    >>kernels, >>base.   Used by: everything below. Operations are records of >>layers and >>losses.
 // Promise: a step allocates nothing; a partial batch runs the same plan; numbers, names and seeds depend on
@@ -3571,7 +3575,7 @@ DT__PRIVATE int dt__plan_segments(dt__graph *g) {
     if (!phase) continue;
     whole = alone;
     phases++;
-    floats += (time > 2 * n ? 2 : 1) * (t->size + t->saved_row);
+    floats = DT__MIN(floats + (time > 2 * n ? 2 : 1) * (t->size + t->saved_row), DT_STRIP_FLOATS);
     if (phases > 1) s->strip = dt__block(g->rows, DT__MAX(DT_STRIP_FLOATS / floats, 1), 1);
   }
   return 0;
@@ -3987,8 +3991,8 @@ DT__PRIVATE dt__conv dt__conv_of(const dt_tensor *t) {
   v.simple = v.groups == 1 && v.dil == 1;
   v.span = v.simple ? v.kw * v.c : v.cg;
   v.spans = v.simple ? 1 : v.kw;
-  // Whole vectors of channels, and tiles that are not too empty.
-  v.winograd = v.simple && v.s == 1 && v.kh == 3 && v.kw == 3 && v.top < 3 && v.left < 3 && !o->direct && v.c % 16 == 0 && v.f % 16 == 0 &&
+  // Whole vectors of channels, sizes whose products cannot overflow, and tiles that are not too empty.
+  v.winograd = v.simple && v.s == 1 && v.kh == 3 && v.kw == 3 && v.top < 3 && v.left < 3 && !o->direct && v.c % 16 == 0 && v.f % 16 == 0 && DT__MAX(v.c, v.f) <= 4096 &&
          dt__ceil(v.oh, 4) * dt__ceil(v.ow, 4) * 5 <= v.oh * v.ow * 8 && dt__ceil(v.h, 4) * dt__ceil(v.w, 4) * 5 <= v.h * v.w * 8;
   return v;
 }
