@@ -2451,28 +2451,34 @@ DT__LOOP(void, , sgd, (ptrdiff_t n, float *w, const float *g, float *v, float sc
 
 typedef struct { float scale, rate, beta2, rest1, rest2, epsilon, decay, shrink, root2; } dt__adam_numbers;
 
-// rest: 1 - beta; shrink: 1 - rate * decoupled decay; rate: divided by 1 - beta1^t; root2: 1 / sqrt(1 - beta2^t)
-DT__LOOP(void, , adam, (ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a), (n, w, g, m, v, a)) {
-  ptrdiff_t i;
-  DT__EACH(i, n) {
-    dt__v p, d, m1, m2, root;
-    dt__get(&p, w + i, n - i);
-    dt__get(&d, g + i, n - i);
-    dt__get(&m1, m + i, n - i);
-    dt__get(&m2, v + i, n - i);
-    d = d * a->scale + a->decay * p;
-    m1 += a->rest1 * (d - m1);
-    m2 = a->beta2 * m2 + a->rest2 * d * d;
-    m1 = DT__NOT_BELOW(15, m1);
-    m2 = DT__NOT_BELOW(1, m2);
-    root = m2;
-    dt__v_sqrt(&root);
-    p = p * a->shrink - a->rate * m1 / (root * a->root2 + a->epsilon);
-    dt__set(&m1, m + i, n - i);
-    dt__set(&m2, v + i, n - i);
-    dt__set(&p, w + i, n - i);
+// rest: 1 - beta; shrink: 1 - rate * decoupled decay; rate: divided by 1 - beta1^t; root2: 1 / sqrt(1 - beta2^t). All of it is
+// arithmetic, and a root of the hardware pays where there is one.
+typedef void dt__adam_loop(ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a);
+#define DT__ADAM_OF(name, target, vector, width, BITS, FLOATS, TEST, ROOT) \
+  target static void name(ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a) { \
+    typedef vector V; \
+    ptrdiff_t i; \
+    for (i = 0; i < n; i += width) { \
+      size_t bytes = (size_t)DT__MIN(n - i, width) * sizeof(float); \
+      V p = {0}, d = {0}, m1 = {0}, m2 = {0}, root; \
+      if (bytes == sizeof(V)) { p = *(const V *)(w + i); d = *(const V *)(g + i); m1 = *(const V *)(m + i); m2 = *(const V *)(v + i); } \
+      else { memcpy(&p, w + i, bytes); memcpy(&d, g + i, bytes); memcpy(&m1, m + i, bytes); memcpy(&m2, v + i, bytes); } \
+      d = d * a->scale + a->decay * p; \
+      m1 += a->rest1 * (d - m1); \
+      m2 = a->beta2 * m2 + a->rest2 * d * d; \
+      m1 = FLOATS(BITS(m1) & TEST((BITS(m1) & 0x7f800000) >= 15 << 23)); \
+      m2 = FLOATS(BITS(m2) & TEST((BITS(m2) & 0x7f800000) >= 1 << 23)); \
+      ROOT \
+      p = p * a->shrink - a->rate * m1 / (root * a->root2 + a->epsilon); \
+      if (bytes == sizeof(V)) { *(V *)(w + i) = p; *(V *)(m + i) = m1; *(V *)(v + i) = m2; } \
+      else { memcpy(w + i, &p, bytes); memcpy(m + i, &m1, bytes); memcpy(v + i, &m2, bytes); } \
+    } \
   }
-}
+#if DT__X86
+DT__ADAM_OF(dt__adam_avx2, DT__AVX2, dt__v8, 8, (dt__vi), (V), (dt__vi), root = (V)__builtin_ia32_sqrtps256(m2);)
+#endif
+DT__ADAM_OF(dt__adam_base, , dt__v, DT__W, DT__BITS, DT__FLOATS, DT__TEST, root = m2; dt__v_sqrt(&root);)
+#undef DT__ADAM_OF
 
 DT__LOOP(void, , rmsprop, (ptrdiff_t n, float *w, const float *g, float *s, float *v, float scale, float rate, float alpha, float epsilon, float momentum, float decay), (n, w, g, s, v, scale, rate, alpha, epsilon, momentum, decay)) {
   ptrdiff_t i;
@@ -2696,7 +2702,7 @@ DT__LOOP(void, , gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, 
 
 #define DT__VECTOR_LOOPS(X) \
   X(activate) X(activate_back) X(axpby) X(multiply) X(maximum) X(maximum_back) X(dot) X(sum) X(finish) X(linear) X(column_sums) X(column_moments) \
-  X(columns_affine) X(columns_back) X(softmax) X(layernorm) X(layernorm_back) X(dropout) X(sgd) X(adam) X(rmsprop) X(from_bytes) X(pack) X(gemv)
+  X(columns_affine) X(columns_back) X(softmax) X(layernorm) X(layernorm_back) X(dropout) X(sgd) X(rmsprop) X(from_bytes) X(pack) X(gemv)
 
 typedef struct {
   const char *name;
@@ -2704,6 +2710,7 @@ typedef struct {
   int n_tiles;
   dt__tile tile[2];        // more rows first
   dt__winograd_loop *winograd;
+  dt__adam_loop *adam;
 #define DT__FIELD(name) dt__##name##_loop *name;
   DT__VECTOR_LOOPS(DT__FIELD)
 #undef DT__FIELD
@@ -2715,16 +2722,16 @@ typedef struct {
 #define DT__NO_TILE {0, NULL, NULL}
 static const dt__kernels dt__isa[] = {  // best first
 #if DT__X86
-  {"avx512", 32, 2, {DT__TILE(avx512, 8), DT__TILE(avx512, 4)}, dt__winograd_avx512, DT__VECTOR_LOOPS(DT__WIDE)},
-  {"avx2", 16, 2, {DT__TILE(avx2, 6), DT__TILE(avx2, 4)}, dt__winograd_avx2, DT__VECTOR_LOOPS(DT__WIDE)},
-  {"sse2", 8, 1, {DT__TILE(sse2, 6), DT__NO_TILE}, dt__winograd_base, DT__VECTOR_LOOPS(DT__BASE)},
+  {"avx512", 32, 2, {DT__TILE(avx512, 8), DT__TILE(avx512, 4)}, dt__winograd_avx512, dt__adam_avx2, DT__VECTOR_LOOPS(DT__WIDE)},
+  {"avx2", 16, 2, {DT__TILE(avx2, 6), DT__TILE(avx2, 4)}, dt__winograd_avx2, dt__adam_avx2, DT__VECTOR_LOOPS(DT__WIDE)},
+  {"sse2", 8, 1, {DT__TILE(sse2, 6), DT__NO_TILE}, dt__winograd_base, dt__adam_base, DT__VECTOR_LOOPS(DT__BASE)},
 #elif DT__SIMD && defined(__aarch64__)
-  {"neon", 8, 2, {DT__TILE(neon, 8), DT__TILE(vector, 4)}, dt__winograd_base, DT__VECTOR_LOOPS(DT__BASE)},
+  {"neon", 8, 2, {DT__TILE(neon, 8), DT__TILE(vector, 4)}, dt__winograd_base, dt__adam_base, DT__VECTOR_LOOPS(DT__BASE)},
 #endif
 #if DT__SIMD
-  {"vector", 8, 1, {DT__TILE(vector, 4), DT__NO_TILE}, dt__winograd_base, DT__VECTOR_LOOPS(DT__BASE)},
+  {"vector", 8, 1, {DT__TILE(vector, 4), DT__NO_TILE}, dt__winograd_base, dt__adam_base, DT__VECTOR_LOOPS(DT__BASE)},
 #endif
-  {"plain", 2, 1, {DT__TILE(plain, 4), DT__NO_TILE}, dt__winograd_base, DT__VECTOR_LOOPS(DT__BASE)},
+  {"plain", 2, 1, {DT__TILE(plain, 4), DT__NO_TILE}, dt__winograd_base, dt__adam_base, DT__VECTOR_LOOPS(DT__BASE)},
 };
 #undef DT__BASE
 #undef DT__WIDE
