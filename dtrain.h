@@ -1304,7 +1304,8 @@ DT__PRIVATE uint64_t dt__mix(uint64_t x) {
   x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
   return x ^ x >> 31;
 }
-DT__PRIVATE uint64_t dt__random(uint64_t seed, uint64_t a, uint64_t b) { return dt__mix(dt__mix(dt__mix(seed) ^ a) + b); }
+DT__PRIVATE uint64_t dt__random_key(uint64_t seed, uint64_t a) { return dt__mix(dt__mix(seed) ^ a); }
+DT__PRIVATE uint64_t dt__random(uint64_t seed, uint64_t a, uint64_t b) { return dt__mix(dt__random_key(seed, a) + b); }
 DT__PRIVATE double dt__uniform(uint64_t bits) { return (double)(bits >> 11) * (1.0 / 9007199254740992.0); }  // [0, 1)
 DT__PRIVATE double dt__normal(uint64_t bits) {  // Box & Muller 1958
   double u = 1 - dt__uniform(bits), v = dt__uniform(dt__mix(bits));
@@ -7152,16 +7153,13 @@ DT__PRIVATE void dt__job_step(dt__replica *set, int n) {
 
 // ---- creation
 
-// The value of an initialiser for element i, in file order so that the memory's layout does not matter.
-DT__PRIVATE float dt__initial(const dt__variable *v, uint64_t seed, ptrdiff_t i) {
+// What the random values of an initialiser are multiplied by.
+DT__PRIVATE double dt__initial_scale(const dt__variable *v) {
   static const double spread[] = {6, 2, 6, 2, 3, 1};  // squared, times the fan
-  uint64_t bits = dt__random(seed, (uint64_t)v->number + 1, (uint64_t)i);
-  double fan = (double)DT__MAX(v->fan_in, 1), scale = 1;
-  if (v->init == DT_CONSTANT) return (float)v->init_value;
+  double fan = (double)DT__MAX(v->fan_in, 1);
   if (v->init < DT_HE_UNIFORM) fan += (double)DT__MAX(v->fan_out, 1);
-  if (v->init < DT_UNIFORM) scale = sqrt(spread[v->init] / fan);
-  else if (v->init != DT_ORTHOGONAL) scale = DT__ELSE(v->init_value, 0.05);
-  return (float)(scale * (v->init % 2 || v->init == DT_ORTHOGONAL ? dt__normal(bits) : 2 * dt__uniform(bits) - 1));
+  if (v->init < DT_UNIFORM) return sqrt(spread[v->init] / fan);
+  return v->init == DT_ORTHOGONAL ? 1 : DT__ELSE(v->init_value, 0.05);
 }
 
 // Gram-Schmidt, twice for accuracy, over the shorter side of w [rows, columns].
@@ -7195,15 +7193,27 @@ DT__PRIVATE void dt__orthogonal_variable(const dt__variable *v, float *w) {
   for (; groups; groups--, w += size) dt__make_orthogonal(size / columns, columns, DT__ELSE(v->init_value, 1), w);
 }
 
+// First values, drawn in file order so that the memory's layout does not matter.
+DT__PRIVATE void dt__initialise_variable(const dt__variable *v, uint64_t seed, float *w) {
+  uint64_t key = dt__random_key(seed, (uint64_t)v->number + 1), bits;
+  int normal = v->init % 2 || v->init == DT_ORTHOGONAL, last = v->walk_rank - 1;
+  double scale = v->init == DT_CONSTANT ? 0 : dt__initial_scale(v);
+  ptrdiff_t i, j;
+  for (i = 0; i < v->size; i += v->walk_dim[last]) {
+    float *line = w + dt__walk(v, i);
+    for (j = 0; j < v->walk_dim[last]; j++, line += v->walk_stride[last]) {
+      bits = dt__mix(key + (uint64_t)(i + j));
+      *line = v->init == DT_CONSTANT ? (float)v->init_value : (float)(scale * (normal ? dt__normal(bits) : 2 * dt__uniform(bits) - 1));
+    }
+  }
+  if (v->init == DT_ORTHOGONAL) dt__orthogonal_variable(v, w);
+}
+
 DT__PRIVATE void dt__initialise(dt_model *m) {
   int k;
-  ptrdiff_t i;
   for (k = 0; k < m->graph.n_variables; k++) {
-    const dt__variable *v = m->graph.variable[k];
-    float *w = m->replica[0].variables + v->offset;
-    for (i = 0; i < v->size; i++) w[dt__walk(v, i)] = dt__initial(v, m->o.seed, i);
-    if (v->init == DT_ORTHOGONAL) dt__orthogonal_variable(v, w);
-    dt__spread_variable(m, v);
+    dt__initialise_variable(m->graph.variable[k], m->o.seed, m->replica[0].variables + m->graph.variable[k]->offset);
+    dt__spread_variable(m, m->graph.variable[k]);
   }
 }
 
