@@ -6,11 +6,11 @@
 // Build:   cc -O2 examples/cifar10.c -o cifar10 -lm -pthread
 // Run:     ./cifar10      (--help lists every flag; --replicas 1 --strategy one uses one core)
 // Output:  462,410 parameters, strategy mirrored, 2 replicas on avx512, batch 128, 30,000 samples
-//          epoch 1/10  loss 1.5592  accuracy 0.4400  test loss 1.3445  test accuracy 0.5190  13,008 samples/s  2.3 s
+//          epoch 1/10  loss 1.5588  accuracy 0.4403  test loss 1.3451  test accuracy 0.5200  17,790 samples/s  1.7 s
 //          …
-//          epoch 5/10  loss 0.8921  accuracy 0.6900  test loss 1.0598  test accuracy 0.6160  9,419 samples/s  3.2 s
+//          epoch 5/10  loss 0.8941  accuracy 0.6901  test loss 1.0689  test accuracy 0.6320  17,790 samples/s  1.7 s
 //          …
-//          epoch 10/10  loss 0.6377  accuracy 0.7802  test loss 1.0921  test accuracy 0.6210  8,703 samples/s  3.5 s
+//          epoch 10/10  loss 0.6362  accuracy 0.7785  test loss 1.0941  test accuracy 0.6240  16,970 samples/s  1.8 s
 //          saved cifar10.safetensors
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"

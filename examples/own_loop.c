@@ -6,10 +6,10 @@
 // Data:    the digits of digits.h: every fifth is held out.
 // Build:   cc -O2 examples/own_loop.c -o own_loop -lm -pthread
 // Run:     ./own_loop
-// Output:  epoch  1  rate 0.00300  loss 2.0515  309 of 359 right
+// Output:  epoch  1  rate 0.00300  loss 2.0514  308 of 359 right
 //          epoch  2  rate 0.00300  loss 0.4862  338 of 359 right
 //          …
-//          epoch  5  rate 0.00150  loss 0.0897  349 of 359 right
+//          epoch  5  rate 0.00150  loss 0.0892  349 of 359 right
 //          …
 //          epoch 12  rate 0.00038  loss 0.0128  353 of 359 right
 #define DTRAIN_IMPLEMENTATION

@@ -11,12 +11,12 @@
 // Build:   cc -O2 examples/two_models.c -o two_models -lm -pthread
 // Run:     ./two_models
 // Output:  wrong of    teacher  student with teacher  student alone
-//               360         51                    43             71
-//               360         63                    65             89
-//               359         65                    58             84
-//               359         69                    65             76
-//               359         79                    71             77
-//              1797        327                   302            397
+//               360         59                    50             71
+//               360         59                    58             89
+//               359         67                    65             84
+//               359         63                    54             76
+//               359         67                    63             77
+//              1797        315                   290            397
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
 #include "digits.h"
