@@ -650,6 +650,42 @@ static void test_fusion(void) {
     free(w[1]);
 }
 
+/* Where only the last strip's gradient overflows, the layer is named in which it does: not the one before, whose weights
+ * still hold what the failing run has left. */
+static dt_tensor *net_overflow(dt_tensor *x, void *user) {
+    (void)user;
+    x = dt_conv2d(x, 16, 3, .padding = 1, .init = DT_CONSTANT, .name = "before");
+    return dt_dense(dt_flatten(dt_scale(dt_scale(x, 1e25, 0), 1e25, 0)), 3);
+}
+static void test_overflow_in_the_last_strip(void) {
+    enum { N = 12, SIZE = 16 * 16 * 16 };
+    static float x[N * SIZE], weight[N];
+    int32_t y[N] = { 0 };
+    char index[40];
+    dt_error err = DT_DEFAULTS;
+    dt_options o = DT_DEFAULTS;
+    dt_batch b = DT_DEFAULTS;
+    o.net = net_overflow;
+    o.input[0] = o.input[1] = o.input[2] = 16;
+    o.batch = N;
+    o.replicas = 1;
+    o.loss = DT_CROSS_ENTROPY;
+    random_state = 8;
+    for (int i = 0; i < N * SIZE; i++) x[i] = (float)uniform();
+    weight[N - 1] = 1;
+    b.x[0] = x;
+    b.y[0] = y;
+    b.weight = weight;
+    b.n = N;
+    dt_model *m = dt_model_create(&o, &err);
+    CHECK_MSG(m != NULL, "%s", err.text);
+    if (!m) return;
+    dt_step_batch(m, &b, &err);
+    snprintf(index, sizeof index, "at index %d)", (N - 1) * SIZE);
+    CHECK_MSG(err.code == DT_ERR_NUMERIC && strstr(err.text, "the gradient of layer \"before\"") && strstr(err.text, index), "\"%s\", expected %s", err.text, index);
+    dt_model_free(m);
+}
+
 /* All combinations of the usual sizes; gradients of every fourth. */
 static void test_conv2d_sweep(void) {
     static const int kernels[] = { 1, 3, 5 }, paddings[] = { 0, 1, DT_SAME }, channels[] = { 1, 3, 16, 33 }, filters[] = { 1, 10, 16, 40 };
@@ -1812,6 +1848,7 @@ int main(void) {
     RUN(test_conv2d);
     RUN(test_winograd);
     RUN(test_fusion);
+    RUN(test_overflow_in_the_last_strip);
     RUN(test_conv2d_sweep);
     RUN(test_conv2d_combined);
     RUN(test_maxpool);
