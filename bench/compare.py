@@ -141,6 +141,9 @@ def main():
     p.add_argument("--out", default=".")
     a = p.parse_args()
     a.ours = os.path.abspath(a.ours)
+    for program in [a.ours] + a.kann:
+        if not os.access(program, os.X_OK):
+            p.error("%s is no program: build it first (make bench)" % program)
     if os.path.exists(a.python):
         a.python = os.path.abspath(a.python)
     a.versions = {peer: installed(a.python, packages) for peer, packages in PACKAGES.items()}
