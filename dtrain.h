@@ -21,7 +21,7 @@
 //    >>train        the loop, progress, flags, dt_main                          the job
 //    >>licence
 //
-// =============================================================================================
+// ============================================================
 // >>manual - how to use it
 //
 // QUICK START  A model is a C function from tensor to tensor. dt_main does the rest: it reads the
@@ -75,7 +75,7 @@
 //    DTRAIN_ISA (environment variable) avx512, avx2, sse2, neon, vector or plain: for tests
 // -std=c99 hides POSIX and stops gcc from fusing multiply and add: use -std=gnu99 (or no -std), or
 // -std=c99 -D_POSIX_C_SOURCE=200809L -ffp-contract=fast.
-// =============================================================================================
+// ============================================================
 
 #ifndef DTRAIN_H
 #define DTRAIN_H
@@ -99,9 +99,9 @@ extern "C" {
 #define DT_API static
 #endif
 
-// =============================================================================================
+// ============================================================
 // >>interface - every public type and function
-// =============================================================================================
+// ============================================================
 
 #define DT_MAX_RANK 6      // dimensions of a tensor, the batch included
 #define DT_MAX_INPUTS 8    // tensors that enter one operation, and inputs and labels of one model
@@ -119,32 +119,32 @@ extern "C" {
 #endif
 
 // Errors: code and name.
-#define DT_ERRORS(X)                                        \
-  X(DT_OK,             0, "no error")                     \
-  X(DT_ERR_ARGUMENT,   1, "bad argument")                 \
-  X(DT_ERR_SHAPE,      2, "shapes do not fit")            \
-  X(DT_ERR_MEMORY,     3, "out of memory")                \
-  X(DT_ERR_IO,         4, "file error")                   \
-  X(DT_ERR_FORMAT,     5, "malformed file")               \
-  X(DT_ERR_STATE,      6, "wrong moment")                 \
-  X(DT_ERR_DISABLED,   7, "switched off")                 \
-  X(DT_ERR_NUMERIC,    8, "not a finite number")          \
-  X(DT_ERR_CALLBACK,   9, "callback failed")              \
-  X(DT_ERR_STOPPED,   10, "stopped")                      \
-  X(DT_ERR_USAGE,     64, "bad command line")
+#define DT_ERRORS(X) \
+	X(DT_OK,             0, "no error") \
+	X(DT_ERR_ARGUMENT,   1, "bad argument") \
+	X(DT_ERR_SHAPE,      2, "shapes do not fit") \
+	X(DT_ERR_MEMORY,     3, "out of memory") \
+	X(DT_ERR_IO,         4, "file error") \
+	X(DT_ERR_FORMAT,     5, "malformed file") \
+	X(DT_ERR_STATE,      6, "wrong moment") \
+	X(DT_ERR_DISABLED,   7, "switched off") \
+	X(DT_ERR_NUMERIC,    8, "not a finite number") \
+	X(DT_ERR_CALLBACK,   9, "callback failed") \
+	X(DT_ERR_STOPPED,   10, "stopped") \
+	X(DT_ERR_USAGE,     64, "bad command line")
 
 enum {
 #define DT__X(code, value, name) code = value,
-  DT_ERRORS(DT__X)
+	DT_ERRORS(DT__X)
 #undef DT__X
-  DT_ERR_COUNT
+	DT_ERR_COUNT
 };
 
 typedef struct {
-  int code;        // DT_OK or DT_ERR_…
-  int rank;        // the replica it happened in
-  long step;       // the training step it happened in
-  char text[240];  // what failed, on what, and what to do
+	int code;        // DT_OK or DT_ERR_…
+	int rank;        // the replica it happened in
+	long step;       // the training step it happened in
+	char text[240];  // what failed, on what, and what to do
 } dt_error;
 
 // dt_error_name - "shapes do not fit" for DT_ERR_SHAPE; "unknown error" for codes that are none.
@@ -156,64 +156,64 @@ DT_API const char *dt_version(void);
 // ---- types, losses, optimizers: the first of each is the default ----------------------------
 
 typedef enum {
-  DT_TYPE_DEFAULT,  // inputs: DT_FLOAT32; labels: DT_INT32 for cross-entropy, else DT_FLOAT32
-  DT_FLOAT32,
-  DT_INT32,         // as input: token or category numbers, for dt_embedding
-  DT_UINT8,         // as input: pixels, read as value / 255
-  DT_ONE_HOT        // as label: floats [n, classes] that sum to 1, one-hot or soft
+	DT_TYPE_DEFAULT,  // inputs: DT_FLOAT32; labels: DT_INT32 for cross-entropy, else DT_FLOAT32
+	DT_FLOAT32,
+	DT_INT32,         // as input: token or category numbers, for dt_embedding
+	DT_UINT8,         // as input: pixels, read as value / 255
+	DT_ONE_HOT        // as label: floats [n, classes] that sum to 1, one-hot or soft
 } dt_type;
 
 typedef enum {
-  DT_GLOROT_UNIFORM,  // +-sqrt(6 / (fan_in + fan_out))        Glorot & Bengio 2010, eq. 16
-  DT_GLOROT_NORMAL,   // deviation sqrt(2 / (fan_in + fan_out))
-  DT_HE_UNIFORM,      // +-sqrt(6 / fan_in)                    He et al. 2015, eq. 10
-  DT_HE_NORMAL,       // deviation sqrt(2 / fan_in)
-  DT_LECUN_UNIFORM,   // +-sqrt(3 / fan_in)                    LeCun et al. 1998, eq. 16
-  DT_LECUN_NORMAL,    // deviation sqrt(1 / fan_in)
-  DT_UNIFORM,         // +-.init_value, 0 -> 0.05
-  DT_NORMAL,          // deviation .init_value, 0 -> 0.05
-  DT_ORTHOGONAL,      // orthonormal rows or columns times .init_value, 0 -> 1   Saxe et al. 2014
-  DT_CONSTANT         // .init_value everywhere
+	DT_GLOROT_UNIFORM,  // +-sqrt(6 / (fan_in + fan_out))        Glorot & Bengio 2010, eq. 16
+	DT_GLOROT_NORMAL,   // deviation sqrt(2 / (fan_in + fan_out))
+	DT_HE_UNIFORM,      // +-sqrt(6 / fan_in)                    He et al. 2015, eq. 10
+	DT_HE_NORMAL,       // deviation sqrt(2 / fan_in)
+	DT_LECUN_UNIFORM,   // +-sqrt(3 / fan_in)                    LeCun et al. 1998, eq. 16
+	DT_LECUN_NORMAL,    // deviation sqrt(1 / fan_in)
+	DT_UNIFORM,         // +-.init_value, 0 -> 0.05
+	DT_NORMAL,          // deviation .init_value, 0 -> 0.05
+	DT_ORTHOGONAL,      // orthonormal rows or columns times .init_value, 0 -> 1   Saxe et al. 2014
+	DT_CONSTANT         // .init_value everywhere
 } dt_initializer;
 
 typedef enum {
-  DT_NO_LOSS,               // inference, or all losses come from dt_loss in net
-  DT_CROSS_ENTROPY,         // softmax cross-entropy of logits [n, …, classes]; on a dt_softmax output: of its probabilities
-  DT_BINARY_CROSS_ENTROPY,  // sigmoid cross-entropy of logits, mean over the outputs; on a dt_sigmoid output: of its probabilities
-  DT_MSE,                   // mean squared error over the outputs
-  DT_MAE,                   // mean absolute error over the outputs
-  DT_HUBER,                 // quadratic below .delta, linear above          Huber 1964
-  DT_VALUE                  // the tensor itself, summed over a sample, is the loss: no label
+	DT_NO_LOSS,               // inference, or all losses come from dt_loss in net
+	DT_CROSS_ENTROPY,         // softmax cross-entropy of logits [n, …, classes]; on a dt_softmax output: of its probabilities
+	DT_BINARY_CROSS_ENTROPY,  // sigmoid cross-entropy of logits, mean over the outputs; on a dt_sigmoid output: of its probabilities
+	DT_MSE,                   // mean squared error over the outputs
+	DT_MAE,                   // mean absolute error over the outputs
+	DT_HUBER,                 // quadratic below .delta, linear above          Huber 1964
+	DT_VALUE                  // the tensor itself, summed over a sample, is the loss: no label
 } dt_loss_kind;
 
 typedef enum {
-  DT_MEAN,  // losses: divided by the global sum of the weights
-  DT_SUM,
-  DT_MAX    // collectives only
+	DT_MEAN,  // losses: divided by the global sum of the weights
+	DT_SUM,
+	DT_MAX    // collectives only
 } dt_reduction;
 
 typedef enum {
-  DT_SGD,       // w -= rate * g
-  DT_MOMENTUM,  // v = momentum * v + g; w -= rate * v                    (PyTorch's form)
-  DT_NESTEROV,  // v = momentum * v + g; w -= rate * (g + momentum * v)
-  DT_ADAM,      // Kingma & Ba 2015, Algorithm 1
-  DT_ADAMW,     // Loshchilov & Hutter 2019, Algorithm 2: decoupled weight decay
-  DT_RMSPROP    // s = alpha * s + (1 - alpha) g^2; w -= rate * g / (sqrt(s) + epsilon)
+	DT_SGD,       // w -= rate * g
+	DT_MOMENTUM,  // v = momentum * v + g; w -= rate * v                    (PyTorch's form)
+	DT_NESTEROV,  // v = momentum * v + g; w -= rate * (g + momentum * v)
+	DT_ADAM,      // Kingma & Ba 2015, Algorithm 1
+	DT_ADAMW,     // Loshchilov & Hutter 2019, Algorithm 2: decoupled weight decay
+	DT_RMSPROP    // s = alpha * s + (1 - alpha) g^2; w -= rate * g / (sqrt(s) + epsilon)
 } dt_optimizer;
 
 typedef enum {
-  DT_CONSTANT_RATE,
-  DT_STEP_DECAY,         // times .decay_factor every .decay_steps
-  DT_EXPONENTIAL_DECAY,  // times .decay_factor ^ (step / .decay_steps)
-  DT_COSINE_DECAY,       // half a cosine from .learning_rate to .final_rate over .total_steps
-  DT_LINEAR_DECAY        // a straight line to .final_rate over .total_steps
+	DT_CONSTANT_RATE,
+	DT_STEP_DECAY,         // times .decay_factor every .decay_steps
+	DT_EXPONENTIAL_DECAY,  // times .decay_factor ^ (step / .decay_steps)
+	DT_COSINE_DECAY,       // half a cosine from .learning_rate to .final_rate over .total_steps
+	DT_LINEAR_DECAY        // a straight line to .final_rate over .total_steps
 } dt_schedule;
 
 typedef enum {
-  DT_STRATEGY_DEFAULT,  // several replicas: DT_MIRRORED, else DT_ONE
-  DT_ONE,               // one replica in the caller's thread (Default, OneDevice)
-  DT_MIRRORED,          // replicas as threads, each with its own copy of the variables
-  DT_CENTRAL            // replicas as threads, one copy of the variables (CentralStorage)
+	DT_STRATEGY_DEFAULT,  // several replicas: DT_MIRRORED, else DT_ONE
+	DT_ONE,               // one replica in the caller's thread (Default, OneDevice)
+	DT_MIRRORED,          // replicas as threads, each with its own copy of the variables
+	DT_CENTRAL            // replicas as threads, one copy of the variables (CentralStorage)
 } dt_strategy;
 
 typedef struct dt_tensor dt_tensor;    // a node of the graph; dies with its model
@@ -230,32 +230,32 @@ typedef struct dt_comm dt_comm;        // one rank's handle on a group
 // .share = tensor of an earlier layer of the same kind and sizes: both use one set of variables.
 
 typedef struct {
-  dt_tensor *x;               // [n, …, in]
-  int units;                  // out
-  int no_bias;
-  dt_initializer init;  double init_value;
-  int frozen;
-  dt_tensor *share;
-  const char *name;
+	dt_tensor *x;               // [n, …, in]
+	int units;                  // out
+	int no_bias;
+	dt_initializer init;  double init_value;
+	int frozen;
+	dt_tensor *share;
+	const char *name;
 } dt_dense_options;
 // dt_dense(x, units, …) - y [n, …, units] = x W + b. weight [units, in], bias [units].
 DT_API dt_tensor *dt_dense_opt(dt_dense_options o);
 
 typedef struct {
-  dt_tensor *x;               // [n, h, w, c]
-  int filters, kernel;        // kernel: its height, and its width too unless .kernel_w is given
-  int stride;                 // 0 -> 1
-  int padding;                // zeros on every side; 0 -> none; DT_SAME: out = ceil(in / stride)
-  int dilation;               // 0 -> 1
-  int groups;                 // 0 -> 1; groups = c is a depthwise convolution
-  int kernel_w;               // 0 -> kernel
-  int direct;                 // 1: never by Winograd's way, which serves 3 x 3 kernels of stride 1 where c and filters are
-                // multiples of 16: up to three times as fast, rounding errors some ten times as large
-  int no_bias;
-  dt_initializer init;  double init_value;
-  int frozen;
-  dt_tensor *share;
-  const char *name;
+	dt_tensor *x;               // [n, h, w, c]
+	int filters, kernel;        // kernel: its height, and its width too unless .kernel_w is given
+	int stride;                 // 0 -> 1
+	int padding;                // zeros on every side; 0 -> none; DT_SAME: out = ceil(in / stride)
+	int dilation;               // 0 -> 1
+	int groups;                 // 0 -> 1; groups = c is a depthwise convolution
+	int kernel_w;               // 0 -> kernel
+	int direct;                 // 1: never by Winograd's way, which serves 3 x 3 kernels of stride 1 where c and filters are
+	              // multiples of 16: up to three times as fast, rounding errors some ten times as large
+	int no_bias;
+	dt_initializer init;  double init_value;
+	int frozen;
+	dt_tensor *share;
+	const char *name;
 } dt_conv2d_options;
 // dt_conv2d(x, filters, kernel, …) - y [n, h', w', filters], h' = (h + 2 padding - dilation (kernel - 1) - 1) / stride + 1.
 // weight [filters, c / groups, kernel, kernel_w], bias [filters]. DT_SAME pads as TensorFlow does
@@ -263,11 +263,11 @@ typedef struct {
 DT_API dt_tensor *dt_conv2d_opt(dt_conv2d_options o);
 
 typedef struct {
-  dt_tensor *x;               // [n, h, w, c]
-  int size;                   // window
-  int stride;                 // 0 -> size
-  int padding;                // 0 -> none; at most size / 2. Padding never wins a maximum and never counts in an average
-  const char *name;
+	dt_tensor *x;               // [n, h, w, c]
+	int size;                   // window
+	int stride;                 // 0 -> size
+	int padding;                // 0 -> none; at most size / 2. Padding never wins a maximum and never counts in an average
+	const char *name;
 } dt_pool2d_options;
 // dt_maxpool2d(x, size, …), dt_avgpool2d(x, size, …) - y [n, h', w', c], h' = (h + 2 padding - size) / stride + 1.
 // Of equal maxima the first gets the gradient; NaN counts as the largest.
@@ -286,13 +286,13 @@ typedef struct { dt_tensor *x; int shape[DT_MAX_RANK - 1]; const char *name; } d
 DT_API dt_tensor *dt_reshape_opt(dt_reshape_options o);
 
 typedef struct {
-  dt_tensor *x;               // [n, …, c]
-  double momentum;            // share of the new batch in the running statistics, 0 -> 0.1
-  double epsilon;             // 0 -> 1e-5
-  int sync;                   // 1: normalise over the global batch, not over the replica's part
-  int frozen;
-  dt_tensor *share;
-  const char *name;
+	dt_tensor *x;               // [n, …, c]
+	double momentum;            // share of the new batch in the running statistics, 0 -> 0.1
+	double epsilon;             // 0 -> 1e-5
+	int sync;                   // 1: normalise over the global batch, not over the replica's part
+	int frozen;
+	dt_tensor *share;
+	const char *name;
 } dt_batchnorm_options;
 // dt_batchnorm(x, …) - per channel over batch and positions: (x - mean) / sqrt(var + epsilon) * weight + bias.
 // In inference the running statistics stand in; they follow the global batch (unbiased variance) on
@@ -300,12 +300,12 @@ typedef struct {
 DT_API dt_tensor *dt_batchnorm_opt(dt_batchnorm_options o);
 
 typedef struct {
-  dt_tensor *x;               // [n, …, c]
-  double epsilon;             // 0 -> 1e-5
-  int no_bias;
-  int frozen;
-  dt_tensor *share;
-  const char *name;
+	dt_tensor *x;               // [n, …, c]
+	double epsilon;             // 0 -> 1e-5
+	int no_bias;
+	int frozen;
+	dt_tensor *share;
+	const char *name;
 } dt_layernorm_options;
 // dt_layernorm(x, …) - each row of c values to mean 0 and variance 1, times weight plus bias [c].   Ba et al. 2016
 DT_API dt_tensor *dt_layernorm_opt(dt_layernorm_options o);
@@ -342,42 +342,42 @@ DT_API dt_tensor *dt_slice_opt(dt_slice_options o);
 DT_API dt_tensor *dt_pad(dt_tensor *x, int axis, int before, int after);
 
 typedef struct {
-  dt_tensor *x;               // [n, …] of DT_INT32, values 0 .. tokens - 1
-  int tokens, features;
-  dt_initializer init;  double init_value;   // 0 -> DT_NORMAL with deviation 1, as PyTorch
-  int frozen;
-  dt_tensor *share;
-  const char *name;
+	dt_tensor *x;               // [n, …] of DT_INT32, values 0 .. tokens - 1
+	int tokens, features;
+	dt_initializer init;  double init_value;   // 0 -> DT_NORMAL with deviation 1, as PyTorch
+	int frozen;
+	dt_tensor *share;
+	const char *name;
 } dt_embedding_options;
 // dt_embedding(x, tokens, features, …) - y [n, …, features]: row x of weight [tokens, features].
 DT_API dt_tensor *dt_embedding_opt(dt_embedding_options o);
 
 // What a custom operation's callbacks see. Arrays are [n, …] floats of the replica's part.
 typedef struct {
-  int n;                             // samples; may be 0
-  int n_inputs;
-  const float *x[DT_MAX_INPUTS];     // inputs
-  float *y;                          // output: forward writes it, backward may read it
-  const float *dy;                   // backward: gradient of the output
-  float *dx[DT_MAX_INPUTS];          // backward ADDS to these; NULL where nobody asks
-  const float *weight;               // the operation's own parameter, or NULL
-  float *dweight;                    // backward ADDS to it; NULL if there is none or it is frozen
-  int training;
-  long step;
-  void *user;
+	int n;                             // samples; may be 0
+	int n_inputs;
+	const float *x[DT_MAX_INPUTS];     // inputs
+	float *y;                          // output: forward writes it, backward may read it
+	const float *dy;                   // backward: gradient of the output
+	float *dx[DT_MAX_INPUTS];          // backward ADDS to these; NULL where nobody asks
+	const float *weight;               // the operation's own parameter, or NULL
+	float *dweight;                    // backward ADDS to it; NULL if there is none or it is frozen
+	int training;
+	long step;
+	void *user;
 } dt_custom_call;
 
 typedef struct {
-  dt_tensor *x;
-  int shape[DT_MAX_RANK - 1];        // of the output; all 0 -> that of x
-  int (*forward)(const dt_custom_call *);   // both return 0, or anything else for failure;
-  int (*backward)(const dt_custom_call *);  // both run on any replica's thread. NULL: no gradient
-  void *user;
-  dt_tensor *more[DT_MAX_INPUTS - 1];       // further inputs
-  int weight[DT_MAX_RANK - 1];       // shape of the operation's own parameter; all 0 -> none
-  dt_initializer init;  double init_value;
-  int frozen;
-  const char *name;
+	dt_tensor *x;
+	int shape[DT_MAX_RANK - 1];        // of the output; all 0 -> that of x
+	int (*forward)(const dt_custom_call *);   // both return 0, or anything else for failure;
+	int (*backward)(const dt_custom_call *);  // both run on any replica's thread. NULL: no gradient
+	void *user;
+	dt_tensor *more[DT_MAX_INPUTS - 1];       // further inputs
+	int weight[DT_MAX_RANK - 1];       // shape of the operation's own parameter; all 0 -> none
+	dt_initializer init;  double init_value;
+	int frozen;
+	const char *name;
 } dt_custom_options;
 // dt_custom(x, {shape}, forward, backward, user, …) - the user's own operation.
 DT_API dt_tensor *dt_custom_opt(dt_custom_options o);
@@ -391,17 +391,17 @@ DT_API dt_tensor *dt_input_opt(dt_input_options o);
 DT_API dt_tensor *dt_output(dt_tensor *t, const char *name);
 
 typedef struct {
-  dt_tensor *t;                      // prediction
-  dt_loss_kind kind;
-  dt_tensor *target;                 // NULL: labels, fed as dt_batch.y[…]; no gradient flows into a target
-  double weight;                     // 0 -> 1
-  dt_reduction reduction;            // DT_MEAN or DT_SUM
-  double label_smoothing;            // cross-entropy: 0 .. 1
-  int ignore_label;                  // cross-entropy: this label counts nothing; 0 -> none; see DT_IGNORE_CLASS_0
-  const float *class_weights;        // cross-entropy: [classes], borrowed; NULL -> all 1
-  double delta;                      // Huber: 0 -> 1
-  dt_type label_type;
-  const char *name;                  // NULL -> "loss"; several losses need names
+	dt_tensor *t;                      // prediction
+	dt_loss_kind kind;
+	dt_tensor *target;                 // NULL: labels, fed as dt_batch.y[…]; no gradient flows into a target
+	double weight;                     // 0 -> 1
+	dt_reduction reduction;            // DT_MEAN or DT_SUM
+	double label_smoothing;            // cross-entropy: 0 .. 1
+	int ignore_label;                  // cross-entropy: this label counts nothing; 0 -> none; see DT_IGNORE_CLASS_0
+	const float *class_weights;        // cross-entropy: [classes], borrowed; NULL -> all 1
+	double delta;                      // Huber: 0 -> 1
+	dt_type label_type;
+	const char *name;                  // NULL -> "loss"; several losses need names
 } dt_loss_options;
 // dt_loss(t, DT_MSE, .target = x, .weight = 0.3, .name = "age") - a further loss. Returns t. Labels: the
 // loss of the options reads dt_batch.y[0], these the next ones, in the order of their names.
@@ -435,38 +435,38 @@ DT_API int dt_dim(const dt_tensor *t, int axis);
 typedef enum { DT_TRAIN, DT_TEST } dt_split;
 
 typedef enum {
-  DT_MISSING_ERROR,  // an empty field, ?, NA or NaN is refused, with its line and column
-  DT_MISSING_MEAN,   // … is replaced by the mean of its column
-  DT_MISSING_ZERO,   // … by 0
-  DT_MISSING_SKIP    // … drops the whole row
+	DT_MISSING_ERROR,  // an empty field, ?, NA or NaN is refused, with its line and column
+	DT_MISSING_MEAN,   // … is replaced by the mean of its column
+	DT_MISSING_ZERO,   // … by 0
+	DT_MISSING_SKIP    // … drops the whole row
 } dt_missing;
 
 typedef struct {
-  const char *path;
-  int label;           // column of the label, from 1; 0 -> the last; DT_OFF: there is none
-  int header;          // 0 -> the first line is one if it holds a word; 1: it is; DT_OFF: it is not
-  int skip;            // lines to leave out at the start
-  int separator;       // 0 -> whichever of , ; tab the first line holds most of
-  dt_missing missing;
-  dt_type label_type;  // 0: DT_INT32 if all labels are whole numbers or words, else DT_FLOAT32
-  const char *columns; // what becomes of columns, by name or number; the others are numbers as they are. Separated by commas:
-             // "age standardise, city onehot, zip hash 64, income bucket 10, city*sex cross 32, id drop"
-  const char *fitted;  // … as fitted before: from dt_dataset_columns, or the path of what dt_save wrote
+	const char *path;
+	int label;           // column of the label, from 1; 0 -> the last; DT_OFF: there is none
+	int header;          // 0 -> the first line is one if it holds a word; 1: it is; DT_OFF: it is not
+	int skip;            // lines to leave out at the start
+	int separator;       // 0 -> whichever of , ; tab the first line holds most of
+	dt_missing missing;
+	dt_type label_type;  // 0: DT_INT32 if all labels are whole numbers or words, else DT_FLOAT32
+	const char *columns; // what becomes of columns, by name or number; the others are numbers as they are. Separated by commas:
+	           // "age standardise, city onehot, zip hash 64, income bucket 10, city*sex cross 32, id drop"
+	const char *fitted;  // … as fitted before: from dt_dataset_columns, or the path of what dt_save wrote
 } dt_csv_options;
 
 // A source is a plain value; the trainer opens it and reports its errors. Fields are for the functions below.
 typedef struct {
-  int kind;
-  const char *path, *labels;
-  const void *x, *y;
-  dt_type x_type, y_type;
-  long n;
-  int (*read)(void *user, long index, void *x, void *y);
-  void *user;
-  dt_csv_options csv;
-  dt_dataset *dataset;
-  int split, folds, fold, held_out;
-  double fraction;
+	int kind;
+	const char *path, *labels;
+	const void *x, *y;
+	dt_type x_type, y_type;
+	long n;
+	int (*read)(void *user, long index, void *x, void *y);
+	void *user;
+	dt_csv_options csv;
+	dt_dataset *dataset;
+	int split, folds, fold, held_out;
+	double fraction;
 } dt_source;
 
 // dt_mnist - the four IDX files of MNIST or Fashion-MNIST in a folder, under their usual names, plain or .gz
@@ -520,10 +520,10 @@ DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err);
 DT_API void dt_dataset_close(dt_dataset *d);
 
 typedef struct {
-  long n;                        // samples
-  int input[DT_MAX_RANK - 1];    // shape of one; all 0: unknown, as the model has it
-  int classes;                   // of whole-number labels: the largest + 1; 0: unknown
-  dt_type x_type, y_type;        // as stored
+	long n;                        // samples
+	int input[DT_MAX_RANK - 1];    // shape of one; all 0: unknown, as the model has it
+	int classes;                   // of whole-number labels: the largest + 1; 0: unknown
+	dt_type x_type, y_type;        // as stored
 } dt_dataset_info;
 DT_API dt_dataset_info dt_dataset_describe(const dt_dataset *d);
 
@@ -539,89 +539,89 @@ DT_API long dt_shuffle(long position, long n, uint64_t seed, long epoch);
 typedef enum { DT_EVENT_STEP, DT_EVENT_EPOCH, DT_EVENT_END } dt_event_kind;
 
 typedef struct {
-  dt_event_kind kind;
-  dt_model *model;
-  long step, steps;           // done so far, and in all
-  int epoch, epochs;          // the running one from 1, and in all
-  double loss, accuracy;      // of the step, or of the epoch; accuracy is NAN where there is none
-  double eval_loss, eval_accuracy;  // NAN where nothing was evaluated
-  double learning_rate, gradient_norm;  // the norm is NAN unless it was needed
-  double samples_per_s;       // training steps only; DT_EVENT_EPOCH: of this epoch, else since the run began
-  double seconds;             // since the run began
+	dt_event_kind kind;
+	dt_model *model;
+	long step, steps;           // done so far, and in all
+	int epoch, epochs;          // the running one from 1, and in all
+	double loss, accuracy;      // of the step, or of the epoch; accuracy is NAN where there is none
+	double eval_loss, eval_accuracy;  // NAN where nothing was evaluated
+	double learning_rate, gradient_norm;  // the norm is NAN unless it was needed
+	double samples_per_s;       // training steps only; DT_EVENT_EPOCH: of this epoch, else since the run began
+	double seconds;             // since the run began
 } dt_event;
 
 // A program's own flag for dt_parse and dt_main: --name VALUE stores VALUE, and --help shows it.
 typedef struct {
-  const char *name;           // without the dashes; NULL ends the list
-  const char **value;         // holds the default, and receives the value (a pointer into argv)
-  const char *help;
+	const char *name;           // without the dashes; NULL ends the list
+	const char **value;         // holds the default, and receives the value (a pointer into argv)
+	const char *help;
 } dt_flag;
 
 typedef struct {
-  // model
-  dt_tensor *(*net)(dt_tensor *x, void *user);
-  void *user;                      // for net, rate_at, on_event and augment
-  int input[DT_MAX_RANK - 1];      // shape of one sample; all 0 -> that of .train or .test
-  dt_type input_type;
-  dt_loss_kind loss;               // applies to what net returns
-  dt_type label_type;
-  dt_reduction reduction;
-  double label_smoothing;
-  int ignore_label;
-  const float *class_weights;
-  double delta;
-  int inference;                   // 1: plan without gradients; steps are refused
-  int input_gradient;              // 1: backward also computes the gradient of input 0
-  // optimizer
-  dt_optimizer optimizer;
-  double learning_rate;            // 0 -> 0.01 (SGD, momentum, Nesterov, RMSprop), 0.001 (Adam, AdamW)
-  double momentum;                 // 0 -> 0.9 for DT_MOMENTUM and DT_NESTEROV, else none; DT_OFF: none
-  double beta1, beta2;             // Adam: 0 -> 0.9, 0.999
-  double alpha;                    // RMSprop: 0 -> 0.99
-  double epsilon;                  // 0 -> 1e-8
-  double weight_decay;             // added to the gradient; DT_ADAMW: decoupled, 0 -> 0.01, DT_OFF: none
-  double clip_norm;                // 0 -> off; largest global norm of the gradient
-  const char *freeze;              // parameters whose names match this glob (* and ?) keep their values;
-  const char *no_decay;            // … get no weight decay; several globs are separated by commas
-  int accumulate;                  // parts that a batch is run in, one after another; 0 -> 1
-  dt_schedule schedule;
-  long warmup_steps;               // the rate rises linearly over these, then the schedule begins
-  long total_steps;                // for cosine and linear; 0 -> the steps of the run
-  double final_rate;
-  long decay_steps;                // 0 -> one epoch (1000 steps in an own loop)
-  double decay_factor;             // 0 -> 0.1 for DT_STEP_DECAY, 0.96 for DT_EXPONENTIAL_DECAY
-  double (*rate_at)(long step, void *user);  // replaces schedule and learning_rate; step from 0
-  // distribution
-  dt_strategy strategy;
-  int replicas;                    // 0 -> one per core that this process may use
-  int batch;                       // global batch; 0 -> 32
-  int replica_batch;               // instead: global batch = this x replicas
-  // data and run
-  dt_source train, test;
-  int epochs;                      // 0 -> 1, or as many as .steps need
-  long steps;                      // 0 -> as many as .epochs need
-  uint64_t seed;
-  int no_shuffle;
-  int crop;                        // training images: zeros on every side, then a random cut of the old size
-  int flip;                        // training images: every second one, by chance, mirrored left to right
-  double mean[DT_MAX_CHANNELS], deviation[DT_MAX_CHANNELS];  // per channel: (x - mean) / deviation; 0 deviation -> off
-  int (*augment)(void *user, float *x, long index, uint64_t random);  // training samples, in place; 0 or failure
-  int patience;                    // stop after this many epochs without a better evaluation loss; 0 -> off
-  int no_nan_guard;                // 1: train on with values that are not finite
-  int (*on_event)(const dt_event *e, void *user);  // anything but 0 stops the run, which is no error
-  int progress;                    // 0 -> dt_main prints, dt_train is silent; 1: print; DT_OFF: silent
-  int json;                        // dt_main: the last line of standard output is one JSON object
-  int profile;                     // dt_main: time per layer at the end
-  int no_fusion;                   // 1: every layer by itself on the whole batch: slower, to compare
-  int print_options;               // dt_main: show the options and stop
-  const char *save, *load;         // dt_main: weights after the run, and before it
-  const char *export_c;            // dt_main: the net as C after the run, see dt_export_c
-  const dt_flag *flags;            // dt_main: the program's own flags
-  // memory
-  void *memory;  size_t memory_size;    // the model lives here and malloc is not called for it
-  void *(*alloc)(size_t bytes, void *user);  // instead of malloc and free: both or none
-  void (*release)(void *p, void *user);
-  void *alloc_user;
+	// model
+	dt_tensor *(*net)(dt_tensor *x, void *user);
+	void *user;                      // for net, rate_at, on_event and augment
+	int input[DT_MAX_RANK - 1];      // shape of one sample; all 0 -> that of .train or .test
+	dt_type input_type;
+	dt_loss_kind loss;               // applies to what net returns
+	dt_type label_type;
+	dt_reduction reduction;
+	double label_smoothing;
+	int ignore_label;
+	const float *class_weights;
+	double delta;
+	int inference;                   // 1: plan without gradients; steps are refused
+	int input_gradient;              // 1: backward also computes the gradient of input 0
+	// optimizer
+	dt_optimizer optimizer;
+	double learning_rate;            // 0 -> 0.01 (SGD, momentum, Nesterov, RMSprop), 0.001 (Adam, AdamW)
+	double momentum;                 // 0 -> 0.9 for DT_MOMENTUM and DT_NESTEROV, else none; DT_OFF: none
+	double beta1, beta2;             // Adam: 0 -> 0.9, 0.999
+	double alpha;                    // RMSprop: 0 -> 0.99
+	double epsilon;                  // 0 -> 1e-8
+	double weight_decay;             // added to the gradient; DT_ADAMW: decoupled, 0 -> 0.01, DT_OFF: none
+	double clip_norm;                // 0 -> off; largest global norm of the gradient
+	const char *freeze;              // parameters whose names match this glob (* and ?) keep their values;
+	const char *no_decay;            // … get no weight decay; several globs are separated by commas
+	int accumulate;                  // parts that a batch is run in, one after another; 0 -> 1
+	dt_schedule schedule;
+	long warmup_steps;               // the rate rises linearly over these, then the schedule begins
+	long total_steps;                // for cosine and linear; 0 -> the steps of the run
+	double final_rate;
+	long decay_steps;                // 0 -> one epoch (1000 steps in an own loop)
+	double decay_factor;             // 0 -> 0.1 for DT_STEP_DECAY, 0.96 for DT_EXPONENTIAL_DECAY
+	double (*rate_at)(long step, void *user);  // replaces schedule and learning_rate; step from 0
+	// distribution
+	dt_strategy strategy;
+	int replicas;                    // 0 -> one per core that this process may use
+	int batch;                       // global batch; 0 -> 32
+	int replica_batch;               // instead: global batch = this x replicas
+	// data and run
+	dt_source train, test;
+	int epochs;                      // 0 -> 1, or as many as .steps need
+	long steps;                      // 0 -> as many as .epochs need
+	uint64_t seed;
+	int no_shuffle;
+	int crop;                        // training images: zeros on every side, then a random cut of the old size
+	int flip;                        // training images: every second one, by chance, mirrored left to right
+	double mean[DT_MAX_CHANNELS], deviation[DT_MAX_CHANNELS];  // per channel: (x - mean) / deviation; 0 deviation -> off
+	int (*augment)(void *user, float *x, long index, uint64_t random);  // training samples, in place; 0 or failure
+	int patience;                    // stop after this many epochs without a better evaluation loss; 0 -> off
+	int no_nan_guard;                // 1: train on with values that are not finite
+	int (*on_event)(const dt_event *e, void *user);  // anything but 0 stops the run, which is no error
+	int progress;                    // 0 -> dt_main prints, dt_train is silent; 1: print; DT_OFF: silent
+	int json;                        // dt_main: the last line of standard output is one JSON object
+	int profile;                     // dt_main: time per layer at the end
+	int no_fusion;                   // 1: every layer by itself on the whole batch: slower, to compare
+	int print_options;               // dt_main: show the options and stop
+	const char *save, *load;         // dt_main: weights after the run, and before it
+	const char *export_c;            // dt_main: the net as C after the run, see dt_export_c
+	const dt_flag *flags;            // dt_main: the program's own flags
+	// memory
+	void *memory;  size_t memory_size;    // the model lives here and malloc is not called for it
+	void *(*alloc)(size_t bytes, void *user);  // instead of malloc and free: both or none
+	void (*release)(void *p, void *user);
+	void *alloc_user;
 } dt_options;
 
 // dt_model_create - build the graph, plan its memory, initialise the variables, start the replicas.
@@ -641,10 +641,10 @@ DT_API size_t dt_model_bytes(const dt_options *o, dt_error *err);
 DT_API void dt_model_plan_bytes(const dt_model *m, size_t *block, size_t *lower_bound);
 
 typedef struct {
-  const void *x[DT_MAX_INPUTS];  // [n, …] in the type of each input
-  const void *y[DT_MAX_INPUTS];  // [n, …] in the type of each label
-  const float *weight;           // [n] per sample, 0 or more; NULL: all 1. Where all are 0, loss and gradient are 0
-  int n;                         // samples, at most the model's batch
+	const void *x[DT_MAX_INPUTS];  // [n, …] in the type of each input
+	const void *y[DT_MAX_INPUTS];  // [n, …] in the type of each label
+	const float *weight;           // [n] per sample, 0 or more; NULL: all 1. Where all are 0, loss and gradient are 0
+	int n;                         // samples, at most the model's batch
 } dt_batch;
 
 // dt_step - forward, backward, reduce over the replicas, update. x [n, …], y [n, …] or NULL; 0 < n <= batch.
@@ -684,13 +684,13 @@ DT_API int dt_predict(dt_model *m, const void *x, long n, float *out, dt_error *
 DT_API int dt_predict_source(dt_model *m, const dt_source *s, long begin, long n, float *out, dt_error *err);
 
 typedef struct {
-  int top_k;             // in: count a sample as right in top_k_accuracy if its label is among so many; 0 -> 5
-  long *confusion;       // in: [classes * classes] or NULL; out: [label][prediction] counts are added
-  long n;                // out: labels counted; samples, if nothing counts labels
-  double loss;           // out: all losses together
-  double accuracy;       // out: NAN without a cross-entropy or binary cross-entropy on net's output
-  double top_k_accuracy; // out: cross-entropy only, else NAN
-  int classes;           // out
+	int top_k;             // in: count a sample as right in top_k_accuracy if its label is among so many; 0 -> 5
+	long *confusion;       // in: [classes * classes] or NULL; out: [label][prediction] counts are added
+	long n;                // out: labels counted; samples, if nothing counts labels
+	double loss;           // out: all losses together
+	double accuracy;       // out: NAN without a cross-entropy or binary cross-entropy on net's output
+	double top_k_accuracy; // out: cross-entropy only, else NAN
+	int classes;           // out
 } dt_metrics;
 
 // dt_evaluate - loss and metrics over a whole source in inference mode. metrics->confusion needs integer labels.
@@ -706,14 +706,14 @@ DT_API double dt_recall(const dt_metrics *metrics, int label);
 DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err);
 
 typedef struct {
-  long steps, samples;
-  int epochs, replicas;
-  dt_strategy strategy;
-  double train_loss, train_accuracy;  // of the last epoch
-  double eval_loss, eval_accuracy;    // of the last evaluation
-  double seconds, samples_per_s;      // of the training steps, without evaluation
-  double data_s;                      // of these, gathering and converting (the slowest replica's)
-  size_t parameters, arena_bytes;
+	long steps, samples;
+	int epochs, replicas;
+	dt_strategy strategy;
+	double train_loss, train_accuracy;  // of the last epoch
+	double eval_loss, eval_accuracy;    // of the last evaluation
+	double seconds, samples_per_s;      // of the training steps, without evaluation
+	double data_s;                      // of these, gathering and converting (the slowest replica's)
+	size_t parameters, arena_bytes;
 } dt_report;
 DT_API dt_report dt_model_report(const dt_model *m);
 
@@ -725,10 +725,10 @@ DT_API double dt_learning_rate(const dt_model *m);            // of the next upd
 // ---- parameters and files -------------------------------------------------------------------
 
 typedef struct {
-  const char *name;             // lives as long as the model
-  int rank, dim[DT_MAX_RANK];   // as in files: [out, in], [out, in, kh, kw]
-  size_t size;
-  int trainable;                // 0: frozen, or a running statistic
+	const char *name;             // lives as long as the model
+	int rank, dim[DT_MAX_RANK];   // as in files: [out, in], [out, in, kh, kw]
+	size_t size;
+	int trainable;                // 0: frozen, or a running statistic
 } dt_parameter;
 
 // dt_parameter_at - parameter i in the order of the graph, and 0; an error beyond the last one.
@@ -757,17 +757,17 @@ DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *er
 typedef enum { DT_LOADED, DT_MISSING, DT_UNEXPECTED, DT_MISSHAPED } dt_load_result;
 
 typedef struct {
-  const char *path;         // from a file,
-  const void *data;         // … or memory (flash, say) of .size bytes; values are copied out of it,
-  int (*read)(void *user, uint64_t at, void *out, size_t n);  // … or a callback over .size bytes: 0, or else failure
-  uint64_t size;
-  const char *glob;         // parameters of the model to load; NULL: all
-  const char *(*rename)(void *user, const char *name);  // the model's name -> the file's; NULL: this one not
-  void *user;               // for read, rename and on_tensor
-  int partial;              // 1: load what fits; the rest is told, and no error
-  void (*on_tensor)(void *user, dt_load_result result, const char *name);  // once per parameter or unexpected tensor
-  void *scratch;  size_t scratch_size;  // DTRAIN_NO_MALLOC: for the table, about 8 times the file's header
-  int loaded, missing, unexpected, misshaped;  // out. Misshaped: another shape, or a type that is not loaded
+	const char *path;         // from a file,
+	const void *data;         // … or memory (flash, say) of .size bytes; values are copied out of it,
+	int (*read)(void *user, uint64_t at, void *out, size_t n);  // … or a callback over .size bytes: 0, or else failure
+	uint64_t size;
+	const char *glob;         // parameters of the model to load; NULL: all
+	const char *(*rename)(void *user, const char *name);  // the model's name -> the file's; NULL: this one not
+	void *user;               // for read, rename and on_tensor
+	int partial;              // 1: load what fits; the rest is told, and no error
+	void (*on_tensor)(void *user, dt_load_result result, const char *name);  // once per parameter or unexpected tensor
+	void *scratch;  size_t scratch_size;  // DTRAIN_NO_MALLOC: for the table, about 8 times the file's header
+	int loaded, missing, unexpected, misshaped;  // out. Misshaped: another shape, or a type that is not loaded
 } dt_load_options;
 
 // dt_load_opt - as dt_load, with a choice of source, names and strictness. Unexpected tensors are looked for
@@ -775,12 +775,12 @@ typedef struct {
 DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err);
 
 typedef struct {
-  const char *prefix;       // of every name in the file, a C identifier; NULL -> "net"
-  int int8;                 // 1: weights of dense and conv2d as bytes, symmetric, with one float scale per output channel
-  const void *x;  long n;   // int8: samples on which to measure what it costs, as for dt_predict; NULL: not measured
-  double difference;        // out: largest |float - int8| of a value of the output; NAN if not measured
-  double agreement;         // out: share of rows (of the last axis) whose largest value keeps its place; NAN likewise
-  size_t weight_bytes, work_bytes;  // out: constants and static memory of the code
+	const char *prefix;       // of every name in the file, a C identifier; NULL -> "net"
+	int int8;                 // 1: weights of dense and conv2d as bytes, symmetric, with one float scale per output channel
+	const void *x;  long n;   // int8: samples on which to measure what it costs, as for dt_predict; NULL: not measured
+	double difference;        // out: largest |float - int8| of a value of the output; NAN if not measured
+	double agreement;         // out: share of rows (of the last axis) whose largest value keeps its place; NAN likewise
+	size_t weight_bytes, work_bytes;  // out: constants and static memory of the code
 } dt_export_options;
 
 // dt_export_c - the net as one C99 file that needs nothing else, for microcontrollers and other programs. It defines
@@ -854,7 +854,7 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #ifndef DTRAIN_IMPLEMENTED
 #define DTRAIN_IMPLEMENTED
 
-// =============================================================================================
+// ============================================================
 // >>base - errors, memory, numbers, text, JSON, files, clock, threads, random bits
 //
 // What:    the ground floor: what C99 does not give in a form that is checked, portable and locale-proof.
@@ -862,7 +862,7 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 // Uses:    libc, and pthreads unless DTRAIN_NO_THREADS.   Used by: everybody.
 // Promise: no size from outside meets malloc or a pointer unchecked; no text overruns its buffer; a file
 //          is replaced whole or not at all.
-// =============================================================================================
+// ============================================================
 
 #if defined(DTRAIN_NO_MALLOC) && !defined(DTRAIN_NO_STDIO)
 #define DTRAIN_NO_STDIO  // files and data sets need malloc
@@ -913,11 +913,11 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #endif
 
 #if defined(__GNUC__)
-#define DT__PRIVATE static __attribute__((unused))
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunused-function"  // what is used depends on the switches
 #define DT__INLINE static inline __attribute__((always_inline, unused))
 #define DT__FORMAT(n) __attribute__((format(printf, n, n + 1)))
 #else
-#define DT__PRIVATE static
 #define DT__INLINE static inline
 #define DT__FORMAT(n)
 #endif
@@ -929,7 +929,7 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 DT_API const char *dt_version(void) {
 #define DT__TEXT(x) #x
 #define DT__VERSION(a, b, c) DT__TEXT(a) "." DT__TEXT(b) "." DT__TEXT(c)
-  return DT__VERSION(DTRAIN_VERSION_MAJOR, DTRAIN_VERSION_MINOR, DTRAIN_VERSION_PATCH);
+	return DT__VERSION(DTRAIN_VERSION_MAJOR, DTRAIN_VERSION_MINOR, DTRAIN_VERSION_PATCH);
 #undef DT__VERSION
 #undef DT__TEXT
 }
@@ -937,253 +937,253 @@ DT_API const char *dt_version(void) {
 // ---- text: a bounded writer with its own printf, so that neither a locale nor a board without stdio matters
 
 typedef struct {
-  char *text;
-  size_t size, n;  // n: bytes wanted so far, which may be more than fit
+	char *text;
+	size_t size, n;  // n: bytes wanted so far, which may be more than fit
 } dt__writer;
 
-DT__PRIVATE dt__writer dt__writer_on(char *text, size_t size) {
-  dt__writer w;
-  w.text = text; w.size = size; w.n = 0;
-  if (size) text[0] = 0;
-  return w;
+static dt__writer dt__writer_on(char *text, size_t size) {
+	dt__writer w;
+	w.text = text; w.size = size; w.n = 0;
+	if (size) text[0] = 0;
+	return w;
 }
 
-DT__PRIVATE void dt__put(dt__writer *w, char c) {
-  if (w->n + 1 < w->size) { w->text[w->n] = c; w->text[w->n + 1] = 0; }
-  w->n++;
+static void dt__put(dt__writer *w, char c) {
+	if (w->n + 1 < w->size) { w->text[w->n] = c; w->text[w->n + 1] = 0; }
+	w->n++;
 }
 
-DT__PRIVATE void dt__put_text(dt__writer *w, const char *s) {
-  while (*s) dt__put(w, *s++);
+static void dt__put_text(dt__writer *w, const char *s) {
+	while (*s) dt__put(w, *s++);
 }
 
-DT__PRIVATE void dt__put_uint(dt__writer *w, uint64_t v, unsigned base, int width) {
-  char digits[24];
-  int n = 0;
-  do { digits[n++] = "0123456789abcdef"[v % base]; v /= base; } while (v);
-  while (width-- > n) dt__put(w, '0');
-  while (n) dt__put(w, digits[--n]);
+static void dt__put_uint(dt__writer *w, uint64_t v, unsigned base, int width) {
+	char digits[24];
+	int n = 0;
+	do { digits[n++] = "0123456789abcdef"[v % base]; v /= base; } while (v);
+	while (width-- > n) dt__put(w, '0');
+	while (n) dt__put(w, digits[--n]);
 }
 
 // m * 2^e, the top bit of m set: wide enough to pass between decimal and binary with an error below 1 ulp of a double.
 typedef struct { uint64_t m; int e; } dt__wide;
 
-DT__PRIVATE dt__wide dt__wide_of(uint64_t m, int e) {  // m > 0
-  dt__wide w;
-  for (; !(m >> 63); e--) m <<= 1;
-  w.m = m; w.e = e;
-  return w;
+static dt__wide dt__wide_of(uint64_t m, int e) {  // m > 0
+	dt__wide w;
+	for (; !(m >> 63); e--) m <<= 1;
+	w.m = m; w.e = e;
+	return w;
 }
 
-DT__PRIVATE dt__wide dt__wide_mul(dt__wide a, dt__wide b) {
-  uint64_t a_low = (uint32_t)a.m, a_high = a.m >> 32, b_low = (uint32_t)b.m, b_high = b.m >> 32;
-  uint64_t middle = (a_low * b_low >> 32) + (uint32_t)(a_low * b_high) + (uint32_t)(a_high * b_low);
-  a.m = a_high * b_high + (a_low * b_high >> 32) + (a_high * b_low >> 32) + (middle >> 32);
-  a.e += b.e + 64;
-  if (!(a.m >> 63)) { a.m = a.m << 1 | (middle >> 31 & 1); a.e--; }
-  return a;
+static dt__wide dt__wide_mul(dt__wide a, dt__wide b) {
+	uint64_t a_low = (uint32_t)a.m, a_high = a.m >> 32, b_low = (uint32_t)b.m, b_high = b.m >> 32;
+	uint64_t middle = (a_low * b_low >> 32) + (uint32_t)(a_low * b_high) + (uint32_t)(a_high * b_low);
+	a.m = a_high * b_high + (a_low * b_high >> 32) + (a_high * b_low >> 32) + (middle >> 32);
+	a.e += b.e + 64;
+	if (!(a.m >> 63)) { a.m = a.m << 1 | (middle >> 31 & 1); a.e--; }
+	return a;
 }
 
-DT__PRIVATE dt__wide dt__wide_power10(int n) {
-  dt__wide p = dt__wide_of(1, 0), b = n < 0 ? dt__wide_of(UINT64_C(0xcccccccccccccccd), -67) : dt__wide_of(10, 0);
-  for (n = n < 0 ? -n : n; n; n >>= 1, b = dt__wide_mul(b, b)) if (n & 1) p = dt__wide_mul(p, b);
-  return p;
+static dt__wide dt__wide_power10(int n) {
+	dt__wide p = dt__wide_of(1, 0), b = n < 0 ? dt__wide_of(UINT64_C(0xcccccccccccccccd), -67) : dt__wide_of(10, 0);
+	for (n = n < 0 ? -n : n; n; n >>= 1, b = dt__wide_mul(b, b)) if (n & 1) p = dt__wide_mul(p, b);
+	return p;
 }
 
 // As printf's %.<digits>g, or %.<digits>f if fixed and not too large for it; with a decimal point always. digits 1 .. 17.
-DT__PRIVATE void dt__put_double(dt__writer *w, double v, int digits, int fixed) {
-  char d[24];
-  int e = 0, n, last, point, scientific;
-  uint64_t m = 0, unit = 1, rest = 0;
-  if (v != v) { dt__put_text(w, "nan"); return; }
-  if (v < 0 || (v == 0 && 1 / v < 0)) { dt__put(w, '-'); v = -v; }
-  if (v > DBL_MAX) { dt__put_text(w, "inf"); return; }
-  for (n = fixed ? 0 : 1; n < digits; n++) unit *= 10;
-  if (fixed && v * (double)unit < 1e18) {
-    m = (uint64_t)(v * (double)unit);
-    m += v * (double)unit - (double)m >= 0.5;  // not + 0.5 first, which rounds too
-    dt__put_uint(w, m / unit, 10, 0);
-    if (digits) { dt__put(w, '.'); dt__put_uint(w, m % unit, 10, digits); }
-    return;
-  }
-  if (fixed) { digits = 17; unit = UINT64_C(10000000000000000); }
-  if (v > 0) {
-    int e2;
-    double f = frexp(v, &e2);
-    dt__wide x = dt__wide_of((uint64_t)(f * 9007199254740992.0), e2 - 53), y;
-    for (e = (int)floor(log10(v)) + 2; m < unit;) {  // log10 may be one off: down to the first that has all digits
-      y = dt__wide_mul(x, dt__wide_power10(digits - 1 - --e));
-      m = y.e < -64 ? 0 : y.m >> (-y.e - 1) >> 1;
-      rest = y.e < -64 ? 0 : y.m << (64 + y.e);
-    }
-    m += rest > UINT64_C(1) << 63 || (rest == UINT64_C(1) << 63 && m % 2);  // a tie goes to the even digit
-    if (m / 10 == unit) { m = unit; e++; }                                  // 9.99 has become 10.0
-  }
-  for (n = digits; n > 0; m /= 10) d[--n] = (char)('0' + (int)(m % 10));
-  for (last = digits; last > 1 && d[last - 1] == '0'; last--) {}
-  scientific = e < -4 || e >= digits;
-  point = scientific ? 0 : e;  // the digit before the decimal point
-  if (point < 0) dt__put_text(w, "0.");
-  for (n = point + 1; n < 0; n++) dt__put(w, '0');
-  for (n = 0; n < DT__MAX(last, point + 1); n++) {
-    if (n && n == point + 1) dt__put(w, '.');
-    dt__put(w, d[n]);
-  }
-  if (!scientific) return;
-  dt__put_text(w, e < 0 ? "e-" : "e+");
-  dt__put_uint(w, (uint64_t)(e < 0 ? -e : e), 10, 2);
+static void dt__put_double(dt__writer *w, double v, int digits, int fixed) {
+	char d[24];
+	int e = 0, n, last, point, scientific;
+	uint64_t m = 0, unit = 1, rest = 0;
+	if (v != v) { dt__put_text(w, "nan"); return; }
+	if (v < 0 || (v == 0 && 1 / v < 0)) { dt__put(w, '-'); v = -v; }
+	if (v > DBL_MAX) { dt__put_text(w, "inf"); return; }
+	for (n = fixed ? 0 : 1; n < digits; n++) unit *= 10;
+	if (fixed && v * (double)unit < 1e18) {
+		m = (uint64_t)(v * (double)unit);
+		m += v * (double)unit - (double)m >= 0.5;  // not + 0.5 first, which rounds too
+		dt__put_uint(w, m / unit, 10, 0);
+		if (digits) { dt__put(w, '.'); dt__put_uint(w, m % unit, 10, digits); }
+		return;
+	}
+	if (fixed) { digits = 17; unit = UINT64_C(10000000000000000); }
+	if (v > 0) {
+		int e2;
+		double f = frexp(v, &e2);
+		dt__wide x = dt__wide_of((uint64_t)(f * 9007199254740992.0), e2 - 53), y;
+		for (e = (int)floor(log10(v)) + 2; m < unit;) {  // log10 may be one off: down to the first that has all digits
+			y = dt__wide_mul(x, dt__wide_power10(digits - 1 - --e));
+			m = y.e < -64 ? 0 : y.m >> (-y.e - 1) >> 1;
+			rest = y.e < -64 ? 0 : y.m << (64 + y.e);
+		}
+		m += rest > UINT64_C(1) << 63 || (rest == UINT64_C(1) << 63 && m % 2);  // a tie goes to the even digit
+		if (m / 10 == unit) { m = unit; e++; }                                  // 9.99 has become 10.0
+	}
+	for (n = digits; n > 0; m /= 10) d[--n] = (char)('0' + (int)(m % 10));
+	for (last = digits; last > 1 && d[last - 1] == '0'; last--) {}
+	scientific = e < -4 || e >= digits;
+	point = scientific ? 0 : e;  // the digit before the decimal point
+	if (point < 0) dt__put_text(w, "0.");
+	for (n = point + 1; n < 0; n++) dt__put(w, '0');
+	for (n = 0; n < DT__MAX(last, point + 1); n++) {
+		if (n && n == point + 1) dt__put(w, '.');
+		dt__put(w, d[n]);
+	}
+	if (!scientific) return;
+	dt__put_text(w, e < 0 ? "e-" : "e+");
+	dt__put_uint(w, (uint64_t)(e < 0 ? -e : e), 10, 2);
 }
 
 // printf's %s %c %d %u %x %ld %lu %zu %ju %jd %td %g %f with flags 0 -, width and precision; nothing else.
-DT__PRIVATE void dt__vprint(dt__writer *w, const char *f, va_list a) {
-  for (; *f; f++) {
-    int left = 0, width = 0, precision = -1, size = 0, n = 0;
-    char fill = ' ', number[48];
-    const char *s = number;
-    dt__writer t = dt__writer_on(number, sizeof number);
-    if (*f != '%') { dt__put(w, *f); continue; }
-    for (f++; *f == '-' || *f == '0'; f++) { if (*f == '-') left = 1; else fill = '0'; }
-    if (*f == '*') { width = va_arg(a, int); f++; }
-    for (; *f >= '0' && *f <= '9'; f++) width = width * 10 + (*f - '0');
-    if (*f == '.' && f[1] == '*') { precision = va_arg(a, int); f += 2; }
-    else if (*f == '.') for (f++, precision = 0; *f >= '0' && *f <= '9'; f++) precision = precision * 10 + (*f - '0');
-    for (; *f == 'l' || *f == 'z' || *f == 't' || *f == 'j'; f++) size = *f;
-    if (*f == 's') {
-      s = va_arg(a, const char *);
-      if (!s) s = "(none)";
-      while (n != precision && s[n]) n++;
-    } else if (*f == 'd') {
-      int64_t v = size == 'l' ? va_arg(a, long) : size == 't' ? va_arg(a, ptrdiff_t)
-            : size == 'j' ? va_arg(a, intmax_t) : va_arg(a, int);
-      if (v < 0) dt__put(&t, '-');
-      dt__put_uint(&t, v < 0 ? 0 - (uint64_t)v : (uint64_t)v, 10, 0);
-    } else if (*f == 'u' || *f == 'x') {
-      uint64_t v = size == 'l' ? va_arg(a, unsigned long) : size == 'z' ? va_arg(a, size_t)
-             : size == 'j' ? va_arg(a, uintmax_t) : va_arg(a, unsigned);
-      dt__put_uint(&t, v, *f == 'x' ? 16 : 10, 0);
-    } else if (*f == 'g' || *f == 'f') {
-      dt__put_double(&t, va_arg(a, double), precision < 0 ? 6 : precision, *f == 'f');
-    } else {
-      dt__put(&t, *f == 'c' ? (char)va_arg(a, int) : *f);
-    }
-    if (*f != 's') n = (int)t.n;
-    width -= n;
-    if (fill == '0' && !left && *s == '-') { dt__put(w, *s++); n--; }  // zeros stand behind the sign
-    for (; width > 0 && !left; width--) dt__put(w, fill);
-    while (n-- > 0) dt__put(w, *s++);
-    for (; width > 0; width--) dt__put(w, ' ');
-  }
+static void dt__vprint(dt__writer *w, const char *f, va_list a) {
+	for (; *f; f++) {
+		int left = 0, width = 0, precision = -1, size = 0, n = 0;
+		char fill = ' ', number[48];
+		const char *s = number;
+		dt__writer t = dt__writer_on(number, sizeof number);
+		if (*f != '%') { dt__put(w, *f); continue; }
+		for (f++; *f == '-' || *f == '0'; f++) { if (*f == '-') left = 1; else fill = '0'; }
+		if (*f == '*') { width = va_arg(a, int); f++; }
+		for (; *f >= '0' && *f <= '9'; f++) width = width * 10 + (*f - '0');
+		if (*f == '.' && f[1] == '*') { precision = va_arg(a, int); f += 2; }
+		else if (*f == '.') for (f++, precision = 0; *f >= '0' && *f <= '9'; f++) precision = precision * 10 + (*f - '0');
+		for (; *f == 'l' || *f == 'z' || *f == 't' || *f == 'j'; f++) size = *f;
+		if (*f == 's') {
+			s = va_arg(a, const char *);
+			if (!s) s = "(none)";
+			while (n != precision && s[n]) n++;
+		} else if (*f == 'd') {
+			int64_t v = size == 'l' ? va_arg(a, long) : size == 't' ? va_arg(a, ptrdiff_t)
+					: size == 'j' ? va_arg(a, intmax_t) : va_arg(a, int);
+			if (v < 0) dt__put(&t, '-');
+			dt__put_uint(&t, v < 0 ? 0 - (uint64_t)v : (uint64_t)v, 10, 0);
+		} else if (*f == 'u' || *f == 'x') {
+			uint64_t v = size == 'l' ? va_arg(a, unsigned long) : size == 'z' ? va_arg(a, size_t)
+					: size == 'j' ? va_arg(a, uintmax_t) : va_arg(a, unsigned);
+			dt__put_uint(&t, v, *f == 'x' ? 16 : 10, 0);
+		} else if (*f == 'g' || *f == 'f') {
+			dt__put_double(&t, va_arg(a, double), precision < 0 ? 6 : precision, *f == 'f');
+		} else {
+			dt__put(&t, *f == 'c' ? (char)va_arg(a, int) : *f);
+		}
+		if (*f != 's') n = (int)t.n;
+		width -= n;
+		if (fill == '0' && !left && *s == '-') { dt__put(w, *s++); n--; }  // zeros stand behind the sign
+		for (; width > 0 && !left; width--) dt__put(w, fill);
+		while (n-- > 0) dt__put(w, *s++);
+		for (; width > 0; width--) dt__put(w, ' ');
+	}
 }
 
-DT__FORMAT(2) DT__PRIVATE void dt__print(dt__writer *w, const char *format, ...) {
-  va_list a;
-  va_start(a, format);
-  dt__vprint(w, format, a);
-  va_end(a);
+DT__FORMAT(2) static void dt__print(dt__writer *w, const char *format, ...) {
+	va_list a;
+	va_start(a, format);
+	dt__vprint(w, format, a);
+	va_end(a);
 }
 
-DT__FORMAT(3) DT__PRIVATE size_t dt__format(char *out, size_t size, const char *format, ...) {
-  dt__writer w = dt__writer_on(out, size);
-  va_list a;
-  va_start(a, format);
-  dt__vprint(&w, format, a);
-  va_end(a);
-  return w.n;
+DT__FORMAT(3) static size_t dt__format(char *out, size_t size, const char *format, ...) {
+	dt__writer w = dt__writer_on(out, size);
+	va_list a;
+	va_start(a, format);
+	dt__vprint(&w, format, a);
+	va_end(a);
+	return w.n;
 }
 
 // Finite numbers as JSON; others as null, which JSON has instead.
-DT__PRIVATE void dt__put_json_number(dt__writer *w, double v) {
-  if (v - v == 0) dt__put_double(w, v, 9, 0); else dt__put_text(w, "null");
+static void dt__put_json_number(dt__writer *w, double v) {
+	if (v - v == 0) dt__put_double(w, v, 9, 0); else dt__put_text(w, "null");
 }
 
-DT__PRIVATE int dt__digit_at(const char *p, const char *limit) { return p < limit && *p >= '0' && *p <= '9'; }
+static int dt__digit_at(const char *p, const char *limit) { return p < limit && *p >= '0' && *p <= '9'; }
 
 // A number with a decimal point in every locale; *end receives where it stopped. Correct to 1 ulp.
-DT__PRIVATE double dt__parse_double(const char *s, const char *limit, const char **end) {
-  const char *p = s;
-  uint64_t m = 0;
-  int negative = 0, digits = 0, scale = 0, e = 0, e_negative = 0, point = 0;
-  double v;
-  dt__wide w;
-  *end = s;
-  if (p < limit && (*p == '+' || *p == '-')) negative = *p++ == '-';
-  if (limit - p >= 3 && *p > '9') {
-    char word[3] = {(char)(p[0] | 32), (char)(p[1] | 32), (char)(p[2] | 32)};
-    int nan = !memcmp(word, "nan", 3);
-    if (nan || !memcmp(word, "inf", 3)) { *end = p + 3; return (double)(nan ? NAN : negative ? -INFINITY : INFINITY); }
-  }
-  for (; p < limit; p++) {
-    if (*p == '.' && !point) { point = 1; continue; }
-    if (*p < '0' || *p > '9') break;
-    digits++;
-    if (m < UINT64_C(100000000000000000)) { m = m * 10 + (uint64_t)(*p - '0'); scale -= point; }
-    else scale += !point;
-    if (scale > 100000) scale = 100000;
-  }
-  if (!digits) return 0;
-  *end = p;
-  if (p < limit && (*p | 32) == 'e') {
-    p++;
-    if (p < limit && (*p == '+' || *p == '-')) e_negative = *p++ == '-';
-    for (; dt__digit_at(p, limit); *end = ++p) if (e < 100000) e = e * 10 + (*p - '0');
-    scale += e_negative ? -e : e;
-  }
-  scale = m ? DT__MAX(-400, DT__MIN(scale, 400)) : 0;
-  if (m < UINT64_C(9007199254740992) && scale >= -22 && scale <= 22) {  // both exact, so that the result is the compiler's own
-    w = dt__wide_power10(scale < 0 ? -scale : scale);
-    v = scale < 0 ? (double)m / ldexp((double)w.m, w.e) : (double)m * ldexp((double)w.m, w.e);
-  } else {
-    w = dt__wide_mul(dt__wide_of(m, 0), dt__wide_power10(scale));
-    v = ldexp((double)w.m, w.e);
-  }
-  return negative ? -v : v;
+static double dt__parse_double(const char *s, const char *limit, const char **end) {
+	const char *p = s;
+	uint64_t m = 0;
+	int negative = 0, digits = 0, scale = 0, e = 0, e_negative = 0, point = 0;
+	double v;
+	dt__wide w;
+	*end = s;
+	if (p < limit && (*p == '+' || *p == '-')) negative = *p++ == '-';
+	if (limit - p >= 3 && *p > '9') {
+		char word[3] = {(char)(p[0] | 32), (char)(p[1] | 32), (char)(p[2] | 32)};
+		int nan = !memcmp(word, "nan", 3);
+		if (nan || !memcmp(word, "inf", 3)) { *end = p + 3; return (double)(nan ? NAN : negative ? -INFINITY : INFINITY); }
+	}
+	for (; p < limit; p++) {
+		if (*p == '.' && !point) { point = 1; continue; }
+		if (*p < '0' || *p > '9') break;
+		digits++;
+		if (m < UINT64_C(100000000000000000)) { m = m * 10 + (uint64_t)(*p - '0'); scale -= point; }
+		else scale += !point;
+		if (scale > 100000) scale = 100000;
+	}
+	if (!digits) return 0;
+	*end = p;
+	if (p < limit && (*p | 32) == 'e') {
+		p++;
+		if (p < limit && (*p == '+' || *p == '-')) e_negative = *p++ == '-';
+		for (; dt__digit_at(p, limit); *end = ++p) if (e < 100000) e = e * 10 + (*p - '0');
+		scale += e_negative ? -e : e;
+	}
+	scale = m ? DT__MAX(-400, DT__MIN(scale, 400)) : 0;
+	if (m < UINT64_C(9007199254740992) && scale >= -22 && scale <= 22) {  // both exact, so that the result is the compiler's own
+		w = dt__wide_power10(scale < 0 ? -scale : scale);
+		v = scale < 0 ? (double)m / ldexp((double)w.m, w.e) : (double)m * ldexp((double)w.m, w.e);
+	} else {
+		w = dt__wide_mul(dt__wide_of(m, 0), dt__wide_power10(scale));
+		v = ldexp((double)w.m, w.e);
+	}
+	return negative ? -v : v;
 }
 
 // ---- errors
 
 DT_API const char *dt_error_name(int code) {
 #define DT__X(symbol, value, name) if (code == value) return name;
-  DT_ERRORS(DT__X)
+	DT_ERRORS(DT__X)
 #undef DT__X
-  return "unknown error";
+	return "unknown error";
 }
 
-DT__FORMAT(3) DT__PRIVATE int dt__fail(dt_error *err, int code, const char *format, ...) {
-  dt__writer w;
-  va_list a;
-  if (!err || err->code) return code;  // the first error stays
-  err->code = code;
-  w = dt__writer_on(err->text, sizeof err->text);
-  va_start(a, format);
-  dt__vprint(&w, format, a);
-  va_end(a);
-  return code;
+DT__FORMAT(3) static int dt__fail(dt_error *err, int code, const char *format, ...) {
+	dt__writer w;
+	va_list a;
+	if (!err || err->code) return code;  // the first error stays
+	err->code = code;
+	w = dt__writer_on(err->text, sizeof err->text);
+	va_start(a, format);
+	dt__vprint(&w, format, a);
+	va_end(a);
+	return code;
 }
 
 #define dt__refuse(err, ...) dt__fail(err, DT_ERR_ARGUMENT, __VA_ARGS__)
 
 // The code that goes with an error told already; err may be NULL.
-DT__PRIVATE int dt__code(const dt_error *err, int otherwise) { return err && err->code ? err->code : otherwise; }
+static int dt__code(const dt_error *err, int otherwise) { return err && err->code ? err->code : otherwise; }
 
 // Move an error outward, first one stays.
-DT__PRIVATE int dt__pass_error(dt_error *to, const dt_error *from) {
-  if (to && !to->code) *to = *from;
-  return from->code;
+static int dt__pass_error(dt_error *to, const dt_error *from) {
+	if (to && !to->code) *to = *from;
+	return from->code;
 }
 
-DT__PRIVATE int dt__disabled(dt_error *err, const char *what, const char *name) {
-  return dt__fail(err, DT_ERR_DISABLED, "%s: this build has %s: build without it", what, name);
+static int dt__disabled(dt_error *err, const char *what, const char *name) {
+	return dt__fail(err, DT_ERR_DISABLED, "%s: this build has %s: build without it", what, name);
 }
 
 // ---- sizes and memory
 
-DT__PRIVATE int dt__mul(ptrdiff_t a, ptrdiff_t b, ptrdiff_t *out) {
-  if (a < 0 || b < 0 || (a && b > PTRDIFF_MAX / 8 / a)) return 0;  // room for 8-byte elements
-  *out = a * b;
-  return 1;
+static int dt__mul(ptrdiff_t a, ptrdiff_t b, ptrdiff_t *out) {
+	if (a < 0 || b < 0 || (a && b > PTRDIFF_MAX / 8 / a)) return 0;  // room for 8-byte elements
+	*out = a * b;
+	return 1;
 }
 
-DT__PRIVATE ptrdiff_t dt__ceil(ptrdiff_t n, ptrdiff_t unit) { return (n + unit - 1) / unit * unit; }
+static ptrdiff_t dt__ceil(ptrdiff_t n, ptrdiff_t unit) { return (n + unit - 1) / unit * unit; }
 
 #define DT__ALIGN 64  // bytes: a cache line, and the widest vector
 #define DT__UNIT 16   // bytes: every piece of a pool is a multiple, behind a header of one
@@ -1191,337 +1191,337 @@ DT__PRIVATE ptrdiff_t dt__ceil(ptrdiff_t n, ptrdiff_t unit) { return (n + unit -
 // A pool gives zeroed memory from the user's block or from alloc, piece by piece, and frees it all at once. Both ways
 // count the same bytes, so that dt_model_bytes speaks for both.
 typedef struct {
-  unsigned char *base;   // the user's block, or NULL
-  size_t size, used;
-  void *(*alloc)(size_t bytes, void *user);
-  void (*release)(void *p, void *user);
-  void *user;
-  void *last;            // from alloc; its header holds the one before
-  int measuring;         // dt__reserve only counts
+	unsigned char *base;   // the user's block, or NULL
+	size_t size, used;
+	void *(*alloc)(size_t bytes, void *user);
+	void (*release)(void *p, void *user);
+	void *user;
+	void *last;            // from alloc; its header holds the one before
+	int measuring;         // dt__reserve only counts
 } dt__pool;
 
 #ifndef DTRAIN_NO_MALLOC
-DT__PRIVATE void *dt__malloc(size_t bytes, void *user) { (void)user; return malloc(bytes); }
-DT__PRIVATE void dt__release(void *p, void *user) { (void)user; free(p); }
+static void *dt__malloc(size_t bytes, void *user) { (void)user; return malloc(bytes); }
+static void dt__release(void *p, void *user) { (void)user; free(p); }
 #endif
 
 // Count a piece; returns what of it lies before, and sets *total to what the piece takes in all.
-DT__PRIVATE size_t dt__count_piece(dt__pool *pool, size_t bytes, size_t *total) {
-  size_t before = pool->used;
-  *total = (bytes + DT__UNIT - 1) / DT__UNIT * DT__UNIT + DT__UNIT;
-  if (before == 0) *total += DT__UNIT - 1;  // the user's block may begin anywhere
-  pool->used = before > PTRDIFF_MAX / 4 || bytes > PTRDIFF_MAX / 4 - before ? PTRDIFF_MAX : before + *total;
-  return before;
+static size_t dt__count_piece(dt__pool *pool, size_t bytes, size_t *total) {
+	size_t before = pool->used;
+	*total = (bytes + DT__UNIT - 1) / DT__UNIT * DT__UNIT + DT__UNIT;
+	if (before == 0) *total += DT__UNIT - 1;  // the user's block may begin anywhere
+	pool->used = before > PTRDIFF_MAX / 4 || bytes > PTRDIFF_MAX / 4 - before ? PTRDIFF_MAX : before + *total;
+	return before;
 }
 
 // NULL: out of memory; pool->used has then counted the piece all the same.
-DT__PRIVATE void *dt__take(dt__pool *pool, size_t bytes) {
-  size_t total, before = dt__count_piece(pool, bytes, &total);
-  unsigned char *p = pool->base;
-  if (pool->used == PTRDIFF_MAX || (p && pool->used > pool->size)) return NULL;
-  if (p) {
-    if (before) p += before - (DT__UNIT - 1);
-    p += (0 - (uintptr_t)p) % DT__UNIT;
-  } else {
-    p = pool->alloc ? (unsigned char *)pool->alloc(total, pool->user) : NULL;
-    if (!p) return NULL;
-    memcpy(p, &pool->last, sizeof pool->last);
-    pool->last = p;
-  }
-  return memset(p + DT__UNIT, 0, bytes);
+static void *dt__take(dt__pool *pool, size_t bytes) {
+	size_t total, before = dt__count_piece(pool, bytes, &total);
+	unsigned char *p = pool->base;
+	if (pool->used == PTRDIFF_MAX || (p && pool->used > pool->size)) return NULL;
+	if (p) {
+		if (before) p += before - (DT__UNIT - 1);
+		p += (0 - (uintptr_t)p) % DT__UNIT;
+	} else {
+		p = pool->alloc ? (unsigned char *)pool->alloc(total, pool->user) : NULL;
+		if (!p) return NULL;
+		memcpy(p, &pool->last, sizeof pool->last);
+		pool->last = p;
+	}
+	return memset(p + DT__UNIT, 0, bytes);
 }
 
-DT__PRIVATE void dt__pool_open(dt__pool *pool, const dt_options *o, int measuring) {
-  memset(pool, 0, sizeof *pool);
-  pool->measuring = measuring;
-  pool->base = (unsigned char *)o->memory;
-  pool->size = o->memory_size;
-  pool->alloc = o->alloc;
-  pool->release = o->release;
-  pool->user = o->alloc_user;
+static void dt__pool_open(dt__pool *pool, const dt_options *o, int measuring) {
+	memset(pool, 0, sizeof *pool);
+	pool->measuring = measuring;
+	pool->base = (unsigned char *)o->memory;
+	pool->size = o->memory_size;
+	pool->alloc = o->alloc;
+	pool->release = o->release;
+	pool->user = o->alloc_user;
 #ifndef DTRAIN_NO_MALLOC
-  if (measuring) pool->base = NULL;
-  if (!pool->alloc) { pool->alloc = dt__malloc; pool->release = dt__release; }
+	if (measuring) pool->base = NULL;
+	if (!pool->alloc) { pool->alloc = dt__malloc; pool->release = dt__release; }
 #endif
 }
 
 // The pool's owner may itself live in it: work on a copy.
-DT__PRIVATE void dt__pool_close(dt__pool pool) {
-  while (pool.last) {
-    void *p = pool.last;
-    memcpy(&pool.last, p, sizeof p);
-    pool.release(p, pool.user);
-  }
+static void dt__pool_close(dt__pool pool) {
+	while (pool.last) {
+		void *p = pool.last;
+		memcpy(&pool.last, p, sizeof p);
+		pool.release(p, pool.user);
+	}
 }
 
 // ---- bytes, whatever the host's order
 
-DT__PRIVATE uint32_t dt__read_be32(const unsigned char *p) {
-  return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+static uint32_t dt__read_be32(const unsigned char *p) {
+	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-DT__PRIVATE void dt__write_le(unsigned char *p, uint64_t v, int bytes) {
-  for (; bytes > 0; bytes--, v >>= 8) *p++ = (unsigned char)(v & 255);
+static void dt__write_le(unsigned char *p, uint64_t v, int bytes) {
+	for (; bytes > 0; bytes--, v >>= 8) *p++ = (unsigned char)(v & 255);
 }
 
-DT__PRIVATE uint64_t dt__read_le(const unsigned char *p, int bytes) {
-  uint64_t v = 0;
-  while (bytes > 0) v = v << 8 | p[--bytes];
-  return v;
+static uint64_t dt__read_le(const unsigned char *p, int bytes) {
+	uint64_t v = 0;
+	while (bytes > 0) v = v << 8 | p[--bytes];
+	return v;
 }
 
-DT__PRIVATE uint32_t dt__float_bits(float v) { uint32_t b; memcpy(&b, &v, 4); return b; }
-DT__PRIVATE float dt__float_from(uint32_t b) { float v; memcpy(&v, &b, 4); return v; }
+static uint32_t dt__float_bits(float v) { uint32_t b; memcpy(&b, &v, 4); return b; }
+static float dt__float_from(uint32_t b) { float v; memcpy(&v, &b, 4); return v; }
 
-DT__PRIVATE float dt__half(uint32_t b) {  // IEEE 754 binary16
-  uint32_t e = b >> 10 & 31, m = b & 1023, sign = (b & 0x8000) << 16;
-  if (e == 31) return dt__float_from(sign | 0x7f800000 | m << 13);
-  if (e) return dt__float_from(sign | (e + 112) << 23 | m << 13);
-  return (sign ? -1.0f : 1.0f) * (float)m * (1.0f / 16777216.0f);
+static float dt__half(uint32_t b) {  // IEEE 754 binary16
+	uint32_t e = b >> 10 & 31, m = b & 1023, sign = (b & 0x8000) << 16;
+	if (e == 31) return dt__float_from(sign | 0x7f800000 | m << 13);
+	if (e) return dt__float_from(sign | (e + 112) << 23 | m << 13);
+	return (sign ? -1.0f : 1.0f) * (float)m * (1.0f / 16777216.0f);
 }
 
 // CRC-32C (Castagnoli, reflected, as in RFC 3720), half a byte a step. Start with 0.
-DT__PRIVATE uint32_t dt__crc32c(uint32_t crc, const void *data, size_t n) {
-  static const uint32_t table[16] = {
-    0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc, 0x5125dad3, 0x61c69362, 0x7198540d,
-    0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9, 0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75};
-  const unsigned char *p = (const unsigned char *)data;
-  crc = ~crc;
-  while (n--) {
-    crc ^= *p++;
-    crc = crc >> 4 ^ table[crc & 15];
-    crc = crc >> 4 ^ table[crc & 15];
-  }
-  return ~crc;
+static uint32_t dt__crc32c(uint32_t crc, const void *data, size_t n) {
+	static const uint32_t table[16] = {
+		0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc, 0x5125dad3, 0x61c69362, 0x7198540d,
+		0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9, 0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75};
+	const unsigned char *p = (const unsigned char *)data;
+	crc = ~crc;
+	while (n--) {
+		crc ^= *p++;
+		crc = crc >> 4 ^ table[crc & 15];
+		crc = crc >> 4 ^ table[crc & 15];
+	}
+	return ~crc;
 }
 
 // ---- random bits: pure functions of (key, counter), so nothing of them needs saving
 
 // The finaliser of SplitMix64 (Steele, Lea & Flood 2014).
-DT__PRIVATE uint64_t dt__mix(uint64_t x) {
-  x += UINT64_C(0x9e3779b97f4a7c15);
-  x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-  x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-  return x ^ x >> 31;
+static uint64_t dt__mix(uint64_t x) {
+	x += UINT64_C(0x9e3779b97f4a7c15);
+	x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+	return x ^ x >> 31;
 }
-DT__PRIVATE uint64_t dt__random_key(uint64_t seed, uint64_t a) { return dt__mix(dt__mix(seed) ^ a); }
-DT__PRIVATE uint64_t dt__random(uint64_t seed, uint64_t a, uint64_t b) { return dt__mix(dt__random_key(seed, a) + b); }
-DT__PRIVATE double dt__uniform(uint64_t bits) { return (double)(bits >> 11) * (1.0 / 9007199254740992.0); }  // [0, 1)
-DT__PRIVATE double dt__normal(uint64_t bits) {  // Box & Muller 1958
-  double u = 1 - dt__uniform(bits), v = dt__uniform(dt__mix(bits));
-  return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
+static uint64_t dt__random_key(uint64_t seed, uint64_t a) { return dt__mix(dt__mix(seed) ^ a); }
+static uint64_t dt__random(uint64_t seed, uint64_t a, uint64_t b) { return dt__mix(dt__random_key(seed, a) + b); }
+static double dt__uniform(uint64_t bits) { return (double)(bits >> 11) * (1.0 / 9007199254740992.0); }  // [0, 1)
+static double dt__normal(uint64_t bits) {  // Box & Muller 1958
+	double u = 1 - dt__uniform(bits), v = dt__uniform(dt__mix(bits));
+	return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
 }
 
 // ---- names
 
 // Shell-like: * any run, ? any byte; several globs separated by commas.
-DT__PRIVATE int dt__glob(const char *globs, const char *name) {
-  while (globs && *(globs += strspn(globs, " ,"))) {
-    const char *g = globs, *end = globs + strcspn(globs, ","), *s = name, *star = NULL, *back = NULL;
-    while (*s) {
-      if (g < end && *g == '*') { star = ++g; back = s; }
-      else if (g < end && (*g == '?' || *g == *s)) { g++; s++; }
-      else if (star) { g = star; s = ++back; }
-      else break;
-    }
-    while (g < end && *g == '*') g++;
-    if (!*s && g == end) return 1;
-    globs = end;
-  }
-  return 0;
+static int dt__glob(const char *globs, const char *name) {
+	while (globs && *(globs += strspn(globs, " ,"))) {
+		const char *g = globs, *end = globs + strcspn(globs, ","), *s = name, *star = NULL, *back = NULL;
+		while (*s) {
+			if (g < end && *g == '*') { star = ++g; back = s; }
+			else if (g < end && (*g == '?' || *g == *s)) { g++; s++; }
+			else if (star) { g = star; s = ++back; }
+			else break;
+		}
+		while (g < end && *g == '*') g++;
+		if (!*s && g == end) return 1;
+		globs = end;
+	}
+	return 0;
 }
 
 // Is the word the n bytes of text?
-DT__PRIVATE int dt__equals(const char *text, size_t n, const char *word) { return n == strlen(word) && !memcmp(text, word, n); }
+static int dt__equals(const char *text, size_t n, const char *word) { return n == strlen(word) && !memcmp(text, word, n); }
 
 // ---- JSON: a strict pull reader (RFC 8259) over bytes that need no terminator. The first offence stays in
 // .error and every later call fails. Nesting is counted, never recursed.
 
 typedef struct {
-  const char *p, *end;
-  const char *error;
+	const char *p, *end;
+	const char *error;
 } dt__json;
 
 #define DT__JSON_DEPTH 64
 
-DT__PRIVATE int dt__json_fail(dt__json *j, const char *what) { if (!j->error) j->error = what; return 0; }
+static int dt__json_fail(dt__json *j, const char *what) { if (!j->error) j->error = what; return 0; }
 
-DT__PRIVATE void dt__json_blank(dt__json *j) {
-  while (!j->error && j->p < j->end && (*j->p == ' ' || *j->p == '\t' || *j->p == '\n' || *j->p == '\r')) j->p++;
+static void dt__json_blank(dt__json *j) {
+	while (!j->error && j->p < j->end && (*j->p == ' ' || *j->p == '\t' || *j->p == '\n' || *j->p == '\r')) j->p++;
 }
 
 // The next byte that is not blank, or 0 at the end or after an error.
-DT__PRIVATE char dt__json_peek(dt__json *j) { dt__json_blank(j); return j->error || j->p >= j->end ? (char)0 : *j->p; }
+static char dt__json_peek(dt__json *j) { dt__json_blank(j); return j->error || j->p >= j->end ? (char)0 : *j->p; }
 
-DT__PRIVATE int dt__json_expect(dt__json *j, char c, const char *what) {
-  if (dt__json_peek(j) != c) return dt__json_fail(j, what);
-  j->p++;
-  return 1;
+static int dt__json_expect(dt__json *j, char c, const char *what) {
+	if (dt__json_peek(j) != c) return dt__json_fail(j, what);
+	j->p++;
+	return 1;
 }
 
-DT__PRIVATE int dt__json_hex(dt__json *j, unsigned *out) {
-  static const char digits[] = "0123456789abcdefABCDEF";
-  int i;
-  for (i = 0, *out = 0; i < 4; i++, j->p++) {
-    const char *d = j->p < j->end ? (const char *)memchr(digits, *j->p, 22) : NULL;
-    if (!d) return dt__json_fail(j, "invalid escape");
-    *out = *out << 4 | (unsigned)(d - digits - (d - digits < 16 ? 0 : 6));
-  }
-  return 1;
+static int dt__json_hex(dt__json *j, unsigned *out) {
+	static const char digits[] = "0123456789abcdefABCDEF";
+	int i;
+	for (i = 0, *out = 0; i < 4; i++, j->p++) {
+		const char *d = j->p < j->end ? (const char *)memchr(digits, *j->p, 22) : NULL;
+		if (!d) return dt__json_fail(j, "invalid escape");
+		*out = *out << 4 | (unsigned)(d - digits - (d - digits < 16 ? 0 : 6));
+	}
+	return 1;
 }
 
 // The length of a valid UTF-8 sequence at p (RFC 3629: no overlong forms, no surrogates), or 0.
-DT__PRIVATE int dt__utf8(const unsigned char *p, ptrdiff_t left) {
-  int n = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0, i;
-  if (n > left) return 0;
-  for (i = 1; i < n; i++) if ((p[i] & 0xc0) != 0x80) return 0;
-  if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f)) return 0;
-  return (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f) ? 0 : n;
+static int dt__utf8(const unsigned char *p, ptrdiff_t left) {
+	int n = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0, i;
+	if (n > left) return 0;
+	for (i = 1; i < n; i++) if ((p[i] & 0xc0) != 0x80) return 0;
+	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f)) return 0;
+	return (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f) ? 0 : n;
 }
 
 // The next character of a JSON string's inside, escaped; a byte that is no UTF-8 becomes a question mark.
 // Returns what follows.
-DT__PRIVATE const char *dt__put_json_character(dt__writer *w, const char *s) {
-  int n = dt__utf8((const unsigned char *)s, 4);  // the final zero continues nothing
-  if (n == 0) { dt__put(w, '?'); return s + 1; }
-  if (n == 1 && *s < ' ') { dt__print(w, "\\u%04x", (unsigned)*s); return s + 1; }
-  if (*s == '"' || *s == '\\') dt__put(w, '\\');
-  while (n-- > 0) dt__put(w, *s++);
-  return s;
+static const char *dt__put_json_character(dt__writer *w, const char *s) {
+	int n = dt__utf8((const unsigned char *)s, 4);  // the final zero continues nothing
+	if (n == 0) { dt__put(w, '?'); return s + 1; }
+	if (n == 1 && *s < ' ') { dt__print(w, "\\u%04x", (unsigned)*s); return s + 1; }
+	if (*s == '"' || *s == '\\') dt__put(w, '\\');
+	while (n-- > 0) dt__put(w, *s++);
+	return s;
 }
 
-DT__PRIVATE void dt__put_json(dt__writer *w, const char *s) {
-  while (*s) s = dt__put_json_character(w, s);
+static void dt__put_json(dt__writer *w, const char *s) {
+	while (*s) s = dt__put_json_character(w, s);
 }
 
 // A string, unescaped. At most cap bytes are kept, *n counts all of them: *n > cap says it was cut.
-DT__PRIVATE int dt__json_string(dt__json *j, char *out, size_t cap, size_t *n) {
-  static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-  *n = 0;
-  if (!dt__json_expect(j, '"', "a string is expected")) return 0;
-  while (j->p < j->end && *j->p != '"') {
-    unsigned char bytes[4];
-    unsigned u, low;
-    int count = 1, i;
-    if ((unsigned char)*j->p < 0x20) return dt__json_fail(j, "control character in a string");
-    if (*j->p != '\\') {
-      count = dt__utf8((const unsigned char *)j->p, j->end - j->p);
-      if (!count) return dt__json_fail(j, "invalid UTF-8");
-      memcpy(bytes, j->p, (size_t)count);
-      j->p += count;
-    } else if (j->end - j->p >= 2 && j->p[1] == 'u') {
-      j->p += 2;
-      if (!dt__json_hex(j, &u)) return 0;
-      if (u >= 0xd800 && u < 0xdc00 && j->end - j->p >= 2 && j->p[0] == '\\' && j->p[1] == 'u') {
-        j->p += 2;
-        if (!dt__json_hex(j, &low)) return 0;
-        if (low >= 0xdc00 && low < 0xe000) u = 0x10000 + ((u - 0xd800) << 10) + (low - 0xdc00);
-      }
-      if (u >= 0xd800 && u < 0xe000) return dt__json_fail(j, "lone surrogate in a string");
-      count = u < 0x80 ? 1 : u < 0x800 ? 2 : u < 0x10000 ? 3 : 4;
-      for (i = count - 1; i > 0; i--, u >>= 6) bytes[i] = (unsigned char)(0x80 | (u & 0x3f));
-      bytes[0] = (unsigned char)(count == 1 ? u : u | (0xf00u >> count & 0xf0u));
-    } else {
-      const char *k = j->end - j->p >= 2 ? (const char *)memchr(from, j->p[1], sizeof from - 1) : NULL;
-      if (!k) return dt__json_fail(j, "invalid escape");
-      bytes[0] = (unsigned char)to[k - from];
-      j->p += 2;
-    }
-    for (i = 0; i < count; i++, ++*n) if (*n < cap) out[*n] = (char)bytes[i];
-  }
-  return dt__json_expect(j, '"', "a string does not end");
+static int dt__json_string(dt__json *j, char *out, size_t cap, size_t *n) {
+	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+	*n = 0;
+	if (!dt__json_expect(j, '"', "a string is expected")) return 0;
+	while (j->p < j->end && *j->p != '"') {
+		unsigned char bytes[4];
+		unsigned u, low;
+		int count = 1, i;
+		if ((unsigned char)*j->p < 0x20) return dt__json_fail(j, "control character in a string");
+		if (*j->p != '\\') {
+			count = dt__utf8((const unsigned char *)j->p, j->end - j->p);
+			if (!count) return dt__json_fail(j, "invalid UTF-8");
+			memcpy(bytes, j->p, (size_t)count);
+			j->p += count;
+		} else if (j->end - j->p >= 2 && j->p[1] == 'u') {
+			j->p += 2;
+			if (!dt__json_hex(j, &u)) return 0;
+			if (u >= 0xd800 && u < 0xdc00 && j->end - j->p >= 2 && j->p[0] == '\\' && j->p[1] == 'u') {
+				j->p += 2;
+				if (!dt__json_hex(j, &low)) return 0;
+				if (low >= 0xdc00 && low < 0xe000) u = 0x10000 + ((u - 0xd800) << 10) + (low - 0xdc00);
+			}
+			if (u >= 0xd800 && u < 0xe000) return dt__json_fail(j, "lone surrogate in a string");
+			count = u < 0x80 ? 1 : u < 0x800 ? 2 : u < 0x10000 ? 3 : 4;
+			for (i = count - 1; i > 0; i--, u >>= 6) bytes[i] = (unsigned char)(0x80 | (u & 0x3f));
+			bytes[0] = (unsigned char)(count == 1 ? u : u | (0xf00u >> count & 0xf0u));
+		} else {
+			const char *k = j->end - j->p >= 2 ? (const char *)memchr(from, j->p[1], sizeof from - 1) : NULL;
+			if (!k) return dt__json_fail(j, "invalid escape");
+			bytes[0] = (unsigned char)to[k - from];
+			j->p += 2;
+		}
+		for (i = 0; i < count; i++, ++*n) if (*n < cap) out[*n] = (char)bytes[i];
+	}
+	return dt__json_expect(j, '"', "a string does not end");
 }
 
 // A member's name, as dt__json_string, and the colon.
-DT__PRIVATE int dt__json_key(dt__json *j, char *out, size_t cap, size_t *n) {
-  return dt__json_string(j, out, cap, n) && dt__json_expect(j, ':', "':' is expected");
+static int dt__json_key(dt__json *j, char *out, size_t cap, size_t *n) {
+	return dt__json_string(j, out, cap, n) && dt__json_expect(j, ':', "':' is expected");
 }
 
-DT__PRIVATE int dt__json_number(dt__json *j, double *out) {
-  const char *p, *end;
-  int good;
-  dt__json_blank(j);
-  p = j->p + (j->p < j->end && *j->p == '-');
-  good = !j->error && dt__digit_at(p, j->end) && !(*p == '0' && dt__digit_at(p + 1, j->end));
-  while (dt__digit_at(p, j->end)) p++;
-  if (p < j->end && *p == '.' && !dt__digit_at(p + 1, j->end)) good = 0;
-  *out = dt__parse_double(j->p, j->end, &end);
-  if (!good || (end < j->end && (*end | 32) == 'e')) return dt__json_fail(j, "invalid number");
-  j->p = end;
-  return 1;
+static int dt__json_number(dt__json *j, double *out) {
+	const char *p, *end;
+	int good;
+	dt__json_blank(j);
+	p = j->p + (j->p < j->end && *j->p == '-');
+	good = !j->error && dt__digit_at(p, j->end) && !(*p == '0' && dt__digit_at(p + 1, j->end));
+	while (dt__digit_at(p, j->end)) p++;
+	if (p < j->end && *p == '.' && !dt__digit_at(p + 1, j->end)) good = 0;
+	*out = dt__parse_double(j->p, j->end, &end);
+	if (!good || (end < j->end && (*end | 32) == 'e')) return dt__json_fail(j, "invalid number");
+	j->p = end;
+	return 1;
 }
 
 // A whole number from 0 to 2^64 - 1, in plain digits.
-DT__PRIVATE int dt__json_uint(dt__json *j, uint64_t *out) {
-  const char *p;
-  double any;
-  dt__json_blank(j);
-  p = j->p;
-  if (!dt__json_number(j, &any)) return 0;
-  for (*out = 0; p < j->p; p++) {
-    unsigned d = (unsigned)(*p - '0');
-    if (d > 9) return dt__json_fail(j, "a whole number is expected");
-    if (*out > (UINT64_MAX - d) / 10) return dt__json_fail(j, "number too large");
-    *out = *out * 10 + d;
-  }
-  return 1;
+static int dt__json_uint(dt__json *j, uint64_t *out) {
+	const char *p;
+	double any;
+	dt__json_blank(j);
+	p = j->p;
+	if (!dt__json_number(j, &any)) return 0;
+	for (*out = 0; p < j->p; p++) {
+		unsigned d = (unsigned)(*p - '0');
+		if (d > 9) return dt__json_fail(j, "a whole number is expected");
+		if (*out > (UINT64_MAX - d) / 10) return dt__json_fail(j, "number too large");
+		*out = *out * 10 + d;
+	}
+	return 1;
 }
 
 // In an object or a list: 1 if another member follows, 0 at its end (stepped over) or on an error. *first is
 // 1 before the first member.
-DT__PRIVATE int dt__json_more(dt__json *j, char closing, int *first) {
-  char c = dt__json_peek(j);
-  if (j->error) return 0;
-  if (c == closing) { j->p++; return 0; }
-  if (!*first) {
-    if (!dt__json_expect(j, ',', "',' or the end is expected")) return 0;
-    if (dt__json_peek(j) == closing) return dt__json_fail(j, "comma before the end");
-  }
-  *first = 0;
-  return 1;
+static int dt__json_more(dt__json *j, char closing, int *first) {
+	char c = dt__json_peek(j);
+	if (j->error) return 0;
+	if (c == closing) { j->p++; return 0; }
+	if (!*first) {
+		if (!dt__json_expect(j, ',', "',' or the end is expected")) return 0;
+		if (dt__json_peek(j) == closing) return dt__json_fail(j, "comma before the end");
+	}
+	*first = 0;
+	return 1;
 }
 
 // Step over any one value.
-DT__PRIVATE int dt__json_skip(dt__json *j) {
-  char closing[DT__JSON_DEPTH];
-  int depth = 0, first = 0;
-  do {
-    const char *word;
-    double number;
-    size_t n;
-    char c;
-    if (depth && !dt__json_more(j, closing[depth - 1], &first)) { depth--; first = 0; continue; }
-    if (depth && closing[depth - 1] == '}') dt__json_key(j, NULL, 0, &n);
-    c = dt__json_peek(j);
-    word = c == 't' ? "true" : c == 'f' ? "false" : "null";
-    n = strlen(word);
-    first = c == '{' || c == '[';
-    if (first) {
-      if (depth == DT__JSON_DEPTH) return dt__json_fail(j, "nested too deep");
-      closing[depth++] = c == '{' ? '}' : ']';
-      j->p++;
-    } else if (c == '"') {
-      dt__json_string(j, NULL, 0, &n);
-    } else if (c == '-' || (c >= '0' && c <= '9')) {
-      dt__json_number(j, &number);
-    } else if ((size_t)(j->end - j->p) >= n && !memcmp(j->p, word, n)) {
-      j->p += n;
-    } else {
-      dt__json_fail(j, "a value is expected");
-    }
-  } while (depth && !j->error);
-  return !j->error;
+static int dt__json_skip(dt__json *j) {
+	char closing[DT__JSON_DEPTH];
+	int depth = 0, first = 0;
+	do {
+		const char *word;
+		double number;
+		size_t n;
+		char c;
+		if (depth && !dt__json_more(j, closing[depth - 1], &first)) { depth--; first = 0; continue; }
+		if (depth && closing[depth - 1] == '}') dt__json_key(j, NULL, 0, &n);
+		c = dt__json_peek(j);
+		word = c == 't' ? "true" : c == 'f' ? "false" : "null";
+		n = strlen(word);
+		first = c == '{' || c == '[';
+		if (first) {
+			if (depth == DT__JSON_DEPTH) return dt__json_fail(j, "nested too deep");
+			closing[depth++] = c == '{' ? '}' : ']';
+			j->p++;
+		} else if (c == '"') {
+			dt__json_string(j, NULL, 0, &n);
+		} else if (c == '-' || (c >= '0' && c <= '9')) {
+			dt__json_number(j, &number);
+		} else if ((size_t)(j->end - j->p) >= n && !memcmp(j->p, word, n)) {
+			j->p += n;
+		} else {
+			dt__json_fail(j, "a value is expected");
+		}
+	} while (depth && !j->error);
+	return !j->error;
 }
 
 // ---- clock
 
-DT__PRIVATE double dt__now(void) {  // seconds, monotonic; 0 where there is no clock
+static double dt__now(void) {  // seconds, monotonic; 0 where there is no clock
 #if DT__POSIX && defined(CLOCK_MONOTONIC)
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 #else
-  return 0;
+	return 0;
 #endif
 }
 
@@ -1530,169 +1530,169 @@ DT__PRIVATE double dt__now(void) {  // seconds, monotonic; 0 where there is no c
 #ifndef DTRAIN_NO_STDIO
 // A file that takes path's place when it is complete. Every failure leaves path as it was.
 typedef struct {
-  FILE *f;
-  char temporary[1024];
-  const char *path, *what;
+	FILE *f;
+	char temporary[1024];
+	const char *path, *what;
 } dt__new_file;
 
-DT__PRIVATE int dt__new_file_fail(dt__new_file *n, dt_error *err, const char *doing) {
-  int e = errno;
-  if (n->f) { fclose(n->f); n->f = NULL; remove(n->temporary); }
-  return dt__fail(err, DT_ERR_IO, "%s: %s \"%s\": %s", n->what, doing, n->path, strerror(e));
+static int dt__new_file_fail(dt__new_file *n, dt_error *err, const char *doing) {
+	int e = errno;
+	if (n->f) { fclose(n->f); n->f = NULL; remove(n->temporary); }
+	return dt__fail(err, DT_ERR_IO, "%s: %s \"%s\": %s", n->what, doing, n->path, strerror(e));
 }
 
-DT__PRIVATE int dt__new_file_open(dt__new_file *n, const char *what, const char *path, dt_error *err) {
-  long process = 0;
+static int dt__new_file_open(dt__new_file *n, const char *what, const char *path, dt_error *err) {
+	long process = 0;
 #if DT__POSIX
-  struct stat s;
+	struct stat s;
 #endif
-  memset(n, 0, sizeof *n);
-  n->path = path;
-  n->what = what;
-  if (!path || !*path) return dt__refuse(err, "%s: the path is empty: name a file", what);
+	memset(n, 0, sizeof *n);
+	n->path = path;
+	n->what = what;
+	if (!path || !*path) return dt__refuse(err, "%s: the path is empty: name a file", what);
 #if DT__POSIX
-  if (!stat(path, &s) && !S_ISREG(s.st_mode))
-    return dt__fail(err, DT_ERR_IO, "%s: \"%s\" is no regular file: name another", what, path);
-  process = (long)getpid();
+	if (!stat(path, &s) && !S_ISREG(s.st_mode))
+		return dt__fail(err, DT_ERR_IO, "%s: \"%s\" is no regular file: name another", what, path);
+	process = (long)getpid();
 #endif
-  if (dt__format(n->temporary, sizeof n->temporary, "%s.%ld.tmp", path, process) >= sizeof n->temporary)
-    return dt__fail(err, DT_ERR_IO, "%s: the path \"%.40s...\" has %zu bytes: at most 1000 are taken", what, path, strlen(path));
-  n->f = fopen(n->temporary, "wb");
-  return n->f ? 0 : dt__new_file_fail(n, err, "cannot create a file beside");
+	if (dt__format(n->temporary, sizeof n->temporary, "%s.%ld.tmp", path, process) >= sizeof n->temporary)
+		return dt__fail(err, DT_ERR_IO, "%s: the path \"%.40s...\" has %zu bytes: at most 1000 are taken", what, path, strlen(path));
+	n->f = fopen(n->temporary, "wb");
+	return n->f ? 0 : dt__new_file_fail(n, err, "cannot create a file beside");
 }
 
 // Can a file be made there? Asked before the work that is to be saved.
-DT__PRIVATE int dt__new_file_try(const char *what, const char *path, dt_error *err) {
-  dt__new_file n;
-  int code = dt__new_file_open(&n, what, path, err);
-  if (!code) dt__new_file_fail(&n, NULL, "");
-  return code;
+static int dt__new_file_try(const char *what, const char *path, dt_error *err) {
+	dt__new_file n;
+	int code = dt__new_file_open(&n, what, path, err);
+	if (!code) dt__new_file_fail(&n, NULL, "");
+	return code;
 }
 
-DT__PRIVATE int dt__new_file_close(dt__new_file *n, dt_error *err) {
-  int bad = fflush(n->f) || ferror(n->f);
+static int dt__new_file_close(dt__new_file *n, dt_error *err) {
+	int bad = fflush(n->f) || ferror(n->f);
 #if DT__POSIX
-  bad = bad || (fsync(fileno(n->f)) && errno != EINVAL && errno != ENOTSUP);
+	bad = bad || (fsync(fileno(n->f)) && errno != EINVAL && errno != ENOTSUP);
 #endif
-  if (bad) return dt__new_file_fail(n, err, "cannot write");
-  bad = fclose(n->f);
-  n->f = NULL;
-  if (bad || rename(n->temporary, n->path)) {
-    dt__new_file_fail(n, err, "cannot write");
-    remove(n->temporary);
-    return DT_ERR_IO;
-  }
+	if (bad) return dt__new_file_fail(n, err, "cannot write");
+	bad = fclose(n->f);
+	n->f = NULL;
+	if (bad || rename(n->temporary, n->path)) {
+		dt__new_file_fail(n, err, "cannot write");
+		remove(n->temporary);
+		return DT_ERR_IO;
+	}
 #if DT__POSIX
-  {  // the new name itself must reach the disk too
-    char *slash = strrchr(n->temporary, '/');
-    int fd;
-    if (slash) slash[1] = 0;
-    fd = open(slash ? n->temporary : ".", O_RDONLY);
-    if (fd >= 0) { fsync(fd); close(fd); }
-  }
+	{  // the new name itself must reach the disk too
+		char *slash = strrchr(n->temporary, '/');
+		int fd;
+		if (slash) slash[1] = 0;
+		fd = open(slash ? n->temporary : ".", O_RDONLY);
+		if (fd >= 0) { fsync(fd); close(fd); }
+	}
 #endif
-  return 0;
+	return 0;
 }
 
 // A whole file in memory. Free with dt__file_free.
 typedef struct { unsigned char *data; size_t size; int mapped; } dt__file;
 
-DT__PRIVATE void dt__file_free(dt__file *f) {
+static void dt__file_free(dt__file *f) {
 #if DT__POSIX
-  if (f->mapped) munmap(f->data, f->size);
-  else
+	if (f->mapped) munmap(f->data, f->size);
+	else
 #endif
-  free(f->data);
-  memset(f, 0, sizeof *f);
+	free(f->data);
+	memset(f, 0, sizeof *f);
 }
 
 // Read to the end of a stream of unknown length.
-DT__PRIVATE int dt__stream_read(FILE *in, dt__file *out) {
-  size_t cap = 0;
-  memset(out, 0, sizeof *out);
-  for (;;) {
-    size_t n;
-    if (out->size == cap) {
-      unsigned char *p;
-      if (cap > SIZE_MAX / 4) return DT_ERR_MEMORY;
-      cap = cap ? cap * 2 : 1 << 16;
-      p = (unsigned char *)realloc(out->data, cap);
-      if (!p) return DT_ERR_MEMORY;
-      out->data = p;
-    }
-    n = fread(out->data + out->size, 1, cap - out->size, in);
-    out->size += n;
-    if (n == 0) return ferror(in) ? DT_ERR_IO : 0;
-  }
+static int dt__stream_read(FILE *in, dt__file *out) {
+	size_t cap = 0;
+	memset(out, 0, sizeof *out);
+	for (;;) {
+		size_t n;
+		if (out->size == cap) {
+			unsigned char *p;
+			if (cap > SIZE_MAX / 4) return DT_ERR_MEMORY;
+			cap = cap ? cap * 2 : 1 << 16;
+			p = (unsigned char *)realloc(out->data, cap);
+			if (!p) return DT_ERR_MEMORY;
+			out->data = p;
+		}
+		n = fread(out->data + out->size, 1, cap - out->size, in);
+		out->size += n;
+		if (n == 0) return ferror(in) ? DT_ERR_IO : 0;
+	}
 }
 
 #if DT__POSIX
 // gzip reads the open file and writes to a pipe. No shell: a name is never more than a name.
-DT__PRIVATE int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file *out, dt_error *err) {
-  int fd[2], status = -1, code;  // -1 where the program ignores SIGCHLD: then nobody knows
-  pid_t pid;
-  FILE *in;
-  if (pipe(fd)) return dt__fail(err, DT_ERR_IO, "%s: pipe: %s", what, strerror(errno));
-  pid = fork();
-  if (pid == 0) {
-    int null = open("/dev/null", O_WRONLY);
-    dup2(fileno(packed), 0);
-    dup2(fd[1], 1);
-    if (null >= 0) dup2(null, 2);
-    if (fd[0] > 2) close(fd[0]);
-    if (fd[1] > 2) close(fd[1]);
-    execlp("gzip", "gzip", "-dc", (char *)NULL);
-    _exit(127);
-  }
-  close(fd[1]);
-  in = pid > 0 ? fdopen(fd[0], "rb") : NULL;
-  if (!in) {
-    close(fd[0]);
-    return dt__fail(err, DT_ERR_IO, "%s: cannot start gzip for \"%s\": %s", what, path, strerror(errno));
-  }
-  code = dt__stream_read(in, out);
-  fclose(in);
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
-  if (!code && status == 0) return 0;
-  dt__file_free(out);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-    return dt__fail(err, DT_ERR_IO, "%s: \"%s\" needs gzip, which is not here: unpack it yourself", what, path);
-  if (status == -1) return dt__fail(err, DT_ERR_IO, "%s: \"%s\": this program ignores SIGCHLD, so nobody knows how gzip ended: do not, or unpack it yourself", what, path);
-  return dt__fail(err, code ? code : DT_ERR_FORMAT, "%s: \"%s\" cannot be unpacked: gzip finds it damaged or cut", what, path);
+static int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file *out, dt_error *err) {
+	int fd[2], status = -1, code;  // -1 where the program ignores SIGCHLD: then nobody knows
+	pid_t pid;
+	FILE *in;
+	if (pipe(fd)) return dt__fail(err, DT_ERR_IO, "%s: pipe: %s", what, strerror(errno));
+	pid = fork();
+	if (pid == 0) {
+		int null = open("/dev/null", O_WRONLY);
+		dup2(fileno(packed), 0);
+		dup2(fd[1], 1);
+		if (null >= 0) dup2(null, 2);
+		if (fd[0] > 2) close(fd[0]);
+		if (fd[1] > 2) close(fd[1]);
+		execlp("gzip", "gzip", "-dc", (char *)NULL);
+		_exit(127);
+	}
+	close(fd[1]);
+	in = pid > 0 ? fdopen(fd[0], "rb") : NULL;
+	if (!in) {
+		close(fd[0]);
+		return dt__fail(err, DT_ERR_IO, "%s: cannot start gzip for \"%s\": %s", what, path, strerror(errno));
+	}
+	code = dt__stream_read(in, out);
+	fclose(in);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+	if (!code && status == 0) return 0;
+	dt__file_free(out);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+		return dt__fail(err, DT_ERR_IO, "%s: \"%s\" needs gzip, which is not here: unpack it yourself", what, path);
+	if (status == -1) return dt__fail(err, DT_ERR_IO, "%s: \"%s\": this program ignores SIGCHLD, so nobody knows how gzip ended: do not, or unpack it yourself", what, path);
+	return dt__fail(err, code ? code : DT_ERR_FORMAT, "%s: \"%s\" cannot be unpacked: gzip finds it damaged or cut", what, path);
 }
 #endif
 
 // Map a file, or read it where it cannot be mapped; unpack it if its name ends in .gz.
-DT__PRIVATE int dt__file_read(const char *what, const char *path, dt__file *out, dt_error *err) {
-  FILE *f = fopen(path, "rb");
-  int code = 0;
+static int dt__file_read(const char *what, const char *path, dt__file *out, dt_error *err) {
+	FILE *f = fopen(path, "rb");
+	int code = 0;
 #if DT__POSIX
-  size_t n = strlen(path);
-  struct stat s;
+	size_t n = strlen(path);
+	struct stat s;
 #endif
-  memset(out, 0, sizeof *out);
-  if (!f) return dt__fail(err, DT_ERR_IO, "%s: cannot open \"%s\": %s", what, path, strerror(errno));
+	memset(out, 0, sizeof *out);
+	if (!f) return dt__fail(err, DT_ERR_IO, "%s: cannot open \"%s\": %s", what, path, strerror(errno));
 #if DT__POSIX
-  if (n > 3 && !strcmp(path + n - 3, ".gz")) {
-    code = dt__gunzip(what, path, f, out, err);
-  } else if (!fstat(fileno(f), &s)) {
-    if (S_ISCHR(s.st_mode) || S_ISBLK(s.st_mode)) code = dt__fail(err, DT_ERR_IO, "%s: \"%s\" is a device, no file", what, path);
-    if (S_ISREG(s.st_mode) && s.st_size > 0 && (uint64_t)s.st_size < SIZE_MAX / 2) {
-      void *p = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fileno(f), 0);
-      if (p != MAP_FAILED) { out->data = (unsigned char *)p; out->size = (size_t)s.st_size; out->mapped = 1; }
-    }
-  }
+	if (n > 3 && !strcmp(path + n - 3, ".gz")) {
+		code = dt__gunzip(what, path, f, out, err);
+	} else if (!fstat(fileno(f), &s)) {
+		if (S_ISCHR(s.st_mode) || S_ISBLK(s.st_mode)) code = dt__fail(err, DT_ERR_IO, "%s: \"%s\" is a device, no file", what, path);
+		if (S_ISREG(s.st_mode) && s.st_size > 0 && (uint64_t)s.st_size < SIZE_MAX / 2) {
+			void *p = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fileno(f), 0);
+			if (p != MAP_FAILED) { out->data = (unsigned char *)p; out->size = (size_t)s.st_size; out->mapped = 1; }
+		}
+	}
 #endif
-  if (!code && !out->data) {
-    errno = 0;
-    code = dt__stream_read(f, out);
-    if (code) {
-      dt__fail(err, code, "%s: cannot read \"%s\": %s", what, path, code == DT_ERR_MEMORY ? "out of memory" : strerror(errno));
-      dt__file_free(out);
-    }
-  }
-  fclose(f);
-  return code;
+	if (!code && !out->data) {
+		errno = 0;
+		code = dt__stream_read(f, out);
+		if (code) {
+			dt__fail(err, code, "%s: cannot read \"%s\": %s", what, path, code == DT_ERR_MEMORY ? "out of memory" : strerror(errno));
+			dt__file_free(out);
+		}
+	}
+	fclose(f);
+	return code;
 }
 #endif  // DTRAIN_NO_STDIO
 
@@ -1704,101 +1704,101 @@ DT__PRIVATE int dt__file_read(const char *what, const char *path, dt__file *out,
 #define DT__ADD(p, v) __atomic_add_fetch(p, v, __ATOMIC_ACQ_REL)
 
 #if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
-DT__PRIVATE int dt__read_numbers(const char *path, long *a, long *b) {
-  FILE *f = fopen(path, "r");
-  int n = f ? fscanf(f, "%ld %ld", a, b) : 0;
-  if (f) fclose(f);
-  return n;
+static int dt__read_numbers(const char *path, long *a, long *b) {
+	FILE *f = fopen(path, "r");
+	int n = f ? fscanf(f, "%ld %ld", a, b) : 0;
+	if (f) fclose(f);
+	return n;
 }
 #endif
 
 // Cores that this process may use: its affinity mask, and its cgroup's quota (version 2 or 1) rounded up.
-DT__PRIVATE int dt__cores(void) {
-  long n = sysconf(_SC_NPROCESSORS_ONLN);
+static int dt__cores(void) {
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
 #if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
-  long quota = 0, period = 0, none;
+	long quota = 0, period = 0, none;
 #endif
 #if defined(__linux__) && defined(SYS_sched_getaffinity) && defined(_DEFAULT_SOURCE)
-  unsigned char mask[1024];
-  long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask), i;
-  int set = 0;
-  for (i = 0; i < bytes * 8; i++) set += mask[i / 8] >> (i % 8) & 1;
-  if (set > 0) n = set;
+	unsigned char mask[1024];
+	long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask), i;
+	int set = 0;
+	for (i = 0; i < bytes * 8; i++) set += mask[i / 8] >> (i % 8) & 1;
+	if (set > 0) n = set;
 #endif
 #if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
-  if (dt__read_numbers("/sys/fs/cgroup/cpu.max", &quota, &period) < 2) {
-    dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", &quota, &none);
-    dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_period_us", &period, &none);
-  }
-  if (quota > 0 && period > 0 && (quota - 1) / period + 1 < n) n = (quota - 1) / period + 1;
+	if (dt__read_numbers("/sys/fs/cgroup/cpu.max", &quota, &period) < 2) {
+		dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", &quota, &none);
+		dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_period_us", &period, &none);
+	}
+	if (quota > 0 && period > 0 && (quota - 1) / period + 1 < n) n = (quota - 1) / period + 1;
 #endif
-  return n < 1 ? 1 : n > 1024 ? 1024 : (int)n;
+	return n < 1 ? 1 : n > 1024 ? 1024 : (int)n;
 }
 
 // Threads that wait for each other. It spins for some 50 us before it sleeps: a pure spin costs 4 ms a round as
 // soon as threads outnumber cores (then it does not spin at all), a pure sleep 7 us a round always.
 #define DT__SPINS 2000
 typedef struct {
-  int spins;
-  int n, arrived, round;    // atomic
-  int broken;               // atomic; 1 + the rank that has left
-  pthread_mutex_t lock;
-  pthread_cond_t wake;
+	int spins;
+	int n, arrived, round;    // atomic
+	int broken;               // atomic; 1 + the rank that has left
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
 } dt__meeting;
 
-DT__PRIVATE int dt__meeting_open(dt__meeting *b, int n) {
-  memset(b, 0, sizeof *b);
-  b->n = n;
-  b->spins = n > dt__cores() ? 0 : DT__SPINS;
-  if (pthread_mutex_init(&b->lock, NULL)) return DT_ERR_MEMORY;
-  if (pthread_cond_init(&b->wake, NULL)) { pthread_mutex_destroy(&b->lock); return DT_ERR_MEMORY; }
-  return 0;
+static int dt__meeting_open(dt__meeting *b, int n) {
+	memset(b, 0, sizeof *b);
+	b->n = n;
+	b->spins = n > dt__cores() ? 0 : DT__SPINS;
+	if (pthread_mutex_init(&b->lock, NULL)) return DT_ERR_MEMORY;
+	if (pthread_cond_init(&b->wake, NULL)) { pthread_mutex_destroy(&b->lock); return DT_ERR_MEMORY; }
+	return 0;
 }
 
-DT__PRIVATE void dt__meeting_close(dt__meeting *b) {
-  pthread_mutex_destroy(&b->lock);
-  pthread_cond_destroy(&b->wake);
+static void dt__meeting_close(dt__meeting *b) {
+	pthread_mutex_destroy(&b->lock);
+	pthread_cond_destroy(&b->wake);
 }
 
 // Wait for all. 0, or 1 + the rank that has left for good.
-DT__PRIVATE int dt__meet(dt__meeting *b) {
-  int round = DT__LOAD(&b->round), spin;
-  if (DT__LOAD(&b->n) == 1) return 0;
-  if (DT__ADD(&b->arrived, 1) == DT__LOAD(&b->n)) {
-    DT__STORE(&b->arrived, 0);
-    pthread_mutex_lock(&b->lock);
-    DT__STORE(&b->round, round + 1);
-    pthread_cond_broadcast(&b->wake);
-    pthread_mutex_unlock(&b->lock);
-    return 0;
-  }
-  for (spin = 0; spin < b->spins && DT__LOAD(&b->round) == round; spin++) {
+static int dt__meet(dt__meeting *b) {
+	int round = DT__LOAD(&b->round), spin;
+	if (DT__LOAD(&b->n) == 1) return 0;
+	if (DT__ADD(&b->arrived, 1) == DT__LOAD(&b->n)) {
+		DT__STORE(&b->arrived, 0);
+		pthread_mutex_lock(&b->lock);
+		DT__STORE(&b->round, round + 1);
+		pthread_cond_broadcast(&b->wake);
+		pthread_mutex_unlock(&b->lock);
+		return 0;
+	}
+	for (spin = 0; spin < b->spins && DT__LOAD(&b->round) == round; spin++) {
 #if defined(__x86_64__) || defined(__i386__)
-    __asm__ volatile("pause");
+		__asm__ volatile("pause");
 #endif
-  }
-  if (DT__LOAD(&b->round) == round) {
-    pthread_mutex_lock(&b->lock);
-    while (DT__LOAD(&b->round) == round && !DT__LOAD(&b->broken)) pthread_cond_wait(&b->wake, &b->lock);
-    pthread_mutex_unlock(&b->lock);
-  }
-  return DT__LOAD(&b->round) == round ? DT__LOAD(&b->broken) : 0;
+	}
+	if (DT__LOAD(&b->round) == round) {
+		pthread_mutex_lock(&b->lock);
+		while (DT__LOAD(&b->round) == round && !DT__LOAD(&b->broken)) pthread_cond_wait(&b->wake, &b->lock);
+		pthread_mutex_unlock(&b->lock);
+	}
+	return DT__LOAD(&b->round) == round ? DT__LOAD(&b->broken) : 0;
 }
 
-DT__PRIVATE void dt__meeting_leave(dt__meeting *b, int rank) {
-  pthread_mutex_lock(&b->lock);
-  if (!b->broken) DT__STORE(&b->broken, rank + 1);
-  pthread_cond_broadcast(&b->wake);
-  pthread_mutex_unlock(&b->lock);
+static void dt__meeting_leave(dt__meeting *b, int rank) {
+	pthread_mutex_lock(&b->lock);
+	if (!b->broken) DT__STORE(&b->broken, rank + 1);
+	pthread_cond_broadcast(&b->wake);
+	pthread_mutex_unlock(&b->lock);
 }
 #else
 #define DT__LOAD(p) (*(p))
 #define DT__STORE(p, v) (*(p) = (v))
 #define DT__ADD(p, v) (*(p) += (v))
-DT__PRIVATE int dt__cores(void) { return 1; }
+static int dt__cores(void) { return 1; }
 #endif
 
-// =============================================================================================
+// ============================================================
 // >>kernels - matrix multiply, convolution's inner loop, vector loops; chosen for the CPU at run time
 //
 // What:    one micro-kernel template with free strides on A, a row stride on B and a two-level k: the same
@@ -1810,7 +1810,7 @@ DT__PRIVATE int dt__cores(void) { return 1; }
 //          unless its caller says that the memory behind it is real.
 // How:     vector loops are ordinary functions on GCC's vector types, always inlined into one wrapper per
 //          instruction set, so that plain `cc -O2` needs no -march. gcc at -O2 would leave them scalar.
-// =============================================================================================
+// ============================================================
 
 #if defined(__GNUC__) && !defined(__TINYC__) && !defined(DTRAIN_NO_SIMD)
 #define DT__SIMD 1
@@ -1857,8 +1857,8 @@ DT__INLINE float dt__floats(int32_t i) { float f; memcpy(&f, &i, 4); return f; }
 // ---- the micro-kernel: C [ROWS, columns] = bias (NULL: 0) or C, + sum over k2 and k of A(row, k2, k) * B(k2, k, columns)
 
 #define DT__MICRO_PARAMETERS \
-  (ptrdiff_t k2, ptrdiff_t k, const float *a, ptrdiff_t ai, ptrdiff_t ak, ptrdiff_t ak2, \
-   const float *b, ptrdiff_t bk, ptrdiff_t bk2, float *c, ptrdiff_t ci, int add, const float *bias)
+	(ptrdiff_t k2, ptrdiff_t k, const float *a, ptrdiff_t ai, ptrdiff_t ak, ptrdiff_t ak2, \
+			const float *b, ptrdiff_t bk, ptrdiff_t bk2, float *c, ptrdiff_t ci, int add, const float *bias)
 typedef void dt__micro DT__MICRO_PARAMETERS;
 
 #define DT__R4(X) X(0) X(1) X(2) X(3)
@@ -1874,31 +1874,31 @@ typedef void dt__micro DT__MICRO_PARAMETERS;
 #define DT__KEEP2(r) { V *o = (V *)(c + r * ci); if (add) { o[0] += c##r; o[1] += d##r; } else { o[0] = c##r; o[1] = d##r; } }
 
 #define DT__MICRO_OF(name, target, vector, ROWS, N) \
-  target static void name DT__MICRO_PARAMETERS { \
-    typedef vector V; \
-    V first = {0}, second = {0}; \
-    if (bias) { first = *(const V *)bias; if (N == 2) second = ((const V *)bias)[N - 1]; } \
-    (void)second; \
-    { ROWS(DT__BEGIN##N) \
-    if (add && k > 64) { ROWS(DT__FETCH##N) } \
-    for (; k2 > 0; k2--, a += ak2, b += bk2) { \
-      const float *p = a, *q = b; \
-      ptrdiff_t i; \
-      for (i = k; i > 0; i--, p += ak, q += bk) { \
-        V b0 = *(const V *)q; \
-        DT__SECOND##N \
-        ROWS(DT__STEP##N) \
-      } \
-    } \
-    ROWS(DT__KEEP##N) } \
-  }
+	target static void name DT__MICRO_PARAMETERS { \
+		typedef vector V; \
+		V first = {0}, second = {0}; \
+		if (bias) { first = *(const V *)bias; if (N == 2) second = ((const V *)bias)[N - 1]; } \
+		(void)second; \
+		{ ROWS(DT__BEGIN##N) \
+		if (add && k > 64) { ROWS(DT__FETCH##N) } \
+		for (; k2 > 0; k2--, a += ak2, b += bk2) { \
+			const float *p = a, *q = b; \
+			ptrdiff_t i; \
+			for (i = k; i > 0; i--, p += ak, q += bk) { \
+				V b0 = *(const V *)q; \
+				DT__SECOND##N \
+				ROWS(DT__STEP##N) \
+			} \
+		} \
+		ROWS(DT__KEEP##N) } \
+	}
 #define DT__SECOND1
 #define DT__SECOND2 V b1 = ((const V *)q)[1];
 
 // Two or one vectors wide.
 #define DT__MICRO(isa, target, vector, rows) \
-  DT__MICRO_OF(dt__micro_##isa##_##rows##x2, target, vector, DT__R##rows, 2) \
-  DT__MICRO_OF(dt__micro_##isa##_##rows##x1, target, vector, DT__R##rows, 1)
+	DT__MICRO_OF(dt__micro_##isa##_##rows##x2, target, vector, DT__R##rows, 2) \
+	DT__MICRO_OF(dt__micro_##isa##_##rows##x1, target, vector, DT__R##rows, 1)
 
 #if DT__X86
 #define DT__AVX2 __attribute__((target("avx2,fma")))
@@ -1936,33 +1936,33 @@ DT__MICRO(plain, , float, 4)
 #define DT__MAX_TILE (8 * 32)
 
 typedef struct {
-  int rows;
-  dt__micro *full, *half;  // all the columns of a panel, or half of them
+	int rows;
+	dt__micro *full, *half;  // all the columns of a panel, or half of them
 } dt__tile;
 
 // ---- vector loops
 
 // Up to DT__W floats; the rest of the lanes are 0. Vectors go by address: by value they would need an ABI.
 DT__INLINE void dt__get(dt__v *v, const float *p, ptrdiff_t n) {
-  if (n >= DT__W) { *v = *(const dt__v *)p; return; }
-  memset(v, 0, sizeof *v);
-  memcpy(v, p, (size_t)n * sizeof *p);
+	if (n >= DT__W) { *v = *(const dt__v *)p; return; }
+	memset(v, 0, sizeof *v);
+	memcpy(v, p, (size_t)n * sizeof *p);
 }
 DT__INLINE void dt__set(const dt__v *v, float *p, ptrdiff_t n) {
-  if (n >= DT__W) *(dt__v *)p = *v;
-  else memcpy(p, v, (size_t)n * sizeof *p);
+	if (n >= DT__W) *(dt__v *)p = *v;
+	else memcpy(p, v, (size_t)n * sizeof *p);
 }
 DT__INLINE void dt__set_or_add(dt__v *v, float *p, ptrdiff_t n, int add) {
-  dt__v old;
-  if (add) { dt__get(&old, p, n); *v += old; }
-  dt__set(v, p, n);
+	dt__v old;
+	if (add) { dt__get(&old, p, n); *v += old; }
+	dt__set(v, p, n);
 }
 DT__INLINE float dt__lanes_sum(const dt__v *v) {
-  float a[DT__W], s = 0;
-  int i;
-  memcpy(a, v, sizeof a);
-  for (i = 0; i < DT__W; i++) s += a[i];
-  return s;
+	float a[DT__W], s = 0;
+	int i;
+	memcpy(a, v, sizeof a);
+	for (i = 0; i < DT__W; i++) s += a[i];
+	return s;
 }
 // The lanes of v, or of relu(v): keep is all ones or 0.
 #define DT__RELU_UNLESS(keep, v) DT__FLOATS(DT__BITS(v) & (~DT__TEST((v) <= 0) | (keep)))
@@ -1971,18 +1971,18 @@ DT__INLINE float dt__lanes_sum(const dt__v *v) {
 // The head of a loop that exists once per instruction set, in front of its body: return type, the word return if it has
 // one, name, parameters, arguments. It makes dt__<name>_body, which is inlined into a wrapper for each.
 #define DT__LOOP_BASE(type, give, name, parameters, arguments) \
-  typedef type dt__##name##_loop parameters; \
-  DT__INLINE type dt__##name##_body parameters; \
-  static type dt__##name##_base parameters { give dt__##name##_body arguments; }
+	typedef type dt__##name##_loop parameters; \
+	DT__INLINE type dt__##name##_body parameters; \
+	static type dt__##name##_base parameters { give dt__##name##_body arguments; }
 #if DT__X86
 #define DT__LOOP(type, give, name, parameters, arguments) \
-  DT__LOOP_BASE(type, give, name, parameters, arguments) \
-  DT__AVX2 static type dt__##name##_avx2 parameters { give dt__##name##_body arguments; } \
-  DT__INLINE type dt__##name##_body parameters
+	DT__LOOP_BASE(type, give, name, parameters, arguments) \
+	DT__AVX2 static type dt__##name##_avx2 parameters { give dt__##name##_body arguments; } \
+	DT__INLINE type dt__##name##_body parameters
 #else
 #define DT__LOOP(type, give, name, parameters, arguments) \
-  DT__LOOP_BASE(type, give, name, parameters, arguments) \
-  DT__INLINE type dt__##name##_body parameters
+	DT__LOOP_BASE(type, give, name, parameters, arguments) \
+	DT__INLINE type dt__##name##_body parameters
 #endif
 
 #if defined(__GNUC__) && FLT_EVAL_METHOD != 0
@@ -1993,62 +1993,62 @@ DT__INLINE float dt__lanes_sum(const dt__v *v) {
 
 // e^x for -87.3 <= x <= 88.3 (clamped; NaN stays). Cephes' polynomial of degree 6, relative error below 1e-7.
 DT__INLINE void dt__v_exp(dt__v *inout) {
-  dt__v x = *inout, t, n, r, p, low = {0}, high = low + 88.37626f;
-  low -= 87.33654f;
-  x = DT__SELECT(DT__TEST(x > high), high, x);
-  x = DT__SELECT(DT__TEST(x < low), low, x);
-  t = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the sum's low bits are the rounded integer
-  DT__ROUND(t);
-  n = t - 12582912.0f;
-  r = x - n * 0.693359375f + n * 2.12194440e-4f;
-  p = 1.9875691500e-4f * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r + 1.0f;
-  *inout = DT__SELECT(DT__TEST(x != x), x, DT__FLOATS((dt__vi)((dt__vu)DT__BITS(p) + ((dt__vu)DT__BITS(t) << 23))));
+	dt__v x = *inout, t, n, r, p, low = {0}, high = low + 88.37626f;
+	low -= 87.33654f;
+	x = DT__SELECT(DT__TEST(x > high), high, x);
+	x = DT__SELECT(DT__TEST(x < low), low, x);
+	t = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the sum's low bits are the rounded integer
+	DT__ROUND(t);
+	n = t - 12582912.0f;
+	r = x - n * 0.693359375f + n * 2.12194440e-4f;
+	p = 1.9875691500e-4f * r + 1.3981999507e-3f;
+	p = p * r + 8.3334519073e-3f;
+	p = p * r + 4.1665795894e-2f;
+	p = p * r + 1.6666665459e-1f;
+	p = p * r + 5.0000001201e-1f;
+	p = p * (r * r) + r + 1.0f;
+	*inout = DT__SELECT(DT__TEST(x != x), x, DT__FLOATS((dt__vi)((dt__vu)DT__BITS(p) + ((dt__vu)DT__BITS(t) << 23))));
 }
 
 // tanh by the rational approximation that Eigen and others use: odd degree 13 over even degree 6, on [-7.9, 7.9].
 DT__INLINE void dt__v_tanh(dt__v *inout) {
-  dt__v x = *inout, x2 = x * x, p, q, one = {0}, limit = one + 7.90531110763549805f;
-  dt__vi high = DT__TEST(x >= limit), low = DT__TEST(x <= -limit);
-  one += 1.0f;
-  p = x2 * -2.76076847742355e-16f + 2.00018790482477e-13f;
-  p = p * x2 + -8.60467152213735e-11f;
-  p = p * x2 + 5.12229709037114e-08f;
-  p = p * x2 + 1.48572235717979e-05f;
-  p = p * x2 + 6.37261928875436e-04f;
-  p = p * x2 + 4.89352455891786e-03f;
-  q = x2 * 1.19825839466702e-06f + 1.18534705686654e-04f;
-  q = q * x2 + 2.26843463243900e-03f;
-  q = q * x2 + 4.89352518554385e-03f;
-  *inout = DT__SELECT(high, one, DT__SELECT(low, -one, x * p / q));
+	dt__v x = *inout, x2 = x * x, p, q, one = {0}, limit = one + 7.90531110763549805f;
+	dt__vi high = DT__TEST(x >= limit), low = DT__TEST(x <= -limit);
+	one += 1.0f;
+	p = x2 * -2.76076847742355e-16f + 2.00018790482477e-13f;
+	p = p * x2 + -8.60467152213735e-11f;
+	p = p * x2 + 5.12229709037114e-08f;
+	p = p * x2 + 1.48572235717979e-05f;
+	p = p * x2 + 6.37261928875436e-04f;
+	p = p * x2 + 4.89352455891786e-03f;
+	q = x2 * 1.19825839466702e-06f + 1.18534705686654e-04f;
+	q = q * x2 + 2.26843463243900e-03f;
+	q = q * x2 + 4.89352518554385e-03f;
+	*inout = DT__SELECT(high, one, DT__SELECT(low, -one, x * p / q));
 }
 
 DT__INLINE void dt__v_sigmoid(dt__v *inout) {
-  dt__v e = -*inout;
-  dt__v_exp(&e);
-  *inout = 1.0f / (1.0f + e);
+	dt__v e = -*inout;
+	dt__v_exp(&e);
+	*inout = 1.0f / (1.0f + e);
 }
 
 // Phi(x), the normal distribution. Abramowitz & Stegun 7.1.26, absolute error below 1e-7.
 DT__INLINE void dt__v_phi(dt__v *inout) {
-  dt__v x = *inout, a = DT__FLOATS(DT__BITS(x) & 0x7fffffff) * 0.70710678f, e = -a * a, t, half;
-  dt__v_exp(&e);
-  t = 1.0f / (1.0f + 0.3275911f * a);
-  half = 0.5f * e * t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
-  *inout = DT__SELECT(DT__TEST(x > 0), 1.0f - half, half);
+	dt__v x = *inout, a = DT__FLOATS(DT__BITS(x) & 0x7fffffff) * 0.70710678f, e = -a * a, t, half;
+	dt__v_exp(&e);
+	t = 1.0f / (1.0f + 0.3275911f * a);
+	half = 0.5f * e * t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
+	*inout = DT__SELECT(DT__TEST(x > 0), 1.0f - half, half);
 }
 
 // sqrt without an instruction-set builtin: the well-known bit trick, two Newton steps, one correction.
 DT__INLINE void dt__v_sqrt(dt__v *inout) {
-  dt__v v = *inout, h = v * 0.5f, y = DT__FLOATS(0x5f375a86 - (DT__BITS(v) >> 1)), s;
-  y = y * (1.5f - h * y * y);
-  y = y * (1.5f - h * y * y);
-  s = v * y;
-  *inout = s + 0.5f * y * (v - s * s);
+	dt__v v = *inout, h = v * 0.5f, y = DT__FLOATS(0x5f375a86 - (DT__BITS(v) >> 1)), s;
+	y = y * (1.5f - h * y * y);
+	y = y * (1.5f - h * y * y);
+	s = v * y;
+	*inout = s + 0.5f * y * (v - s * s);
 }
 
 enum { DT__RELU, DT__LEAKY_RELU, DT__GELU, DT__GELU_TANH, DT__SILU, DT__TANH, DT__SIGMOID };
@@ -2056,374 +2056,374 @@ enum { DT__RELU, DT__LEAKY_RELU, DT__GELU, DT__GELU_TANH, DT__SILU, DT__TANH, DT
 #define DT__GELU_C 0.7978845608f  // sqrt(2 / pi)
 
 DT__LOOP(void, , activate, (int kind, ptrdiff_t n, const float *x, float *y, float slope), (kind, n, x, y, slope)) {
-  ptrdiff_t i;
-  DT__EACH(i, n) {
-    dt__v v, t;
-    dt__get(&v, x + i, n - i);
-    t = v;
-    switch (kind) {
-    case DT__RELU: t = DT__FLOATS(DT__BITS(v) & ~DT__TEST(v <= 0)); break;  // keeps NaN
-    case DT__LEAKY_RELU: t = DT__SELECT(DT__TEST(v <= 0), v * slope, v); break;
-    case DT__GELU: dt__v_phi(&t); t *= v; break;
-    case DT__GELU_TANH: t = DT__GELU_C * (v + 0.044715f * v * v * v); dt__v_tanh(&t); t = 0.5f * v * (1.0f + t); break;
-    case DT__SILU: dt__v_sigmoid(&t); t *= v; break;
-    case DT__TANH: dt__v_tanh(&t); break;
-    default: dt__v_sigmoid(&t); break;
-    }
-    dt__set(&t, y + i, n - i);
-  }
+	ptrdiff_t i;
+	DT__EACH(i, n) {
+		dt__v v, t;
+		dt__get(&v, x + i, n - i);
+		t = v;
+		switch (kind) {
+		case DT__RELU: t = DT__FLOATS(DT__BITS(v) & ~DT__TEST(v <= 0)); break;  // keeps NaN
+		case DT__LEAKY_RELU: t = DT__SELECT(DT__TEST(v <= 0), v * slope, v); break;
+		case DT__GELU: dt__v_phi(&t); t *= v; break;
+		case DT__GELU_TANH: t = DT__GELU_C * (v + 0.044715f * v * v * v); dt__v_tanh(&t); t = 0.5f * v * (1.0f + t); break;
+		case DT__SILU: dt__v_sigmoid(&t); t *= v; break;
+		case DT__TANH: dt__v_tanh(&t); break;
+		default: dt__v_sigmoid(&t); break;
+		}
+		dt__set(&t, y + i, n - i);
+	}
 }
 
 // dx = or += dy * f'; reads y for relu, leaky relu, tanh and sigmoid, x for the others.
 DT__LOOP(void, , activate_back, (int kind, ptrdiff_t n, const float *x, const float *y, const float *dy, float *dx, int add, float slope), (kind, n, x, y, dy, dx, add, slope)) {
-  ptrdiff_t i;
-  int from_x = kind == DT__GELU || kind == DT__GELU_TANH || kind == DT__SILU;
-  DT__EACH(i, n) {
-    dt__v v, g, t, e;
-    dt__get(&v, (from_x ? x : y) + i, n - i);
-    dt__get(&g, dy + i, n - i);
-    t = v;
-    switch (kind) {
-    case DT__RELU: g = DT__FLOATS(DT__BITS(g) & DT__TEST(v > 0)); break;
-    case DT__LEAKY_RELU: g = DT__SELECT(DT__TEST(v > 0), g, g * slope); break;
-    case DT__GELU: dt__v_phi(&t); e = -0.5f * v * v; dt__v_exp(&e); g *= t + v * e * 0.39894228f; break;
-    case DT__GELU_TANH:
-      t = DT__GELU_C * (v + 0.044715f * v * v * v);
-      dt__v_tanh(&t);
-      g *= 0.5f * (1.0f + t) + 0.5f * v * (1.0f - t * t) * DT__GELU_C * (1.0f + 0.134145f * v * v);
-      break;
-    case DT__SILU: dt__v_sigmoid(&t); g *= t * (1.0f + v * (1.0f - t)); break;
-    case DT__TANH: g *= 1.0f - v * v; break;
-    default: g *= v * (1.0f - v); break;
-    }
-    dt__set_or_add(&g, dx + i, n - i, add);
-  }
+	ptrdiff_t i;
+	int from_x = kind == DT__GELU || kind == DT__GELU_TANH || kind == DT__SILU;
+	DT__EACH(i, n) {
+		dt__v v, g, t, e;
+		dt__get(&v, (from_x ? x : y) + i, n - i);
+		dt__get(&g, dy + i, n - i);
+		t = v;
+		switch (kind) {
+		case DT__RELU: g = DT__FLOATS(DT__BITS(g) & DT__TEST(v > 0)); break;
+		case DT__LEAKY_RELU: g = DT__SELECT(DT__TEST(v > 0), g, g * slope); break;
+		case DT__GELU: dt__v_phi(&t); e = -0.5f * v * v; dt__v_exp(&e); g *= t + v * e * 0.39894228f; break;
+		case DT__GELU_TANH:
+			t = DT__GELU_C * (v + 0.044715f * v * v * v);
+			dt__v_tanh(&t);
+			g *= 0.5f * (1.0f + t) + 0.5f * v * (1.0f - t * t) * DT__GELU_C * (1.0f + 0.134145f * v * v);
+			break;
+		case DT__SILU: dt__v_sigmoid(&t); g *= t * (1.0f + v * (1.0f - t)); break;
+		case DT__TANH: g *= 1.0f - v * v; break;
+		default: g *= v * (1.0f - v); break;
+		}
+		dt__set_or_add(&g, dx + i, n - i, add);
+	}
 }
 
 // y = a * x + b * y; b = 0 does not read y
 DT__LOOP(void, , axpby, (ptrdiff_t n, float a, const float *x, float b, float *y), (n, a, x, b, y)) {
-  ptrdiff_t i;
-  DT__EACH(i, n) {
-    dt__v v, o;
-    dt__get(&v, x + i, n - i);
-    v *= a;
-    if (b != 0) { dt__get(&o, y + i, n - i); v += b * o; }
-    dt__set(&v, y + i, n - i);
-  }
+	ptrdiff_t i;
+	DT__EACH(i, n) {
+		dt__v v, o;
+		dt__get(&v, x + i, n - i);
+		v *= a;
+		if (b != 0) { dt__get(&o, y + i, n - i); v += b * o; }
+		dt__set(&v, y + i, n - i);
+	}
 }
 
 // y = or += a * b
 DT__LOOP(void, , multiply, (ptrdiff_t n, const float *a, const float *b, float *y, int add), (n, a, b, y, add)) {
-  ptrdiff_t i;
-  DT__EACH(i, n) {
-    dt__v v, w;
-    dt__get(&v, a + i, n - i);
-    dt__get(&w, b + i, n - i);
-    v *= w;
-    dt__set_or_add(&v, y + i, n - i, add);
-  }
+	ptrdiff_t i;
+	DT__EACH(i, n) {
+		dt__v v, w;
+		dt__get(&v, a + i, n - i);
+		dt__get(&w, b + i, n - i);
+		v *= w;
+		dt__set_or_add(&v, y + i, n - i, add);
+	}
 }
 
 // Row of a max pool: y [n_out, c] from windows [rows, size] of x [rows, n_in, c]; a window starts at o * stride - pad and is
 // cut to what lies inside. NaN wins. which (NULL: nobody asks): the place in the cut window, row by row, that y came from.
 typedef struct { ptrdiff_t n_out, n_in, c, rows, size, stride, pad; int relu; } dt__pool_row;
-#define DT__LARGER(at, k)                                           \
-  v = *(const dt__v *)(at);                                       \
-  hit = DT__TEST(v > best) | DT__TEST(v != v);                    \
-  best = DT__SELECT(hit, v, best);                                \
-  place = (place & ~hit) | ((none + (int32_t)(k)) & hit);
+#define DT__LARGER(at, k) \
+	v = *(const dt__v *)(at); \
+	hit = DT__TEST(v > best) | DT__TEST(v != v); \
+	best = DT__SELECT(hit, v, best); \
+	place = (place & ~hit) | ((none + (int32_t)(k)) & hit);
 DT__LOOP(void, , maximum, (const dt__pool_row *w, const float *x, float *y, int32_t *which), (w, x, y, which)) {
-  const ptrdiff_t c = w->c;
-  ptrdiff_t o, i, k, ky, kx;
-  dt__vi none = {0}, keep = none - !w->relu, hit;
-  for (o = 0; o < w->n_out; o++) {
-    ptrdiff_t first = DT__MAX(o * w->stride - w->pad, 0), wide = DT__MIN(o * w->stride - w->pad + w->size, w->n_in) - first;
-    DT__EACH(i, c) {
-      const float *p = x + first * c + i, *q = p + w->n_in * c;
-      dt__vi place = none;
-      dt__v best, v;
-      dt__get(&best, p, c - i);
-      if (w->rows == 2 && wide == 2 && c - i >= DT__W) {  // the usual one, without loops
-        DT__LARGER(p + c, 1) DT__LARGER(q, 2) DT__LARGER(q + c, 3)
-      } else {
-        for (k = ky = 0; ky < w->rows; ky++)
-          for (kx = 0; kx < wide; kx++, k++) {
-            float edge[DT__W];
-            dt__get(&v, p + (ky * w->n_in + kx) * c, c - i);
-            dt__set(&v, edge, DT__W);
-            DT__LARGER(edge, k)
-          }
-      }
-      best = DT__RELU_UNLESS(keep, best);
-      dt__set(&best, y + o * c + i, c - i);
-      if (which) { v = DT__FLOATS(place); dt__set(&v, (float *)(void *)which + o * c + i, c - i); }
-    }
-  }
+	const ptrdiff_t c = w->c;
+	ptrdiff_t o, i, k, ky, kx;
+	dt__vi none = {0}, keep = none - !w->relu, hit;
+	for (o = 0; o < w->n_out; o++) {
+		ptrdiff_t first = DT__MAX(o * w->stride - w->pad, 0), wide = DT__MIN(o * w->stride - w->pad + w->size, w->n_in) - first;
+		DT__EACH(i, c) {
+			const float *p = x + first * c + i, *q = p + w->n_in * c;
+			dt__vi place = none;
+			dt__v best, v;
+			dt__get(&best, p, c - i);
+			if (w->rows == 2 && wide == 2 && c - i >= DT__W) {  // the usual one, without loops
+				DT__LARGER(p + c, 1) DT__LARGER(q, 2) DT__LARGER(q + c, 3)
+			} else {
+				for (k = ky = 0; ky < w->rows; ky++)
+					for (kx = 0; kx < wide; kx++, k++) {
+						float edge[DT__W];
+						dt__get(&v, p + (ky * w->n_in + kx) * c, c - i);
+						dt__set(&v, edge, DT__W);
+						DT__LARGER(edge, k)
+					}
+			}
+			best = DT__RELU_UNLESS(keep, best);
+			dt__set(&best, y + o * c + i, c - i);
+			if (which) { v = DT__FLOATS(place); dt__set(&v, (float *)(void *)which + o * c + i, c - i); }
+		}
+	}
 }
 #undef DT__LARGER
 
 // Its backward: dx = or += dy at the places that which tells, and 0 at the others of the window.
 #define DT__TAKE(at, k, n) { v = DT__FLOATS(DT__BITS(g) & DT__TEST(place == (none + (int32_t)(k)))); dt__set_or_add(&v, at, n, add); }
 DT__LOOP(void, , maximum_back, (const dt__pool_row *w, const int32_t *which, const float *dy, float *dx, int add), (w, which, dy, dx, add)) {
-  const ptrdiff_t c = w->c;
-  ptrdiff_t o, i, k, ky, kx;
-  dt__vi none = {0};
-  for (o = 0; o < w->n_out; o++) {
-    ptrdiff_t first = DT__MAX(o * w->stride - w->pad, 0), wide = DT__MIN(o * w->stride - w->pad + w->size, w->n_in) - first;
-    DT__EACH(i, c) {
-      float *p = dx + first * c + i, *q = p + w->n_in * c;
-      dt__v g, v;
-      dt__vi place;
-      dt__get(&v, (const float *)(const void *)which + o * c + i, c - i);
-      place = DT__BITS(v);
-      dt__get(&g, dy + o * c + i, c - i);
-      if (w->rows == 2 && wide == 2 && c - i >= DT__W) {
-        DT__TAKE(p, 0, DT__W) DT__TAKE(p + c, 1, DT__W) DT__TAKE(q, 2, DT__W) DT__TAKE(q + c, 3, DT__W)
-      } else {
-        for (k = ky = 0; ky < w->rows; ky++)
-          for (kx = 0; kx < wide; kx++, k++) DT__TAKE(p + (ky * w->n_in + kx) * c, k, c - i)
-      }
-    }
-  }
+	const ptrdiff_t c = w->c;
+	ptrdiff_t o, i, k, ky, kx;
+	dt__vi none = {0};
+	for (o = 0; o < w->n_out; o++) {
+		ptrdiff_t first = DT__MAX(o * w->stride - w->pad, 0), wide = DT__MIN(o * w->stride - w->pad + w->size, w->n_in) - first;
+		DT__EACH(i, c) {
+			float *p = dx + first * c + i, *q = p + w->n_in * c;
+			dt__v g, v;
+			dt__vi place;
+			dt__get(&v, (const float *)(const void *)which + o * c + i, c - i);
+			place = DT__BITS(v);
+			dt__get(&g, dy + o * c + i, c - i);
+			if (w->rows == 2 && wide == 2 && c - i >= DT__W) {
+				DT__TAKE(p, 0, DT__W) DT__TAKE(p + c, 1, DT__W) DT__TAKE(q, 2, DT__W) DT__TAKE(q + c, 3, DT__W)
+			} else {
+				for (k = ky = 0; ky < w->rows; ky++)
+					for (kx = 0; kx < wide; kx++, k++) DT__TAKE(p + (ky * w->n_in + kx) * c, k, c - i)
+			}
+		}
+	}
 }
 #undef DT__TAKE
 
 DT__LOOP(float, return, dot, (ptrdiff_t n, const float *a, const float *b), (n, a, b)) {
-  dt__v s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0}, v, w;
-  ptrdiff_t i = 0;
-  for (; i + 4 * DT__W <= n; i += 4 * DT__W) {
-    s0 += *(const dt__v *)(a + i) * *(const dt__v *)(b + i);
-    s1 += *(const dt__v *)(a + i + DT__W) * *(const dt__v *)(b + i + DT__W);
-    s2 += *(const dt__v *)(a + i + 2 * DT__W) * *(const dt__v *)(b + i + 2 * DT__W);
-    s3 += *(const dt__v *)(a + i + 3 * DT__W) * *(const dt__v *)(b + i + 3 * DT__W);
-  }
-  for (; i < n; i += DT__W) {
-    dt__get(&v, a + i, n - i);
-    dt__get(&w, b + i, n - i);
-    s0 += v * w;
-  }
-  s0 += s1 + (s2 + s3);
-  return dt__lanes_sum(&s0);
+	dt__v s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0}, v, w;
+	ptrdiff_t i = 0;
+	for (; i + 4 * DT__W <= n; i += 4 * DT__W) {
+		s0 += *(const dt__v *)(a + i) * *(const dt__v *)(b + i);
+		s1 += *(const dt__v *)(a + i + DT__W) * *(const dt__v *)(b + i + DT__W);
+		s2 += *(const dt__v *)(a + i + 2 * DT__W) * *(const dt__v *)(b + i + 2 * DT__W);
+		s3 += *(const dt__v *)(a + i + 3 * DT__W) * *(const dt__v *)(b + i + 3 * DT__W);
+	}
+	for (; i < n; i += DT__W) {
+		dt__get(&v, a + i, n - i);
+		dt__get(&w, b + i, n - i);
+		s0 += v * w;
+	}
+	s0 += s1 + (s2 + s3);
+	return dt__lanes_sum(&s0);
 }
 
 DT__LOOP(float, return, sum, (ptrdiff_t n, const float *x), (n, x)) {
-  dt__v s, v;
-  ptrdiff_t i;
-  memset(&s, 0, sizeof s);
-  DT__EACH(i, n) { dt__get(&v, x + i, n - i); s += v; }
-  return dt__lanes_sum(&s);
+	dt__v s, v;
+	ptrdiff_t i;
+	memset(&s, 0, sizeof s);
+	DT__EACH(i, n) { dt__get(&v, x + i, n - i); s += v; }
+	return dt__lanes_sum(&s);
 }
 
 // Rows [r, r1) of a matrix [rows, n] that fit in the first cache together with their like, and columns from i on: what
 // belongs to a column stays in a register. At most 256 rows, so that sums of them in float lose little.
-#define DT__PATCHES(i, n, r, r1, rows)                                                                           \
-  for (r = 0; r < (rows); r = r1)                                                                              \
-    for (r1 = DT__MIN(r + DT__MIN(4096 / DT__MIN(DT__MAX(n, 1), 512), 256), rows), i = 0; i < (n); i += DT__W)
+#define DT__PATCHES(i, n, r, r1, rows) \
+	for (r = 0; r < (rows); r = r1) \
+		for (r1 = DT__MIN(r + DT__MIN(4096 / DT__MIN(DT__MAX(n, 1), 512), 256), rows), i = 0; i < (n); i += DT__W)
 
 // What follows a product: y[row] += bias (NULL: none) and a relu (if asked for) on every row
 DT__LOOP(void, , finish, (ptrdiff_t rows, ptrdiff_t n, const float *bias, int relu, float *y), (rows, n, bias, relu, y)) {
-  dt__vi keep = {0};
-  ptrdiff_t i, k, r, r1;
-  keep -= !relu;
-  DT__PATCHES(i, n, r, r1, rows) {
-    dt__v v, b = {0};
-    if (bias) dt__get(&b, bias + i, n - i);
-    for (k = r; k < r1; k++) {
-      dt__get(&v, y + k * n + i, n - i);
-      if (bias) v += b;
-      v = DT__RELU_UNLESS(keep, v);
-      dt__set(&v, y + k * n + i, n - i);
-    }
-  }
+	dt__vi keep = {0};
+	ptrdiff_t i, k, r, r1;
+	keep -= !relu;
+	DT__PATCHES(i, n, r, r1, rows) {
+		dt__v v, b = {0};
+		if (bias) dt__get(&b, bias + i, n - i);
+		for (k = r; k < r1; k++) {
+			dt__get(&v, y + k * n + i, n - i);
+			if (bias) v += b;
+			v = DT__RELU_UNLESS(keep, v);
+			dt__set(&v, y + k * n + i, n - i);
+		}
+	}
 }
 
 // y = fa * a + fb * b + offset, and a relu if asked for; b may be NULL
 DT__LOOP(void, , linear, (ptrdiff_t n, float fa, const float *a, float fb, const float *b, float offset, int relu, float *y), (n, fa, a, fb, b, offset, relu, y)) {
-  dt__vi keep = {0};
-  ptrdiff_t i;
-  keep -= !relu;
-  DT__EACH(i, n) {
-    dt__v v, w;
-    dt__get(&v, a + i, n - i);
-    v = fa * v + offset;
-    if (b) { dt__get(&w, b + i, n - i); v += fb * w; }
-    v = DT__RELU_UNLESS(keep, v);
-    dt__set(&v, y + i, n - i);
-  }
+	dt__vi keep = {0};
+	ptrdiff_t i;
+	keep -= !relu;
+	DT__EACH(i, n) {
+		dt__v v, w;
+		dt__get(&v, a + i, n - i);
+		v = fa * v + offset;
+		if (b) { dt__get(&w, b + i, n - i); v += fb * w; }
+		v = DT__RELU_UNLESS(keep, v);
+		dt__set(&v, y + i, n - i);
+	}
 }
 
 // out[column] = or += sum over rows
 DT__LOOP(void, , column_sums, (ptrdiff_t rows, ptrdiff_t n, const float *x, float *out, int add), (rows, n, x, out, add)) {
-  ptrdiff_t i, k, r, r1;
-  if (!add) memset(out, 0, (size_t)n * sizeof *out);
-  DT__PATCHES(i, n, r, r1, rows) {
-    dt__v b0 = {0}, b1 = {0}, b2 = {0}, b3 = {0}, v;  // four sums, since one would wait for itself
-    for (k = r; n - i >= DT__W && k + 4 <= r1; k += 4) {
-      const float *p = x + k * n + i;
-      b0 += *(const dt__v *)p;
-      b1 += *(const dt__v *)(p + n);
-      b2 += *(const dt__v *)(p + 2 * n);
-      b3 += *(const dt__v *)(p + 3 * n);
-    }
-    for (; k < r1; k++) { dt__get(&v, x + k * n + i, n - i); b0 += v; }
-    b0 = (b0 + b1) + (b2 + b3);
-    dt__set_or_add(&b0, out + i, n - i, 1);
-  }
+	ptrdiff_t i, k, r, r1;
+	if (!add) memset(out, 0, (size_t)n * sizeof *out);
+	DT__PATCHES(i, n, r, r1, rows) {
+		dt__v b0 = {0}, b1 = {0}, b2 = {0}, b3 = {0}, v;  // four sums, since one would wait for itself
+		for (k = r; n - i >= DT__W && k + 4 <= r1; k += 4) {
+			const float *p = x + k * n + i;
+			b0 += *(const dt__v *)p;
+			b1 += *(const dt__v *)(p + n);
+			b2 += *(const dt__v *)(p + 2 * n);
+			b3 += *(const dt__v *)(p + 3 * n);
+		}
+		for (; k < r1; k++) { dt__get(&v, x + k * n + i, n - i); b0 += v; }
+		b0 = (b0 + b1) + (b2 + b3);
+		dt__set_or_add(&b0, out + i, n - i, 1);
+	}
 }
 
 // s1[column] = or += sum of g, s2[column] = or += sum of g * (x - shift), where g is dy, or x - shift if dy is NULL
 DT__LOOP(void, , column_moments, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *shift, const float *dy, float *s1, float *s2, int add), (rows, n, x, shift, dy, s1, s2, add)) {
-  ptrdiff_t i, k, r, r1;
-  if (!add) { memset(s1, 0, (size_t)n * sizeof *s1); memset(s2, 0, (size_t)n * sizeof *s2); }
-  DT__PATCHES(i, n, r, r1, rows) {
-    dt__v a1 = {0}, a2 = {0}, b1 = {0}, b2 = {0}, m, v, w, g, h;
-    dt__get(&m, shift + i, n - i);
-    for (k = r; n - i >= DT__W && k + 2 <= r1; k += 2) {  // two sums each, since one would wait for itself
-      const ptrdiff_t at = k * n + i;
-      g = v = *(const dt__v *)(x + at) - m;
-      h = w = *(const dt__v *)(x + at + n) - m;
-      if (dy) { g = *(const dt__v *)(dy + at); h = *(const dt__v *)(dy + at + n); }
-      a1 += g;
-      a2 += g * v;
-      b1 += h;
-      b2 += h * w;
-    }
-    for (; k < r1; k++) {
-      dt__get(&v, x + k * n + i, n - i);
-      g = v -= m;
-      if (dy) dt__get(&g, dy + k * n + i, n - i);
-      a1 += g;
-      a2 += g * v;
-    }
-    a1 += b1;
-    a2 += b2;
-    dt__set_or_add(&a1, s1 + i, n - i, 1);
-    dt__set_or_add(&a2, s2 + i, n - i, 1);
-  }
+	ptrdiff_t i, k, r, r1;
+	if (!add) { memset(s1, 0, (size_t)n * sizeof *s1); memset(s2, 0, (size_t)n * sizeof *s2); }
+	DT__PATCHES(i, n, r, r1, rows) {
+		dt__v a1 = {0}, a2 = {0}, b1 = {0}, b2 = {0}, m, v, w, g, h;
+		dt__get(&m, shift + i, n - i);
+		for (k = r; n - i >= DT__W && k + 2 <= r1; k += 2) {  // two sums each, since one would wait for itself
+			const ptrdiff_t at = k * n + i;
+			g = v = *(const dt__v *)(x + at) - m;
+			h = w = *(const dt__v *)(x + at + n) - m;
+			if (dy) { g = *(const dt__v *)(dy + at); h = *(const dt__v *)(dy + at + n); }
+			a1 += g;
+			a2 += g * v;
+			b1 += h;
+			b2 += h * w;
+		}
+		for (; k < r1; k++) {
+			dt__get(&v, x + k * n + i, n - i);
+			g = v -= m;
+			if (dy) dt__get(&g, dy + k * n + i, n - i);
+			a1 += g;
+			a2 += g * v;
+		}
+		a1 += b1;
+		a2 += b2;
+		dt__set_or_add(&a1, s1 + i, n - i, 1);
+		dt__set_or_add(&a2, s2 + i, n - i, 1);
+	}
 }
 
 // y[row] = x[row] * scale + shift, per column, and a relu if asked for
 DT__LOOP(void, , columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale, const float *shift, int relu, float *y), (rows, n, x, scale, shift, relu, y)) {
-  dt__vi keep = {0};
-  ptrdiff_t i, k, r, r1;
-  keep -= !relu;
-  DT__PATCHES(i, n, r, r1, rows) {
-    dt__v v, a, b;
-    dt__get(&a, scale + i, n - i);
-    dt__get(&b, shift + i, n - i);
-    for (k = r; k < r1; k++) {
-      dt__get(&v, x + k * n + i, n - i);
-      v = v * a + b;
-      v = DT__RELU_UNLESS(keep, v);
-      dt__set(&v, y + k * n + i, n - i);
-    }
-  }
+	dt__vi keep = {0};
+	ptrdiff_t i, k, r, r1;
+	keep -= !relu;
+	DT__PATCHES(i, n, r, r1, rows) {
+		dt__v v, a, b;
+		dt__get(&a, scale + i, n - i);
+		dt__get(&b, shift + i, n - i);
+		for (k = r; k < r1; k++) {
+			dt__get(&v, x + k * n + i, n - i);
+			v = v * a + b;
+			v = DT__RELU_UNLESS(keep, v);
+			dt__set(&v, y + k * n + i, n - i);
+		}
+	}
 }
 
 // dx[row] = or += dy[row] * a + x[row] * b + c, per column
 DT__LOOP(void, , columns_back, (ptrdiff_t rows, ptrdiff_t n, const float *dy, const float *x, const float *a, const float *b, const float *c, float *dx, int add), (rows, n, dy, x, a, b, c, dx, add)) {
-  ptrdiff_t i, k, r, r1;
-  DT__PATCHES(i, n, r, r1, rows) {
-    dt__v g, v, va, vb, vc;
-    dt__get(&va, a + i, n - i);
-    dt__get(&vb, b + i, n - i);
-    dt__get(&vc, c + i, n - i);
-    for (k = r; k < r1; k++) {
-      dt__get(&g, dy + k * n + i, n - i);
-      dt__get(&v, x + k * n + i, n - i);
-      g = g * va + (v * vb + vc);
-      dt__set_or_add(&g, dx + k * n + i, n - i, add);
-    }
-  }
+	ptrdiff_t i, k, r, r1;
+	DT__PATCHES(i, n, r, r1, rows) {
+		dt__v g, v, va, vb, vc;
+		dt__get(&va, a + i, n - i);
+		dt__get(&vb, b + i, n - i);
+		dt__get(&vc, c + i, n - i);
+		for (k = r; k < r1; k++) {
+			dt__get(&g, dy + k * n + i, n - i);
+			dt__get(&v, x + k * n + i, n - i);
+			g = g * va + (v * vb + vc);
+			dt__set_or_add(&g, dx + k * n + i, n - i, add);
+		}
+	}
 }
 
 // Softmax of a row of n values; returns log(sum(exp(x - top))), and top, the largest x, which it was computed from. y may be x.
 DT__LOOP(float, return, softmax, (ptrdiff_t n, const float *x, float *y, float *top_out), (n, x, y, top_out)) {
-  float top = x[0], sum = 0;
-  ptrdiff_t i;
-  for (i = 1; i < n; i++) if (x[i] > top) top = x[i];
-  DT__EACH(i, n) {
-    dt__v v;
-    dt__get(&v, x + i, n - i);
-    v -= top;
-    dt__v_exp(&v);
-    dt__set(&v, y + i, n - i);
-  }
-  sum = dt__sum_body(n, y);
-  dt__axpby_body(n, 1 / sum, y, 0, y);
-  *top_out = top;
-  return logf(sum);
+	float top = x[0], sum = 0;
+	ptrdiff_t i;
+	for (i = 1; i < n; i++) if (x[i] > top) top = x[i];
+	DT__EACH(i, n) {
+		dt__v v;
+		dt__get(&v, x + i, n - i);
+		v -= top;
+		dt__v_exp(&v);
+		dt__set(&v, y + i, n - i);
+	}
+	sum = dt__sum_body(n, y);
+	dt__axpby_body(n, 1 / sum, y, 0, y);
+	*top_out = top;
+	return logf(sum);
 }
 
 // One row of layer norm: (x - mean) * inv * weight + bias; bias may be NULL.
 DT__LOOP(void, , layernorm, (ptrdiff_t n, const float *x, const float *weight, const float *bias, float epsilon, float *y, float *mean_inv), (n, x, weight, bias, epsilon, y, mean_inv)) {
-  dt__v s = {0}, v, w;
-  float mean = dt__sum_body(n, x) / (float)n, inv;
-  ptrdiff_t i;
-  for (i = 0; i + DT__W <= n; i += DT__W) { v = *(const dt__v *)(x + i) - mean; s += v * v; }
-  inv = dt__lanes_sum(&s);
-  for (; i < n; i++) inv += (x[i] - mean) * (x[i] - mean);
-  inv = 1 / sqrtf(inv / (float)n + epsilon);
-  mean_inv[0] = mean;
-  mean_inv[1] = inv;
-  DT__EACH(i, n) {
-    dt__get(&v, x + i, n - i);
-    dt__get(&w, weight + i, n - i);
-    v = (v - mean) * inv * w;
-    if (bias) { dt__get(&w, bias + i, n - i); v += w; }
-    dt__set(&v, y + i, n - i);
-  }
+	dt__v s = {0}, v, w;
+	float mean = dt__sum_body(n, x) / (float)n, inv;
+	ptrdiff_t i;
+	for (i = 0; i + DT__W <= n; i += DT__W) { v = *(const dt__v *)(x + i) - mean; s += v * v; }
+	inv = dt__lanes_sum(&s);
+	for (; i < n; i++) inv += (x[i] - mean) * (x[i] - mean);
+	inv = 1 / sqrtf(inv / (float)n + epsilon);
+	mean_inv[0] = mean;
+	mean_inv[1] = inv;
+	DT__EACH(i, n) {
+		dt__get(&v, x + i, n - i);
+		dt__get(&w, weight + i, n - i);
+		v = (v - mean) * inv * w;
+		if (bias) { dt__get(&w, bias + i, n - i); v += w; }
+		dt__set(&v, y + i, n - i);
+	}
 }
 
 // Its backward: dx = or += …, dweight += dy * xhat, dbias += dy; each of the three may be NULL.
 DT__LOOP(void, , layernorm_back, (ptrdiff_t n, const float *x, const float *weight, const float *mean_inv, const float *dy, float *dx, int add, float *dweight, float *dbias), (n, x, weight, mean_inv, dy, dx, add, dweight, dbias)) {
-  dt__v s1 = {0}, s2 = {0}, v, g, w;
-  float mean = mean_inv[0], inv = mean_inv[1], m1, m2;
-  ptrdiff_t i;
-  DT__EACH(i, n) {
-    dt__get(&v, x + i, n - i);
-    v = (v - mean) * inv;
-    dt__get(&g, dy + i, n - i);
-    if (dweight) { dt__get(&w, dweight + i, n - i); w += g * v; dt__set(&w, dweight + i, n - i); }
-    if (dbias) { w = g; dt__set_or_add(&w, dbias + i, n - i, 1); }
-    dt__get(&w, weight + i, n - i);  // lanes beyond n: weight and so g are 0
-    g *= w;
-    s1 += g;
-    s2 += g * v;
-  }
-  if (!dx) return;
-  m1 = dt__lanes_sum(&s1) / (float)n;
-  m2 = dt__lanes_sum(&s2) / (float)n;
-  DT__EACH(i, n) {
-    dt__get(&v, x + i, n - i);
-    v = (v - mean) * inv;
-    dt__get(&g, dy + i, n - i);
-    dt__get(&w, weight + i, n - i);
-    g = (g * w - m1 - v * m2) * inv;
-    dt__set_or_add(&g, dx + i, n - i, add);
-  }
+	dt__v s1 = {0}, s2 = {0}, v, g, w;
+	float mean = mean_inv[0], inv = mean_inv[1], m1, m2;
+	ptrdiff_t i;
+	DT__EACH(i, n) {
+		dt__get(&v, x + i, n - i);
+		v = (v - mean) * inv;
+		dt__get(&g, dy + i, n - i);
+		if (dweight) { dt__get(&w, dweight + i, n - i); w += g * v; dt__set(&w, dweight + i, n - i); }
+		if (dbias) { w = g; dt__set_or_add(&w, dbias + i, n - i, 1); }
+		dt__get(&w, weight + i, n - i);  // lanes beyond n: weight and so g are 0
+		g *= w;
+		s1 += g;
+		s2 += g * v;
+	}
+	if (!dx) return;
+	m1 = dt__lanes_sum(&s1) / (float)n;
+	m2 = dt__lanes_sum(&s2) / (float)n;
+	DT__EACH(i, n) {
+		dt__get(&v, x + i, n - i);
+		v = (v - mean) * inv;
+		dt__get(&g, dy + i, n - i);
+		dt__get(&w, weight + i, n - i);
+		g = (g * w - m1 - v * m2) * inv;
+		dt__set_or_add(&g, dx + i, n - i, add);
+	}
 }
 
 // y = or += x * mask * scale; a value is dropped if its hash (key, index) is below threshold. lowbias32 is
 // Chris Wellons' integer hash.
 DT__LOOP(void, , dropout, (ptrdiff_t n, uint64_t key, uint32_t threshold, float scale, const float *x, float *y, int add), (n, key, threshold, scale, x, y, add)) {
-  uint32_t lane[DT__W], k1 = (uint32_t)key, k2 = (uint32_t)(key >> 32);
-  dt__vu index, limit = {0};
-  ptrdiff_t i;
-  for (i = 0; i < DT__W; i++) lane[i] = (uint32_t)i * 0x9e3779b9u + k1;
-  memcpy(&index, lane, sizeof index);
-  limit += threshold;
-  DT__EACH(i, n) {
-    dt__vu h = index;
-    dt__v v;
-    h ^= h >> 16; h *= 0x7feb352du;
-    h ^= h >> 15; h ^= k2; h *= 0x846ca68bu;
-    h ^= h >> 16;
-    index += (uint32_t)DT__W * 0x9e3779b9u;
-    dt__get(&v, x + i, n - i);
-    v = DT__FLOATS(DT__BITS(v * scale) & DT__TEST((dt__vi)(h >> 1) >= (dt__vi)(limit >> 1)));
-    dt__set_or_add(&v, y + i, n - i, add);
-  }
+	uint32_t lane[DT__W], k1 = (uint32_t)key, k2 = (uint32_t)(key >> 32);
+	dt__vu index, limit = {0};
+	ptrdiff_t i;
+	for (i = 0; i < DT__W; i++) lane[i] = (uint32_t)i * 0x9e3779b9u + k1;
+	memcpy(&index, lane, sizeof index);
+	limit += threshold;
+	DT__EACH(i, n) {
+		dt__vu h = index;
+		dt__v v;
+		h ^= h >> 16; h *= 0x7feb352du;
+		h ^= h >> 15; h ^= k2; h *= 0x846ca68bu;
+		h ^= h >> 16;
+		index += (uint32_t)DT__W * 0x9e3779b9u;
+		dt__get(&v, x + i, n - i);
+		v = DT__FLOATS(DT__BITS(v * scale) & DT__TEST((dt__vi)(h >> 1) >= (dt__vi)(limit >> 1)));
+		dt__set_or_add(&v, y + i, n - i, add);
+	}
 }
 
 // 0 for what is below 2^(exponent - 127): where gradients stay 0, moments fade until they and their products are no normal
@@ -2432,22 +2432,22 @@ DT__LOOP(void, , dropout, (ptrdiff_t n, uint64_t key, uint32_t threshold, float 
 
 // w -= rate * step; g is scaled first, weight decay added, momentum kept in v (NULL: none).
 DT__LOOP(void, , sgd, (ptrdiff_t n, float *w, const float *g, float *v, float scale, float rate, float momentum, float decay, int nesterov), (n, w, g, v, scale, rate, momentum, decay, nesterov)) {
-  ptrdiff_t i;
-  DT__EACH(i, n) {
-    dt__v p, d, m;
-    dt__get(&p, w + i, n - i);
-    dt__get(&d, g + i, n - i);
-    d = d * scale + decay * p;
-    if (v) {
-      dt__get(&m, v + i, n - i);
-      m = momentum * m + d;
-      m = DT__NOT_BELOW(15, m);
-      dt__set(&m, v + i, n - i);
-      if (nesterov) d += momentum * m; else d = m;
-    }
-    p -= rate * d;
-    dt__set(&p, w + i, n - i);
-  }
+	ptrdiff_t i;
+	DT__EACH(i, n) {
+		dt__v p, d, m;
+		dt__get(&p, w + i, n - i);
+		dt__get(&d, g + i, n - i);
+		d = d * scale + decay * p;
+		if (v) {
+			dt__get(&m, v + i, n - i);
+			m = momentum * m + d;
+			m = DT__NOT_BELOW(15, m);
+			dt__set(&m, v + i, n - i);
+			if (nesterov) d += momentum * m; else d = m;
+		}
+		p -= rate * d;
+		dt__set(&p, w + i, n - i);
+	}
 }
 
 typedef struct { float scale, rate, beta2, rest1, rest2, epsilon, decay, shrink, root2; } dt__adam_numbers;
@@ -2456,26 +2456,26 @@ typedef struct { float scale, rate, beta2, rest1, rest2, epsilon, decay, shrink,
 // it is bound by arithmetic, and a root of the hardware makes it 1.6 times as fast where there is one.
 typedef void dt__adam_loop(ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a);
 #define DT__ADAM_OF(name, target, ROOT) \
-  target static void name(ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a) { \
-    ptrdiff_t i; \
-    DT__EACH(i, n) { \
-      dt__v p, d, m1, m2, root; \
-      dt__get(&p, w + i, n - i); \
-      dt__get(&d, g + i, n - i); \
-      dt__get(&m1, m + i, n - i); \
-      dt__get(&m2, v + i, n - i); \
-      d = d * a->scale + a->decay * p; \
-      m1 += a->rest1 * (d - m1); \
-      m2 = a->beta2 * m2 + a->rest2 * d * d; \
-      m1 = DT__NOT_BELOW(15, m1); \
-      m2 = DT__NOT_BELOW(1, m2); \
-      ROOT \
-      p = p * a->shrink - a->rate * m1 / (root * a->root2 + a->epsilon); \
-      dt__set(&m1, m + i, n - i); \
-      dt__set(&m2, v + i, n - i); \
-      dt__set(&p, w + i, n - i); \
-    } \
-  }
+	target static void name(ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a) { \
+		ptrdiff_t i; \
+		DT__EACH(i, n) { \
+			dt__v p, d, m1, m2, root; \
+			dt__get(&p, w + i, n - i); \
+			dt__get(&d, g + i, n - i); \
+			dt__get(&m1, m + i, n - i); \
+			dt__get(&m2, v + i, n - i); \
+			d = d * a->scale + a->decay * p; \
+			m1 += a->rest1 * (d - m1); \
+			m2 = a->beta2 * m2 + a->rest2 * d * d; \
+			m1 = DT__NOT_BELOW(15, m1); \
+			m2 = DT__NOT_BELOW(1, m2); \
+			ROOT \
+			p = p * a->shrink - a->rate * m1 / (root * a->root2 + a->epsilon); \
+			dt__set(&m1, m + i, n - i); \
+			dt__set(&m2, v + i, n - i); \
+			dt__set(&p, w + i, n - i); \
+		} \
+	}
 #if DT__X86
 DT__ADAM_OF(dt__adam_avx2, DT__AVX2, root = (dt__v)__builtin_ia32_sqrtps256(m2);)
 #endif
@@ -2483,39 +2483,39 @@ DT__ADAM_OF(dt__adam_base, , root = m2; dt__v_sqrt(&root);)
 #undef DT__ADAM_OF
 
 DT__LOOP(void, , rmsprop, (ptrdiff_t n, float *w, const float *g, float *s, float *v, float scale, float rate, float alpha, float epsilon, float momentum, float decay), (n, w, g, s, v, scale, rate, alpha, epsilon, momentum, decay)) {
-  ptrdiff_t i;
-  DT__EACH(i, n) {
-    dt__v p, d, q, root;
-    dt__get(&p, w + i, n - i);
-    dt__get(&d, g + i, n - i);
-    dt__get(&q, s + i, n - i);
-    d = d * scale + decay * p;
-    q = alpha * q + (1.0f - alpha) * d * d;
-    q = DT__NOT_BELOW(1, q);
-    root = q;
-    dt__v_sqrt(&root);
-    d = d / (root + epsilon);
-    dt__set(&q, s + i, n - i);
-    if (v) { dt__get(&q, v + i, n - i); d += momentum * q; d = DT__NOT_BELOW(15, d); dt__set(&d, v + i, n - i); }
-    p -= rate * d;
-    dt__set(&p, w + i, n - i);
-  }
+	ptrdiff_t i;
+	DT__EACH(i, n) {
+		dt__v p, d, q, root;
+		dt__get(&p, w + i, n - i);
+		dt__get(&d, g + i, n - i);
+		dt__get(&q, s + i, n - i);
+		d = d * scale + decay * p;
+		q = alpha * q + (1.0f - alpha) * d * d;
+		q = DT__NOT_BELOW(1, q);
+		root = q;
+		dt__v_sqrt(&root);
+		d = d / (root + epsilon);
+		dt__set(&q, s + i, n - i);
+		if (v) { dt__get(&q, v + i, n - i); d += momentum * q; d = DT__NOT_BELOW(15, d); dt__set(&d, v + i, n - i); }
+		p -= rate * d;
+		dt__set(&p, w + i, n - i);
+	}
 }
 
 // y = x * scale, from bytes
 DT__LOOP(void, , from_bytes, (ptrdiff_t n, const unsigned char *x, float scale, float *y), (n, x, scale, y)) {
-  ptrdiff_t i = 0;
+	ptrdiff_t i = 0;
 #if DT__SIMD && (defined(__clang__) || __GNUC__ >= 9)
-  typedef unsigned char bytes __attribute__((vector_size(DT__W), aligned(1), may_alias));
-  typedef float floats __attribute__((vector_size(DT__W * 4)));
-  typedef int32_t ints __attribute__((vector_size(DT__W * 4)));
-  for (; i + DT__W <= n; i += DT__W) {
-    dt__v v = (dt__v)__builtin_convertvector(__builtin_convertvector(*(const bytes *)(x + i), ints), floats);
-    v *= scale;
-    dt__set(&v, y + i, DT__W);
-  }
+	typedef unsigned char bytes __attribute__((vector_size(DT__W), aligned(1), may_alias));
+	typedef float floats __attribute__((vector_size(DT__W * 4)));
+	typedef int32_t ints __attribute__((vector_size(DT__W * 4)));
+	for (; i + DT__W <= n; i += DT__W) {
+		dt__v v = (dt__v)__builtin_convertvector(__builtin_convertvector(*(const bytes *)(x + i), ints), floats);
+		v *= scale;
+		dt__set(&v, y + i, DT__W);
+	}
 #endif
-  for (; i < n; i++) y[i] = (float)x[i] * scale;
+	for (; i < n; i++) y[i] = (float)x[i] * scale;
 }
 
 #if DT__SIMD && (defined(__clang__) || __GNUC__ >= 12)
@@ -2524,33 +2524,33 @@ DT__LOOP(void, , from_bytes, (ptrdiff_t n, const unsigned char *x, float scale, 
 
 // out [n_k][width] = the width lines (rows of A, columns of B) from p on, zeros beyond the n there are.
 DT__LOOP(void, , pack, (const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n, ptrdiff_t width, ptrdiff_t n_k, float *out), (p, step, stride_k, n, width, n_k, out)) {
-  ptrdiff_t i, k, i4 = 0, k4 = 0;
-  if (n > width) n = width;
-  if (step == 1) {
-    for (k = 0; k < n_k; k++, p += stride_k, out += width) {
-      for (i = 0; i + DT__W <= n; i += DT__W) *(dt__v *)(out + i) = *(const dt__v *)(p + i);
-      for (; i < n; i++) out[i] = p[i];
-      for (; i < width; i++) out[i] = 0;
-    }
-    return;
-  }
+	ptrdiff_t i, k, i4 = 0, k4 = 0;
+	if (n > width) n = width;
+	if (step == 1) {
+		for (k = 0; k < n_k; k++, p += stride_k, out += width) {
+			for (i = 0; i + DT__W <= n; i += DT__W) *(dt__v *)(out + i) = *(const dt__v *)(p + i);
+			for (; i < n; i++) out[i] = p[i];
+			for (; i < width; i++) out[i] = 0;
+		}
+		return;
+	}
 #ifdef DT__SHUFFLE
-  for (i4 = 0; stride_k == 1 && i4 + 4 <= n; i4 += 4)  // a transposition, 4 x 4 at a time
-    for (k4 = 0; k4 + 4 <= n_k; k4 += 4) {
-      const float *q = p + i4 * step + k4;
-      float *o = out + k4 * width + i4;
-      dt__v4 a = *(const dt__v4 *)q, b = *(const dt__v4 *)(q + step), c = *(const dt__v4 *)(q + 2 * step), d = *(const dt__v4 *)(q + 3 * step);
-      dt__v4 ab = DT__SHUFFLE(a, b, 0, 4, 1, 5), cd = DT__SHUFFLE(c, d, 0, 4, 1, 5);
-      *(dt__v4 *)o = DT__SHUFFLE(ab, cd, 0, 1, 4, 5);
-      *(dt__v4 *)(o + width) = DT__SHUFFLE(ab, cd, 2, 3, 6, 7);
-      ab = DT__SHUFFLE(a, b, 2, 6, 3, 7);
-      cd = DT__SHUFFLE(c, d, 2, 6, 3, 7);
-      *(dt__v4 *)(o + 2 * width) = DT__SHUFFLE(ab, cd, 0, 1, 4, 5);
-      *(dt__v4 *)(o + 3 * width) = DT__SHUFFLE(ab, cd, 2, 3, 6, 7);
-    }
+	for (i4 = 0; stride_k == 1 && i4 + 4 <= n; i4 += 4)  // a transposition, 4 x 4 at a time
+		for (k4 = 0; k4 + 4 <= n_k; k4 += 4) {
+			const float *q = p + i4 * step + k4;
+			float *o = out + k4 * width + i4;
+			dt__v4 a = *(const dt__v4 *)q, b = *(const dt__v4 *)(q + step), c = *(const dt__v4 *)(q + 2 * step), d = *(const dt__v4 *)(q + 3 * step);
+			dt__v4 ab = DT__SHUFFLE(a, b, 0, 4, 1, 5), cd = DT__SHUFFLE(c, d, 0, 4, 1, 5);
+			*(dt__v4 *)o = DT__SHUFFLE(ab, cd, 0, 1, 4, 5);
+			*(dt__v4 *)(o + width) = DT__SHUFFLE(ab, cd, 2, 3, 6, 7);
+			ab = DT__SHUFFLE(a, b, 2, 6, 3, 7);
+			cd = DT__SHUFFLE(c, d, 2, 6, 3, 7);
+			*(dt__v4 *)(o + 2 * width) = DT__SHUFFLE(ab, cd, 0, 1, 4, 5);
+			*(dt__v4 *)(o + 3 * width) = DT__SHUFFLE(ab, cd, 2, 3, 6, 7);
+		}
 #endif
-  for (i = 0; i < width; i++)
-    for (k = i < i4 ? k4 : 0; k < n_k; k++) out[k * width + i] = i < n ? p[i * step + k * stride_k] : 0;
+	for (i = 0; i < width; i++)
+		for (k = i < i4 ? k4 : 0; k < n_k; k++) out[k * width + i] = i < n ? p[i * step + k * stride_k] : 0;
 }
 
 // Winograd's F(4x4, 3x3): 36 products make 16 outputs, where a direct convolution needs 144. Matrices of Lavin & Gray,
@@ -2558,26 +2558,26 @@ DT__LOOP(void, , pack, (const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrd
 enum { DT__WINOGRAD_IMAGE, DT__WINOGRAD_OUTPUT, DT__WINOGRAD_DY, DT__WINOGRAD_WEIGHTS, DT__WINOGRAD_DW };
 
 #define DT__LINE_IMAGE(get, put) { \
-  V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3), d4 = get(4), d5 = get(5); \
-  V even = d4 - 4.0f * d2, odd = d3 - 4.0f * d1, low = d4 - d2, high = 2.0f * (d3 - d1); \
-  put(0, 4.0f * d0 - 5.0f * d2 + d4) put(1, even + odd) put(2, even - odd) put(3, low + high) \
-  put(4, low - high) put(5, 4.0f * d1 - 5.0f * d3 + d5) }
+	V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3), d4 = get(4), d5 = get(5); \
+	V even = d4 - 4.0f * d2, odd = d3 - 4.0f * d1, low = d4 - d2, high = 2.0f * (d3 - d1); \
+	put(0, 4.0f * d0 - 5.0f * d2 + d4) put(1, even + odd) put(2, even - odd) put(3, low + high) \
+	put(4, low - high) put(5, 4.0f * d1 - 5.0f * d3 + d5) }
 #define DT__LINE_OUTPUT(get, put) { \
-  V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3), d4 = get(4), d5 = get(5); \
-  V s1 = d1 + d2, s2 = d1 - d2, s3 = d3 + d4, s4 = d3 - d4; \
-  put(0, d0 + s1 + s3) put(1, s2 + 2.0f * s4) put(2, s1 + 4.0f * s3) put(3, s2 + 8.0f * s4 + d5) }
+	V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3), d4 = get(4), d5 = get(5); \
+	V s1 = d1 + d2, s2 = d1 - d2, s3 = d3 + d4, s4 = d3 - d4; \
+	put(0, d0 + s1 + s3) put(1, s2 + 2.0f * s4) put(2, s1 + 4.0f * s3) put(3, s2 + 8.0f * s4 + d5) }
 #define DT__LINE_DY(get, put) { \
-  V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3); \
-  V even = d0 + d2, odd = d1 + d3, low = d0 + 4.0f * d2, high = 2.0f * d1 + 8.0f * d3; \
-  put(0, d0) put(1, even + odd) put(2, even - odd) put(3, low + high) put(4, low - high) put(5, d3) }
+	V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3); \
+	V even = d0 + d2, odd = d1 + d3, low = d0 + 4.0f * d2, high = 2.0f * d1 + 8.0f * d3; \
+	put(0, d0) put(1, even + odd) put(2, even - odd) put(3, low + high) put(4, low - high) put(5, d3) }
 #define DT__LINE_WEIGHTS(get, put) { \
-  V d0 = get(0), d1 = get(1), d2 = get(2), even = (d0 + d2) * (-1.0f / 6), odd = d1 * (1.0f / 6); \
-  V low = d0 * (1.0f / 24) + d2 * (1.0f / 6), high = d1 * (1.0f / 12); \
-  put(0, d0 * 0.25f) put(1, even - odd) put(2, even + odd) put(3, low + high) put(4, low - high) put(5, d2) }
+	V d0 = get(0), d1 = get(1), d2 = get(2), even = (d0 + d2) * (-1.0f / 6), odd = d1 * (1.0f / 6); \
+	V low = d0 * (1.0f / 24) + d2 * (1.0f / 6), high = d1 * (1.0f / 12); \
+	put(0, d0 * 0.25f) put(1, even - odd) put(2, even + odd) put(3, low + high) put(4, low - high) put(5, d2) }
 #define DT__LINE_DW(get, put) { \
-  V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3), d4 = get(4), d5 = get(5), s1 = d1 + d2, s3 = d3 + d4; \
-  put(0, 0.25f * d0 - s1 * (1.0f / 6) + s3 * (1.0f / 24)) \
-  put(1, (d2 - d1) * (1.0f / 6) + (d3 - d4) * (1.0f / 12)) put(2, (s3 - s1) * (1.0f / 6) + d5) }
+	V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3), d4 = get(4), d5 = get(5), s1 = d1 + d2, s3 = d3 + d4; \
+	put(0, 0.25f * d0 - s1 * (1.0f / 6) + s3 * (1.0f / 24)) \
+	put(1, (d2 - d1) * (1.0f / 6) + (d3 - d4) * (1.0f / 12)) put(2, (s3 - s1) * (1.0f / 6) + d5) }
 
 // A square of values, each a row of channels: strides, and the part that exists.
 typedef struct { ptrdiff_t row, column; int top, bottom, left, right; } dt__square;
@@ -2590,46 +2590,46 @@ typedef void dt__winograd_loop DT__WINOGRAD_PARAMETERS;
 #define DT__PUT_T(k, v) t[k * 6 + j] = v;
 #define DT__GET_T(k) t[i * 6 + k]
 #define DT__TRANSFORM(kind, n_in, n_out) \
-  case DT__WINOGRAD_##kind: \
-    for (j = 0; j < n_in; j++) DT__LINE_##kind(DT__GET_X, DT__PUT_T) \
-    for (i = 0; i < n_out; i++) { \
-      DT__LINE_##kind(DT__GET_T, DT__PUT_Y) \
-    } \
-    break;
+	case DT__WINOGRAD_##kind: \
+		for (j = 0; j < n_in; j++) DT__LINE_##kind(DT__GET_X, DT__PUT_T) \
+		for (i = 0; i < n_out; i++) { \
+			DT__LINE_##kind(DT__GET_T, DT__PUT_Y) \
+		} \
+		break;
 #define DT__PUT_Y(k, v) *(V *)(q + i * to_row + k * to_column) = v;
 #define DT__WINOGRAD_OF(name, target, vector, n) \
-  target static void name DT__WINOGRAD_PARAMETERS { \
-    typedef vector V; \
-    static const signed char sizes[] = {6, 6, 6, 4, 4, 6, 3, 6, 6, 3}; \
-    int n_in = sizes[2 * kind], n_out = sizes[2 * kind + 1], i, j; \
-    int part_in = in->top > 0 || in->left > 0 || in->bottom < n_in || in->right < n_in; \
-    int part_out = add || out->top > 0 || out->left > 0 || out->bottom < n_out || out->right < n_out; \
-    ptrdiff_t row = in->row, column = in->column, to_row = out->row, to_column = out->column, l; \
-    V t[36] DT__ALIGNED, edge[36] DT__ALIGNED; \
-    if (part_in) { row = 6 * n; column = n; } \
-    if (part_out) { to_row = 6 * n; to_column = n; } \
-    for (l = 0; l < c; l += n) { \
-      const float *p = part_in ? (const float *)edge : x + l; \
-      float *q = part_out ? (float *)edge : y + l; \
-      if (part_in) { \
-        memset(edge, 0, sizeof edge); \
-        for (i = in->top; i < in->bottom; i++) \
-          for (j = in->left; j < in->right; j++) edge[i * 6 + j] = *(const V *)(x + l + i * in->row + j * in->column); \
-      } \
-      switch (kind) { \
-      DT__TRANSFORM(IMAGE, 6, 6) \
-      DT__TRANSFORM(OUTPUT, 6, 4) \
-      DT__TRANSFORM(DY, 4, 6) \
-      DT__TRANSFORM(WEIGHTS, 3, 6) \
-      DT__TRANSFORM(DW, 6, 3) \
-      } \
-      for (i = out->top; part_out && i < out->bottom; i++) \
-        for (j = out->left; j < out->right; j++) { \
-          V *o = (V *)(y + l + i * out->row + j * out->column); \
-          if (add) *o += edge[i * 6 + j]; else *o = edge[i * 6 + j]; \
-        } \
-    } \
-  }
+	target static void name DT__WINOGRAD_PARAMETERS { \
+		typedef vector V; \
+		static const signed char sizes[] = {6, 6, 6, 4, 4, 6, 3, 6, 6, 3}; \
+		int n_in = sizes[2 * kind], n_out = sizes[2 * kind + 1], i, j; \
+		int part_in = in->top > 0 || in->left > 0 || in->bottom < n_in || in->right < n_in; \
+		int part_out = add || out->top > 0 || out->left > 0 || out->bottom < n_out || out->right < n_out; \
+		ptrdiff_t row = in->row, column = in->column, to_row = out->row, to_column = out->column, l; \
+		V t[36] DT__ALIGNED, edge[36] DT__ALIGNED; \
+		if (part_in) { row = 6 * n; column = n; } \
+		if (part_out) { to_row = 6 * n; to_column = n; } \
+		for (l = 0; l < c; l += n) { \
+			const float *p = part_in ? (const float *)edge : x + l; \
+			float *q = part_out ? (float *)edge : y + l; \
+			if (part_in) { \
+				memset(edge, 0, sizeof edge); \
+				for (i = in->top; i < in->bottom; i++) \
+					for (j = in->left; j < in->right; j++) edge[i * 6 + j] = *(const V *)(x + l + i * in->row + j * in->column); \
+			} \
+			switch (kind) { \
+			DT__TRANSFORM(IMAGE, 6, 6) \
+			DT__TRANSFORM(OUTPUT, 6, 4) \
+			DT__TRANSFORM(DY, 4, 6) \
+			DT__TRANSFORM(WEIGHTS, 3, 6) \
+			DT__TRANSFORM(DW, 6, 3) \
+			} \
+			for (i = out->top; part_out && i < out->bottom; i++) \
+				for (j = out->left; j < out->right; j++) { \
+					V *o = (V *)(y + l + i * out->row + j * out->column); \
+					if (add) *o += edge[i * 6 + j]; else *o = edge[i * 6 + j]; \
+				} \
+		} \
+	}
 #if DT__X86
 DT__WINOGRAD_OF(dt__winograd_avx512, DT__AVX512, dt__v16, 16)
 DT__WINOGRAD_OF(dt__winograd_avx2, DT__AVX2, dt__v8, 8)
@@ -2654,67 +2654,67 @@ DT__WINOGRAD_OF(dt__winograd_base, , float, 1)
 
 // c [n] = or += a [k] * B [k, n], with rows (bj = 1) or columns (bk = ak = 1) of B contiguous, several at a time
 DT__LOOP(void, , gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const float *b, ptrdiff_t bk, ptrdiff_t bj, float *c, int add), (n, k, a, ak, b, bk, bj, c, add)) {
-  ptrdiff_t i, p, r;
-  if (bj == 1) {
-    if (!add) memset(c, 0, (size_t)n * sizeof *c);
-    for (p = 0; p + 8 <= k; p += 8, a += 8 * ak, b += 8 * bk) {
-      const float a0 = a[0], a1 = a[ak], a2 = a[2 * ak], a3 = a[3 * ak], a4 = a[4 * ak], a5 = a[5 * ak], a6 = a[6 * ak], a7 = a[7 * ak];
-      for (i = 0; i + DT__W <= n; i += DT__W) {
-        const float *q = b + i;
-        dt__v s = *(const dt__v *)(c + i), t = a0 * *(const dt__v *)q;
-        s += a1 * *(const dt__v *)(q + bk);
-        t += a2 * *(const dt__v *)(q + 2 * bk);
-        s += a3 * *(const dt__v *)(q + 3 * bk);
-        t += a4 * *(const dt__v *)(q + 4 * bk);
-        s += a5 * *(const dt__v *)(q + 5 * bk);
-        t += a6 * *(const dt__v *)(q + 6 * bk);
-        s += a7 * *(const dt__v *)(q + 7 * bk);
-        *(dt__v *)(c + i) = s + t;
-      }
-      for (; i < n; i++)
-        for (r = 0; r < 8; r++) c[i] += a[r * ak] * b[r * bk + i];
-    }
-    for (; p < k; p++, a += ak, b += bk) dt__axpby_body(n, *a, b, 1, c);
-    return;
-  }
-  for (i = 0; i + 4 <= n; i += 4, b += 4 * bj) {
-    dt__v s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0}, v;
-    for (p = 0; p + DT__W <= k; p += DT__W) {
-      v = *(const dt__v *)(a + p);
-      s0 += v * *(const dt__v *)(b + p);
-      s1 += v * *(const dt__v *)(b + bj + p);
-      s2 += v * *(const dt__v *)(b + 2 * bj + p);
-      s3 += v * *(const dt__v *)(b + 3 * bj + p);
-    }
-    c[i] = dt__lanes_sum(&s0) + (add ? c[i] : 0);
-    c[i + 1] = dt__lanes_sum(&s1) + (add ? c[i + 1] : 0);
-    c[i + 2] = dt__lanes_sum(&s2) + (add ? c[i + 2] : 0);
-    c[i + 3] = dt__lanes_sum(&s3) + (add ? c[i + 3] : 0);
-    for (; p < k; p++) {
-      c[i] += a[p] * b[p];
-      c[i + 1] += a[p] * b[bj + p];
-      c[i + 2] += a[p] * b[2 * bj + p];
-      c[i + 3] += a[p] * b[3 * bj + p];
-    }
-  }
-  for (; i < n; i++, b += bj) c[i] = dt__dot_body(k, a, b) + (add ? c[i] : 0);
+	ptrdiff_t i, p, r;
+	if (bj == 1) {
+		if (!add) memset(c, 0, (size_t)n * sizeof *c);
+		for (p = 0; p + 8 <= k; p += 8, a += 8 * ak, b += 8 * bk) {
+			const float a0 = a[0], a1 = a[ak], a2 = a[2 * ak], a3 = a[3 * ak], a4 = a[4 * ak], a5 = a[5 * ak], a6 = a[6 * ak], a7 = a[7 * ak];
+			for (i = 0; i + DT__W <= n; i += DT__W) {
+				const float *q = b + i;
+				dt__v s = *(const dt__v *)(c + i), t = a0 * *(const dt__v *)q;
+				s += a1 * *(const dt__v *)(q + bk);
+				t += a2 * *(const dt__v *)(q + 2 * bk);
+				s += a3 * *(const dt__v *)(q + 3 * bk);
+				t += a4 * *(const dt__v *)(q + 4 * bk);
+				s += a5 * *(const dt__v *)(q + 5 * bk);
+				t += a6 * *(const dt__v *)(q + 6 * bk);
+				s += a7 * *(const dt__v *)(q + 7 * bk);
+				*(dt__v *)(c + i) = s + t;
+			}
+			for (; i < n; i++)
+				for (r = 0; r < 8; r++) c[i] += a[r * ak] * b[r * bk + i];
+		}
+		for (; p < k; p++, a += ak, b += bk) dt__axpby_body(n, *a, b, 1, c);
+		return;
+	}
+	for (i = 0; i + 4 <= n; i += 4, b += 4 * bj) {
+		dt__v s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0}, v;
+		for (p = 0; p + DT__W <= k; p += DT__W) {
+			v = *(const dt__v *)(a + p);
+			s0 += v * *(const dt__v *)(b + p);
+			s1 += v * *(const dt__v *)(b + bj + p);
+			s2 += v * *(const dt__v *)(b + 2 * bj + p);
+			s3 += v * *(const dt__v *)(b + 3 * bj + p);
+		}
+		c[i] = dt__lanes_sum(&s0) + (add ? c[i] : 0);
+		c[i + 1] = dt__lanes_sum(&s1) + (add ? c[i + 1] : 0);
+		c[i + 2] = dt__lanes_sum(&s2) + (add ? c[i + 2] : 0);
+		c[i + 3] = dt__lanes_sum(&s3) + (add ? c[i + 3] : 0);
+		for (; p < k; p++) {
+			c[i] += a[p] * b[p];
+			c[i + 1] += a[p] * b[bj + p];
+			c[i + 2] += a[p] * b[2 * bj + p];
+			c[i + 3] += a[p] * b[3 * bj + p];
+		}
+	}
+	for (; i < n; i++, b += bj) c[i] = dt__dot_body(k, a, b) + (add ? c[i] : 0);
 }
 
 // ---- the table of one instruction set, and the choice among them
 
 #define DT__VECTOR_LOOPS(X) \
-  X(activate) X(activate_back) X(axpby) X(multiply) X(maximum) X(maximum_back) X(dot) X(sum) X(finish) X(linear) X(column_sums) X(column_moments) \
-  X(columns_affine) X(columns_back) X(softmax) X(layernorm) X(layernorm_back) X(dropout) X(sgd) X(rmsprop) X(from_bytes) X(pack) X(gemv)
+	X(activate) X(activate_back) X(axpby) X(multiply) X(maximum) X(maximum_back) X(dot) X(sum) X(finish) X(linear) X(column_sums) X(column_moments) \
+	X(columns_affine) X(columns_back) X(softmax) X(layernorm) X(layernorm_back) X(dropout) X(sgd) X(rmsprop) X(from_bytes) X(pack) X(gemv)
 
 typedef struct {
-  const char *name;
-  int columns;             // of a full panel
-  int n_tiles;
-  dt__tile tile[2];        // more rows first
-  dt__winograd_loop *winograd;
-  dt__adam_loop *adam;
+	const char *name;
+	int columns;             // of a full panel
+	int n_tiles;
+	dt__tile tile[2];        // more rows first
+	dt__winograd_loop *winograd;
+	dt__adam_loop *adam;
 #define DT__FIELD(name) dt__##name##_loop *name;
-  DT__VECTOR_LOOPS(DT__FIELD)
+	DT__VECTOR_LOOPS(DT__FIELD)
 #undef DT__FIELD
 } dt__kernels;
 
@@ -2724,16 +2724,16 @@ typedef struct {
 #define DT__NO_TILE {0, NULL, NULL}
 static const dt__kernels dt__isa[] = {  // best first
 #if DT__X86
-  {"avx512", 32, 2, {DT__TILE(avx512, 8), DT__TILE(avx512, 4)}, dt__winograd_avx512, dt__adam_avx2, DT__VECTOR_LOOPS(DT__WIDE)},
-  {"avx2", 16, 2, {DT__TILE(avx2, 6), DT__TILE(avx2, 4)}, dt__winograd_avx2, dt__adam_avx2, DT__VECTOR_LOOPS(DT__WIDE)},
-  {"sse2", 8, 1, {DT__TILE(sse2, 6), DT__NO_TILE}, dt__winograd_base, dt__adam_base, DT__VECTOR_LOOPS(DT__BASE)},
+	{"avx512", 32, 2, {DT__TILE(avx512, 8), DT__TILE(avx512, 4)}, dt__winograd_avx512, dt__adam_avx2, DT__VECTOR_LOOPS(DT__WIDE)},
+	{"avx2", 16, 2, {DT__TILE(avx2, 6), DT__TILE(avx2, 4)}, dt__winograd_avx2, dt__adam_avx2, DT__VECTOR_LOOPS(DT__WIDE)},
+	{"sse2", 8, 1, {DT__TILE(sse2, 6), DT__NO_TILE}, dt__winograd_base, dt__adam_base, DT__VECTOR_LOOPS(DT__BASE)},
 #elif DT__SIMD && defined(__aarch64__)
-  {"neon", 8, 2, {DT__TILE(neon, 8), DT__TILE(vector, 4)}, dt__winograd_base, dt__adam_base, DT__VECTOR_LOOPS(DT__BASE)},
+	{"neon", 8, 2, {DT__TILE(neon, 8), DT__TILE(vector, 4)}, dt__winograd_base, dt__adam_base, DT__VECTOR_LOOPS(DT__BASE)},
 #endif
 #if DT__SIMD
-  {"vector", 8, 1, {DT__TILE(vector, 4), DT__NO_TILE}, dt__winograd_base, dt__adam_base, DT__VECTOR_LOOPS(DT__BASE)},
+	{"vector", 8, 1, {DT__TILE(vector, 4), DT__NO_TILE}, dt__winograd_base, dt__adam_base, DT__VECTOR_LOOPS(DT__BASE)},
 #endif
-  {"plain", 2, 1, {DT__TILE(plain, 4), DT__NO_TILE}, dt__winograd_base, dt__adam_base, DT__VECTOR_LOOPS(DT__BASE)},
+	{"plain", 2, 1, {DT__TILE(plain, 4), DT__NO_TILE}, dt__winograd_base, dt__adam_base, DT__VECTOR_LOOPS(DT__BASE)},
 };
 #undef DT__BASE
 #undef DT__WIDE
@@ -2741,29 +2741,29 @@ static const dt__kernels dt__isa[] = {  // best first
 #undef DT__NO_TILE
 
 // The best row this CPU can run; DTRAIN_ISA may ask for a lesser one.
-DT__PRIVATE const dt__kernels *dt__kernels_choose(void) {
-  int best = 0;
+static const dt__kernels *dt__kernels_choose(void) {
+	int best = 0;
 #if DT__X86
-  __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx512f")) best = 1;
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) best = 2;
+	__builtin_cpu_init();
+	if (!__builtin_cpu_supports("avx512f")) best = 1;
+	if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) best = 2;
 #endif
 #ifndef DTRAIN_NO_STDIO
-  {
-    const char *wanted = getenv("DTRAIN_ISA");
-    int i;
-    for (i = best; wanted && i < DT__COUNT(dt__isa); i++) if (!strcmp(dt__isa[i].name, wanted)) return &dt__isa[i];
-  }
+	{
+		const char *wanted = getenv("DTRAIN_ISA");
+		int i;
+		for (i = best; wanted && i < DT__COUNT(dt__isa); i++) if (!strcmp(dt__isa[i].name, wanted)) return &dt__isa[i];
+	}
 #endif
-  return &dt__isa[best];
+	return &dt__isa[best];
 }
 
 // The row in use, chosen once; two threads that race here choose the same.
-DT__PRIVATE const dt__kernels *dt__cpu(void) {
-  static const dt__kernels *chosen;
-  const dt__kernels *k = DT__LOAD(&chosen);
-  if (!k) { k = dt__kernels_choose(); DT__STORE(&chosen, k); }
-  return k;
+static const dt__kernels *dt__cpu(void) {
+	static const dt__kernels *chosen;
+	const dt__kernels *k = DT__LOAD(&chosen);
+	if (!k) { k = dt__kernels_choose(); DT__STORE(&chosen, k); }
+	return k;
 }
 
 // ---- products
@@ -2771,57 +2771,57 @@ DT__PRIVATE const dt__kernels *dt__cpu(void) {
 // One operand as the micro-kernel walks it: .step along its own rows (A) or columns (B, always 1), .k and .k2 along
 // the sums. Tiles of a packed operand lie behind each other, each [k2][k][width].
 typedef struct {
-  const float *p;
-  ptrdiff_t step, k, k2;
-  int packed;
-  const float *edge;  // not packed: the last, partial tile, packed and zero-filled; NULL: reading past the end is safe
+	const float *p;
+	ptrdiff_t step, k, k2;
+	int packed;
+	const float *edge;  // not packed: the last, partial tile, packed and zero-filled; NULL: reading past the end is safe
 } dt__operand;
 
 // How many of the larger and the smaller tiles cover m rows with the fewest rows in vain.
-DT__PRIVATE void dt__tile_plan(const dt__kernels *k, ptrdiff_t m, ptrdiff_t *large, ptrdiff_t *small) {
-  ptrdiff_t big = k->tile[0].rows, little = k->n_tiles > 1 ? k->tile[1].rows : 0, best = PTRDIFF_MAX, q;
-  *large = (m + big - 1) / big;
-  *small = 0;
-  if (!little) return;
-  for (q = m / big + 1; q >= 0 && q >= m / big - 2; q--) {
-    ptrdiff_t rest = m - q * big > 0 ? (m - q * big + little - 1) / little : 0;
-    if (q * big + rest * little < best) { best = q * big + rest * little; *large = q; *small = rest; }
-  }
+static void dt__tile_plan(const dt__kernels *k, ptrdiff_t m, ptrdiff_t *large, ptrdiff_t *small) {
+	ptrdiff_t big = k->tile[0].rows, little = k->n_tiles > 1 ? k->tile[1].rows : 0, best = PTRDIFF_MAX, q;
+	*large = (m + big - 1) / big;
+	*small = 0;
+	if (!little) return;
+	for (q = m / big + 1; q >= 0 && q >= m / big - 2; q--) {
+		ptrdiff_t rest = m - q * big > 0 ? (m - q * big + little - 1) / little : 0;
+		if (q * big + rest * little < best) { best = q * big + rest * little; *large = q; *small = rest; }
+	}
 }
 
 // C [m, n] = A B + bias (NULL: 0), or += A B, over all of k2 and k, without blocking.
-DT__PRIVATE void dt__tiles(const dt__kernels *kernels, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k2, ptrdiff_t k, const dt__operand *a,
-                           const dt__operand *b, float *c, ptrdiff_t ci, int add, const float *bias) {
-  ptrdiff_t large, small, i, j, t, width = kernels->columns;
-  dt__tile_plan(kernels, m, &large, &small);
-  for (j = 0; j < n; j += width) {
-    ptrdiff_t columns = DT__MIN(n - j, width);
-    int half = columns <= width / 2, b_edge = columns < width && b->edge != NULL, b_packed = b->packed || b_edge;
-    const float *bp = b_edge ? b->edge : b->packed ? b->p + j * k2 * k : b->p + j;
-    ptrdiff_t bk = b_packed ? width : b->k, bk2 = b_packed ? k * width : b->k2;
-    for (i = t = 0; t < large + small; t++) {
-      const dt__tile *tile = &kernels->tile[t >= large];
-      ptrdiff_t rows = DT__MIN(m - i, (ptrdiff_t)tile->rows), r;
-      int a_edge = rows < tile->rows && a->edge != NULL, a_packed = a->packed || a_edge;
-      const float *ap = a_edge ? a->edge : a->packed ? a->p + i * k2 * k : a->p + i * a->step;
-      ptrdiff_t ai = a_packed ? 1 : a->step, ak = a_packed ? tile->rows : a->k, ak2 = a_packed ? k * tile->rows : a->k2;
-      dt__micro *micro = half ? tile->half : tile->full;
-      float *out = c + i * ci + j;
-      if (rows == tile->rows && columns == (half ? width / 2 : width)) {
-        micro(k2, k, ap, ai, ak, ak2, bp, bk, bk2, out, ci, add, bias ? bias + j : NULL);
-      } else {  // the whole tile into a buffer, its valid part to C
-        float buffer[DT__MAX_TILE] DT__ALIGNED;
-        micro(k2, k, ap, ai, ak, ak2, bp, bk, bk2, buffer, width, 0, NULL);
-        for (r = 0; r < rows; r++) {
-          ptrdiff_t x;
-          for (x = 0; bias && x < columns; x++) buffer[r * width + x] += bias[j + x];
-          if (!add) { memcpy(out + r * ci, buffer + r * width, (size_t)columns * sizeof(float)); continue; }
-          for (x = 0; x < columns; x++) out[r * ci + x] += buffer[r * width + x];
-        }
-      }
-      i += rows;
-    }
-  }
+static void dt__tiles(const dt__kernels *kernels, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k2, ptrdiff_t k, const dt__operand *a,
+		const dt__operand *b, float *c, ptrdiff_t ci, int add, const float *bias) {
+	ptrdiff_t large, small, i, j, t, width = kernels->columns;
+	dt__tile_plan(kernels, m, &large, &small);
+	for (j = 0; j < n; j += width) {
+		ptrdiff_t columns = DT__MIN(n - j, width);
+		int half = columns <= width / 2, b_edge = columns < width && b->edge != NULL, b_packed = b->packed || b_edge;
+		const float *bp = b_edge ? b->edge : b->packed ? b->p + j * k2 * k : b->p + j;
+		ptrdiff_t bk = b_packed ? width : b->k, bk2 = b_packed ? k * width : b->k2;
+		for (i = t = 0; t < large + small; t++) {
+			const dt__tile *tile = &kernels->tile[t >= large];
+			ptrdiff_t rows = DT__MIN(m - i, (ptrdiff_t)tile->rows), r;
+			int a_edge = rows < tile->rows && a->edge != NULL, a_packed = a->packed || a_edge;
+			const float *ap = a_edge ? a->edge : a->packed ? a->p + i * k2 * k : a->p + i * a->step;
+			ptrdiff_t ai = a_packed ? 1 : a->step, ak = a_packed ? tile->rows : a->k, ak2 = a_packed ? k * tile->rows : a->k2;
+			dt__micro *micro = half ? tile->half : tile->full;
+			float *out = c + i * ci + j;
+			if (rows == tile->rows && columns == (half ? width / 2 : width)) {
+				micro(k2, k, ap, ai, ak, ak2, bp, bk, bk2, out, ci, add, bias ? bias + j : NULL);
+			} else {  // the whole tile into a buffer, its valid part to C
+				float buffer[DT__MAX_TILE] DT__ALIGNED;
+				micro(k2, k, ap, ai, ak, ak2, bp, bk, bk2, buffer, width, 0, NULL);
+				for (r = 0; r < rows; r++) {
+					ptrdiff_t x;
+					for (x = 0; bias && x < columns; x++) buffer[r * width + x] += bias[j + x];
+					if (!add) { memcpy(out + r * ci, buffer + r * width, (size_t)columns * sizeof(float)); continue; }
+					for (x = 0; x < columns; x++) out[r * ci + x] += buffer[r * width + x];
+				}
+			}
+			i += rows;
+		}
+	}
 }
 
 // Cache blocks: a packed block of A stays in L2, one panel of B in L1, the packed block of B in L3.
@@ -2836,88 +2836,88 @@ DT__PRIVATE void dt__tiles(const dt__kernels *kernels, ptrdiff_t m, ptrdiff_t n,
 #endif
 
 // Floats of scratch that dt__gemm may use for products up to these sizes.
-DT__PRIVATE ptrdiff_t dt__gemm_scratch(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
-  ptrdiff_t kc = DT__MIN(k, DT_KERNELS_KC), columns = dt__cpu()->columns;
-  if (n <= columns / 2 && m > columns) return m * n + dt__gemm_scratch(n, m, k);  // see dt__gemm_transposed
-  return kc * (DT__MIN(m, DT_KERNELS_MC) + 2 * dt__cpu()->tile[0].rows + dt__ceil(DT__MIN(n, DT_KERNELS_NC), columns) + columns);
+static ptrdiff_t dt__gemm_scratch(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
+	ptrdiff_t kc = DT__MIN(k, DT_KERNELS_KC), columns = dt__cpu()->columns;
+	if (n <= columns / 2 && m > columns) return m * n + dt__gemm_scratch(n, m, k);  // see dt__gemm_transposed
+	return kc * (DT__MIN(m, DT_KERNELS_MC) + 2 * dt__cpu()->tile[0].rows + dt__ceil(DT__MIN(n, DT_KERNELS_NC), columns) + columns);
 }
 
 // The block of size at most limit that splits n evenly, a multiple of unit.
-DT__PRIVATE ptrdiff_t dt__block(ptrdiff_t n, ptrdiff_t limit, ptrdiff_t unit) {
-  ptrdiff_t blocks = (n + limit - 1) / limit;
-  return blocks <= 1 ? n : DT__MIN(limit, dt__ceil((n + blocks - 1) / blocks, unit));
+static ptrdiff_t dt__block(ptrdiff_t n, ptrdiff_t limit, ptrdiff_t unit) {
+	ptrdiff_t blocks = (n + limit - 1) / limit;
+	return blocks <= 1 ? n : DT__MIN(limit, dt__ceil((n + blocks - 1) / blocks, unit));
 }
 
 #ifdef DTRAIN_BLAS
 #include <cblas.h>
 #endif
 
-DT__PRIVATE void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ai, ptrdiff_t ak, const float *b, ptrdiff_t bk,
-                          ptrdiff_t bj, float *c, ptrdiff_t ci, int add, float *scratch);
+static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ai, ptrdiff_t ak, const float *b, ptrdiff_t bk,
+		ptrdiff_t bj, float *c, ptrdiff_t ci, int add, float *scratch);
 
 // The same for few columns: they become the rows of a product whose columns fill the panels.
-DT__PRIVATE void dt__gemm_transposed(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const float *b, ptrdiff_t bk,
-                                     ptrdiff_t bj, float *c, ptrdiff_t ci, int add, float *scratch) {
-  ptrdiff_t i, j;
-  dt__gemm(n, m, k, b, bj, bk, a, ak, 1, scratch, m, 0, scratch + m * n);
-  if (!add && ci == n) dt__cpu()->pack(scratch, m, 1, n, n, m, c);
-  else for (i = 0; i < m; i++) for (j = 0; j < n; j++) c[i * ci + j] = scratch[j * m + i] + (add ? c[i * ci + j] : 0);
+static void dt__gemm_transposed(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const float *b, ptrdiff_t bk,
+		ptrdiff_t bj, float *c, ptrdiff_t ci, int add, float *scratch) {
+	ptrdiff_t i, j;
+	dt__gemm(n, m, k, b, bj, bk, a, ak, 1, scratch, m, 0, scratch + m * n);
+	if (!add && ci == n) dt__cpu()->pack(scratch, m, 1, n, n, m, c);
+	else for (i = 0; i < m; i++) for (j = 0; j < n; j++) c[i * ci + j] = scratch[j * m + i] + (add ? c[i * ci + j] : 0);
 }
 
 // C [m, n] = or += A [m, k] B [k, n]; A(i, p) = a[i * ai + p * ak], B(p, j) = b[p * bk + j * bj], C(i, j) = c[i * ci + j].
-DT__PRIVATE void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ai, ptrdiff_t ak, const float *b, ptrdiff_t bk,
-                          ptrdiff_t bj, float *c, ptrdiff_t ci, int add, float *scratch) {
-  const dt__kernels *kernels = dt__cpu();
-  ptrdiff_t columns = kernels->columns, rows = kernels->tile[0].rows, kc, mc, nc, i0, j0, k0;
-  float *packed_a, *packed_b, *edge_a;
-  if (m <= 0 || n <= 0) return;
+static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ai, ptrdiff_t ak, const float *b, ptrdiff_t bk,
+		ptrdiff_t bj, float *c, ptrdiff_t ci, int add, float *scratch) {
+	const dt__kernels *kernels = dt__cpu();
+	ptrdiff_t columns = kernels->columns, rows = kernels->tile[0].rows, kc, mc, nc, i0, j0, k0;
+	float *packed_a, *packed_b, *edge_a;
+	if (m <= 0 || n <= 0) return;
 #ifdef DTRAIN_BLAS
-  if ((ai == 1 || ak == 1) && (bk == 1 || bj == 1) && m * n * k > 4096) {
-    cblas_sgemm(CblasRowMajor, ak == 1 ? CblasNoTrans : CblasTrans, bj == 1 ? CblasNoTrans : CblasTrans, (int)m, (int)n, (int)k, 1, a,
-                (int)DT__MAX(ak == 1 ? ai : ak, 1), b, (int)DT__MAX(bj == 1 ? bk : bj, 1), add ? 1.0f : 0.0f, c, (int)ci);
-    return;
-  }
+	if ((ai == 1 || ak == 1) && (bk == 1 || bj == 1) && m * n * k > 4096) {
+		cblas_sgemm(CblasRowMajor, ak == 1 ? CblasNoTrans : CblasTrans, bj == 1 ? CblasNoTrans : CblasTrans, (int)m, (int)n, (int)k, 1, a,
+				(int)DT__MAX(ak == 1 ? ai : ak, 1), b, (int)DT__MAX(bj == 1 ? bk : bj, 1), add ? 1.0f : 0.0f, c, (int)ci);
+		return;
+	}
 #endif
-  if (m == 1 && (bj == 1 || (bk == 1 && ak == 1))) { kernels->gemv(n, k, a, ak, b, bk, bj, c, add); return; }
-  if (ai == 1 && ak != 1 && n > 1 && n <= columns / 2 && m > columns) { dt__gemm_transposed(m, n, k, a, ak, b, bk, bj, c, ci, add, scratch); return; }
-  kc = DT__MAX(dt__block(k, DT_KERNELS_KC, 4), 1);
-  mc = dt__block(m, DT_KERNELS_MC, rows);
-  nc = dt__block(n, DT_KERNELS_NC, columns);
-  packed_a = scratch;
-  edge_a = packed_a + kc * (mc + rows);
-  packed_b = edge_a + kc * rows;
-  for (j0 = 0; j0 < n; j0 += nc) {
-    ptrdiff_t nb = DT__MIN(nc, n - j0), j;
-    for (k0 = 0; k0 == 0 || k0 < k; k0 += kc) {
-      ptrdiff_t kb = DT__MIN(kc, k - k0);
-      dt__operand ob = {b + k0 * bk + j0 * bj, 1, bk, 0, 0, NULL};
-      ob.packed = bj != 1 || m > 8 * rows;  // below that, packing costs more than strided rows do
-      if (ob.packed) {
-        for (j = 0; j < nb; j += columns) kernels->pack(ob.p + j * bj, bj, bk, nb - j, columns, kb, packed_b + j * kb);
-        ob.p = packed_b;
-      } else if (nb % columns) {
-        j = nb / columns * columns;
-        kernels->pack(ob.p + j, 1, bk, nb - j, columns, kb, packed_b);
-        ob.edge = packed_b;
-      }
-      for (i0 = 0; i0 < m; i0 += mc) {
-        ptrdiff_t mb = DT__MIN(mc, m - i0), large, small, t, i = 0;
-        dt__operand oa = {a + i0 * ai + k0 * ak, ai, ak, 0, n > (ak == 1 ? 16 : 4) * columns, NULL};
-        dt__tile_plan(kernels, mb, &large, &small);
-        for (t = 0; t < large + small; t++) {
-          ptrdiff_t height = kernels->tile[t >= large].rows;
-          if (oa.packed) kernels->pack(oa.p + i * ai, ai, ak, mb - i, height, kb, packed_a + i * kb);
-          else if (mb - i < height) { kernels->pack(oa.p + i * ai, ai, ak, mb - i, height, kb, edge_a); oa.edge = edge_a; }
-          i += height;
-        }
-        if (oa.packed) oa.p = packed_a;
-        dt__tiles(kernels, mb, nb, 1, kb, &oa, &ob, c + i0 * ci + j0, ci, add || k0 > 0, NULL);
-      }
-    }
-  }
+	if (m == 1 && (bj == 1 || (bk == 1 && ak == 1))) { kernels->gemv(n, k, a, ak, b, bk, bj, c, add); return; }
+	if (ai == 1 && ak != 1 && n > 1 && n <= columns / 2 && m > columns) { dt__gemm_transposed(m, n, k, a, ak, b, bk, bj, c, ci, add, scratch); return; }
+	kc = DT__MAX(dt__block(k, DT_KERNELS_KC, 4), 1);
+	mc = dt__block(m, DT_KERNELS_MC, rows);
+	nc = dt__block(n, DT_KERNELS_NC, columns);
+	packed_a = scratch;
+	edge_a = packed_a + kc * (mc + rows);
+	packed_b = edge_a + kc * rows;
+	for (j0 = 0; j0 < n; j0 += nc) {
+		ptrdiff_t nb = DT__MIN(nc, n - j0), j;
+		for (k0 = 0; k0 == 0 || k0 < k; k0 += kc) {
+			ptrdiff_t kb = DT__MIN(kc, k - k0);
+			dt__operand ob = {b + k0 * bk + j0 * bj, 1, bk, 0, 0, NULL};
+			ob.packed = bj != 1 || m > 8 * rows;  // below that, packing costs more than strided rows do
+			if (ob.packed) {
+				for (j = 0; j < nb; j += columns) kernels->pack(ob.p + j * bj, bj, bk, nb - j, columns, kb, packed_b + j * kb);
+				ob.p = packed_b;
+			} else if (nb % columns) {
+				j = nb / columns * columns;
+				kernels->pack(ob.p + j, 1, bk, nb - j, columns, kb, packed_b);
+				ob.edge = packed_b;
+			}
+			for (i0 = 0; i0 < m; i0 += mc) {
+				ptrdiff_t mb = DT__MIN(mc, m - i0), large, small, t, i = 0;
+				dt__operand oa = {a + i0 * ai + k0 * ak, ai, ak, 0, n > (ak == 1 ? 16 : 4) * columns, NULL};
+				dt__tile_plan(kernels, mb, &large, &small);
+				for (t = 0; t < large + small; t++) {
+					ptrdiff_t height = kernels->tile[t >= large].rows;
+					if (oa.packed) kernels->pack(oa.p + i * ai, ai, ak, mb - i, height, kb, packed_a + i * kb);
+					else if (mb - i < height) { kernels->pack(oa.p + i * ai, ai, ak, mb - i, height, kb, edge_a); oa.edge = edge_a; }
+					i += height;
+				}
+				if (oa.packed) oa.p = packed_a;
+				dt__tiles(kernels, mb, nb, 1, kb, &oa, &ob, c + i0 * ci + j0, ci, add || k0 > 0, NULL);
+			}
+		}
+	}
 }
 
-// =============================================================================================
+// ============================================================
 // >>graph - tensors, parameters, the memory plan, forward and backward
 //
 // What:    net builds nodes; dt__graph_finish numbers them in post-order from net's output, names them and
@@ -2928,83 +2928,83 @@ DT__PRIVATE void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a,
 // Uses:    >>kernels, >>base.   Used by: everything below. Operations are records of >>layers and >>losses.
 // Promise: a step allocates nothing; a partial batch runs the same plan; numbers, names and seeds depend on
 //          the graph alone, not on the order in which a compiler evaluates arguments.
-// =============================================================================================
+// ============================================================
 
 typedef struct dt__replica dt__replica;
 typedef struct dt__graph dt__graph;
 
 enum {  // what an operation promises or needs
-  DT__READS_X = 1,       // backward reads the inputs' values
-  DT__READS_Y = 2,       // backward reads the output's value
-  DT__IN_PLACE = 4,      // y may lie on x, and dx on dy: every value depends on its own place only
-  DT__VIEW = 8,          // y is x under another shape
-  DT__PASSES = 16,       // dx of input 0 may lie on dy
-  DT__PER_FEATURE = 32,  // keeps the meaning of the last axis: passes a flatten's (h, w, c) on
-  DT__LOSS = 64,         // has labels instead of a value
-  DT__ALL_ROWS = 128     // wants all rows of the batch at once; all others go strip by strip
+	DT__READS_X = 1,       // backward reads the inputs' values
+	DT__READS_Y = 2,       // backward reads the output's value
+	DT__IN_PLACE = 4,      // y may lie on x, and dx on dy: every value depends on its own place only
+	DT__VIEW = 8,          // y is x under another shape
+	DT__PASSES = 16,       // dx of input 0 may lie on dy
+	DT__PER_FEATURE = 32,  // keeps the meaning of the last axis: passes a flatten's (h, w, c) on
+	DT__LOSS = 64,         // has labels instead of a value
+	DT__ALL_ROWS = 128     // wants all rows of the batch at once; all others go strip by strip
 };
 
 typedef void dt__phase(dt__replica *r, dt_tensor *t);
 
 // One operation. It lives in one place: shape rule, forward, backward, and this record that ties them together.
 typedef struct {
-  const char *name;
-  unsigned flags;
-  int (*shape)(dt_tensor *t);                          // check inputs and options; set the shape, variables, sizes below
-  dt__phase *forward, *forward_after;    // after: when t->exchange floats of saved memory were summed over the replicas
-  dt__phase *backward, *backward_after;  // likewise
-  ptrdiff_t (*scratch)(const dt_tensor *t, ptrdiff_t rows, int backward);  // floats
-  void (*update)(dt__replica *r, dt_tensor *t, int pass);  // after the reduction: running statistics from the batch's sums; pass 0, then 1
+	const char *name;
+	unsigned flags;
+	int (*shape)(dt_tensor *t);                          // check inputs and options; set the shape, variables, sizes below
+	dt__phase *forward, *forward_after;    // after: when t->exchange floats of saved memory were summed over the replicas
+	dt__phase *backward, *backward_after;  // likewise
+	ptrdiff_t (*scratch)(const dt_tensor *t, ptrdiff_t rows, int backward);  // floats
+	void (*update)(dt__replica *r, dt_tensor *t, int pass);  // after the reduction: running statistics from the batch's sums; pass 0, then 1
 } dt__op;
 
 // A named array of the model: a parameter, or a running statistic.
 typedef struct {
-  char name[DT_MAX_NAME + 16];
-  const char *suffix;
-  dt_tensor *owner;                       // the layer that made it
-  int rank, dim[DT_MAX_RANK];             // its shape in files
-  int walk_rank;                          // file order is a walk through memory …
-  ptrdiff_t walk_dim[DT_MAX_RANK], walk_stride[DT_MAX_RANK];
-  ptrdiff_t size, offset;                 // floats, and where in the flat array
-  dt_initializer init;
-  double init_value;
-  ptrdiff_t fan_in, fan_out;
-  int statistic, frozen, no_decay, number;
+	char name[DT_MAX_NAME + 16];
+	const char *suffix;
+	dt_tensor *owner;                       // the layer that made it
+	int rank, dim[DT_MAX_RANK];             // its shape in files
+	int walk_rank;                          // file order is a walk through memory …
+	ptrdiff_t walk_dim[DT_MAX_RANK], walk_stride[DT_MAX_RANK];
+	ptrdiff_t size, offset;                 // floats, and where in the flat array
+	dt_initializer init;
+	double init_value;
+	ptrdiff_t fan_in, fan_out;
+	int statistic, frozen, no_decay, number;
 } dt__variable;
 
 #define DT__MAX_VARIABLES 4  // of one layer
 
 struct dt_tensor {
-  dt__graph *graph;
-  const dt__op *op;
-  dt_tensor **in;
-  int n_in;
-  int rank, dim[DT_MAX_RANK];        // dim[0], the batch, is 0
-  ptrdiff_t size;                    // values of one sample
-  dt_type type;
-  char name[DT_MAX_NAME];
-  void *options;                     // the operation's, with defaults filled in
-  dt__variable *variable[DT__MAX_VARIABLES];
-  int hwc[3];                        // behind a flatten: the image it came from
-  dt_tensor *made_before, *visitor;  // list of all nodes; stack of the walk
-  int number, visited;
-  int consumers, consumers_back, is_output;
-  int wants;                         // a gradient may flow here: something trainable lies before
-  int back;                          // … and a loss behind: backward runs
-  int value, gradient, saved, scratch[2];   // buffers; -1: none
-  ptrdiff_t saved_fixed, saved_row;  // floats, and floats per sample, kept from forward to backward
-  ptrdiff_t exchange;                // floats of saved that are summed over all replicas between the two phases
-  ptrdiff_t n_statistics, statistics;  // floats of batch sums, and where they ride in the gradient array
-  ptrdiff_t slack;                   // floats that may be read behind any buffer
-  int relu, fused;                   // fusion: forward ends with a relu; forward is done by the layer before
-  int label;                         // losses: which of dt_batch.y, or -1
-  int loss_number;
+	dt__graph *graph;
+	const dt__op *op;
+	dt_tensor **in;
+	int n_in;
+	int rank, dim[DT_MAX_RANK];        // dim[0], the batch, is 0
+	ptrdiff_t size;                    // values of one sample
+	dt_type type;
+	char name[DT_MAX_NAME];
+	void *options;                     // the operation's, with defaults filled in
+	dt__variable *variable[DT__MAX_VARIABLES];
+	int hwc[3];                        // behind a flatten: the image it came from
+	dt_tensor *made_before, *visitor;  // list of all nodes; stack of the walk
+	int number, visited;
+	int consumers, consumers_back, is_output;
+	int wants;                         // a gradient may flow here: something trainable lies before
+	int back;                          // … and a loss behind: backward runs
+	int value, gradient, saved, scratch[2];   // buffers; -1: none
+	ptrdiff_t saved_fixed, saved_row;  // floats, and floats per sample, kept from forward to backward
+	ptrdiff_t exchange;                // floats of saved that are summed over all replicas between the two phases
+	ptrdiff_t n_statistics, statistics;  // floats of batch sums, and where they ride in the gradient array
+	ptrdiff_t slack;                   // floats that may be read behind any buffer
+	int relu, fused;                   // fusion: forward ends with a relu; forward is done by the layer before
+	int label;                         // losses: which of dt_batch.y, or -1
+	int loss_number;
 };
 
 typedef struct {
-  ptrdiff_t floats, row, offset;  // row: floats of each row of the batch; 0: the size is fixed
-  int birth, death, next;
-  int local;                      // holds the rows of one strip
+	ptrdiff_t floats, row, offset;  // row: floats of each row of the batch; 0: the size is fixed
+	int birth, death, next;
+	int local;                      // holds the rows of one strip
 } dt__buffer;
 
 // Phases that run one after another on a strip of the batch's rows before the next strip begins, so that what one
@@ -3014,30 +3014,30 @@ typedef struct { int first, last; ptrdiff_t strip; } dt__segment;  // times; row
 typedef struct dt__named { struct dt__named *next; dt_tensor *t; char name[DT_MAX_NAME]; } dt__named;
 
 struct dt__graph {
-  dt__pool *pool;
-  dt_error error;
-  int sealed;                             // net has returned
-  dt_tensor failed;                       // what layers return after an error
-  dt_tensor *last_made;
-  dt_tensor *output, *main_loss;          // what net returned, and the loss of the options
-  dt__named *outputs;                     // by name
-  dt_tensor *input[DT_MAX_INPUTS];        // 0: net's own; then by name
-  dt_tensor *loss[DT_MAX_INPUTS];         // main_loss, then by name
-  int n_inputs, n_losses, n_labels;
-  dt_tensor **node;                       // post-order
-  int n;
-  dt__variable **variable;                // in the order of their first user
-  int n_variables;
-  ptrdiff_t n_trainable, n_floats;        // flat array: trainable ones first, then frozen ones and statistics
-  ptrdiff_t statistics, totals, n_gradients;  // gradient array: trainable ones, batch statistics, totals
-  int mixed_losses;                       // their weights differ, so they are exchanged before backward
-  int training, input_gradient, hwc_files, profile;
-  ptrdiff_t rows;                         // planned for one replica
-  int no_fusion;
-  dt__buffer *buffer;
-  dt__segment *segment;
-  int n_buffers, n_segments;
-  ptrdiff_t block_floats, lower_bound;
+	dt__pool *pool;
+	dt_error error;
+	int sealed;                             // net has returned
+	dt_tensor failed;                       // what layers return after an error
+	dt_tensor *last_made;
+	dt_tensor *output, *main_loss;          // what net returned, and the loss of the options
+	dt__named *outputs;                     // by name
+	dt_tensor *input[DT_MAX_INPUTS];        // 0: net's own; then by name
+	dt_tensor *loss[DT_MAX_INPUTS];         // main_loss, then by name
+	int n_inputs, n_losses, n_labels;
+	dt_tensor **node;                       // post-order
+	int n;
+	dt__variable **variable;                // in the order of their first user
+	int n_variables;
+	ptrdiff_t n_trainable, n_floats;        // flat array: trainable ones first, then frozen ones and statistics
+	ptrdiff_t statistics, totals, n_gradients;  // gradient array: trainable ones, batch statistics, totals
+	int mixed_losses;                       // their weights differ, so they are exchanged before backward
+	int training, input_gradient, hwc_files, profile;
+	ptrdiff_t rows;                         // planned for one replica
+	int no_fusion;
+	dt__buffer *buffer;
+	dt__segment *segment;
+	int n_buffers, n_segments;
+	ptrdiff_t block_floats, lower_bound;
 };
 
 enum { DT__PROFILED_ROWS, DT__PROFILED_ROWS_BACK, DT__PROFILED_REDUCE, DT__PROFILED_UPDATE, DT__PROFILED_ALL };
@@ -3046,515 +3046,515 @@ enum { DT__PROFILED_ROWS, DT__PROFILED_ROWS_BACK, DT__PROFILED_REDUCE, DT__PROFI
 enum { DT__RIGHT, DT__COUNTED, DT__RIGHT_TOP, DT__SEEDED, DT__ROWS, DT__N_TOTALS };
 
 struct dt__replica {
-  const dt__graph *graph;
-  int rank;
-  float *variables, *gradients;      // flat arrays
-  float *block;                      // activations, gradients of activations, scratch
-  unsigned char *written;            // per node: its gradient holds something; and a copy from before the segment
-  unsigned char *variable_written;   // per variable
-  ptrdiff_t run_rows, first_row;     // of this run, and the first one's place in the batch
-  ptrdiff_t rows, from;              // of the strip at work, and how many of the run lie before it; outside of phases the whole run
-  int training, labelled, checking;
-  int rehearsing;                    // this forward only counts the losses' weights
-  int top_k;
-  long step;
-  uint64_t seed;
-  const float *sample_weight;        // [rows] or NULL
-  float weight_scale[DT_MAX_INPUTS]; // mixed losses: scale of each one's gradient
-  float chunk_totals[2 * DT_MAX_INPUTS + DT__N_TOTALS];   // of the last forward
-  float global_totals[2 * DT_MAX_INPUTS + DT__N_TOTALS];  // mixed losses: of all replicas
-  float *exchange_at;
-  void (*exchange)(dt__replica *set, int n, ptrdiff_t floats);  // filled in by the strategy
-  dt_model *model;
-  double squares, data_seconds, marked;  // of its slice of the gradient; spent on feeding; the profile's last mark
-  double *seconds;                   // profile: forward and backward of every node, and behind them DT__PROFILED_…
-  dt_error error;
+	const dt__graph *graph;
+	int rank;
+	float *variables, *gradients;      // flat arrays
+	float *block;                      // activations, gradients of activations, scratch
+	unsigned char *written;            // per node: its gradient holds something; and a copy from before the segment
+	unsigned char *variable_written;   // per variable
+	ptrdiff_t run_rows, first_row;     // of this run, and the first one's place in the batch
+	ptrdiff_t rows, from;              // of the strip at work, and how many of the run lie before it; outside of phases the whole run
+	int training, labelled, checking;
+	int rehearsing;                    // this forward only counts the losses' weights
+	int top_k;
+	long step;
+	uint64_t seed;
+	const float *sample_weight;        // [rows] or NULL
+	float weight_scale[DT_MAX_INPUTS]; // mixed losses: scale of each one's gradient
+	float chunk_totals[2 * DT_MAX_INPUTS + DT__N_TOTALS];   // of the last forward
+	float global_totals[2 * DT_MAX_INPUTS + DT__N_TOTALS];  // mixed losses: of all replicas
+	float *exchange_at;
+	void (*exchange)(dt__replica *set, int n, ptrdiff_t floats);  // filled in by the strategy
+	dt_model *model;
+	double squares, data_seconds, marked;  // of its slice of the gradient; spent on feeding; the profile's last mark
+	double *seconds;                   // profile: forward and backward of every node, and behind them DT__PROFILED_…
+	dt_error error;
 };
 
 // ---- what operations call
 
-DT__PRIVATE float *dt__at(const dt__replica *r, int buffer) { return buffer < 0 ? NULL : r->block + r->graph->buffer[buffer].offset; }
-DT__PRIVATE float *dt__strip(const dt__replica *r, int buffer, ptrdiff_t row) {
-  return buffer < 0 ? NULL : dt__at(r, buffer) + (r->graph->buffer[buffer].local ? 0 : r->from * row);
+static float *dt__at(const dt__replica *r, int buffer) { return buffer < 0 ? NULL : r->block + r->graph->buffer[buffer].offset; }
+static float *dt__strip(const dt__replica *r, int buffer, ptrdiff_t row) {
+	return buffer < 0 ? NULL : dt__at(r, buffer) + (r->graph->buffer[buffer].local ? 0 : r->from * row);
 }
-DT__PRIVATE float *dt__value(const dt__replica *r, const dt_tensor *t) { return dt__strip(r, t->value, t->size); }
-DT__PRIVATE float *dt__saved(const dt__replica *r, const dt_tensor *t) { return dt__strip(r, t->saved, t->saved_row); }
-DT__PRIVATE float *dt__gradient(const dt__replica *r, const dt_tensor *t) { return dt__strip(r, t->gradient, t->size); }
-DT__PRIVATE float *dt__weights(const dt__replica *r, const dt_tensor *t, int i) { return r->variables + t->variable[i]->offset; }
+static float *dt__value(const dt__replica *r, const dt_tensor *t) { return dt__strip(r, t->value, t->size); }
+static float *dt__saved(const dt__replica *r, const dt_tensor *t) { return dt__strip(r, t->saved, t->saved_row); }
+static float *dt__gradient(const dt__replica *r, const dt_tensor *t) { return dt__strip(r, t->gradient, t->size); }
+static float *dt__weights(const dt__replica *r, const dt_tensor *t, int i) { return r->variables + t->variable[i]->offset; }
 
-DT__PRIVATE int dt__trains(const dt__variable *v) { return v && !v->frozen && !v->statistic; }
+static int dt__trains(const dt__variable *v) { return v && !v->frozen && !v->statistic; }
 
-DT__PRIVATE int dt__is_target(const dt_tensor *t, int k) { return t->op->flags & DT__LOSS && k == 1; }  // no gradient goes there
+static int dt__is_target(const dt_tensor *t, int k) { return t->op->flags & DT__LOSS && k == 1; }  // no gradient goes there
 
 // Where the gradient of input i goes; NULL if nobody wants it. *add: it already holds something.
-DT__PRIVATE float *dt__input_gradient(dt__replica *r, const dt_tensor *t, int i, int *add) {
-  const dt_tensor *x = t->in[i];
-  *add = 0;
-  if (!x->back || x->gradient < 0) return NULL;
-  *add = r->written[x->number];
-  r->written[x->number] = 1;
-  return dt__gradient(r, x);
+static float *dt__input_gradient(dt__replica *r, const dt_tensor *t, int i, int *add) {
+	const dt_tensor *x = t->in[i];
+	*add = 0;
+	if (!x->back || x->gradient < 0) return NULL;
+	*add = r->written[x->number];
+	r->written[x->number] = 1;
+	return dt__gradient(r, x);
 }
 
 // The same for variable i.
-DT__PRIVATE float *dt__weights_gradient(dt__replica *r, const dt_tensor *t, int i, int *add) {
-  const dt__variable *v = t->variable[i];
-  *add = 0;
-  if (!dt__trains(v)) return NULL;
-  *add = r->variable_written[v->number];
-  r->variable_written[v->number] = 1;
-  return r->gradients + v->offset;
+static float *dt__weights_gradient(dt__replica *r, const dt_tensor *t, int i, int *add) {
+	const dt__variable *v = t->variable[i];
+	*add = 0;
+	if (!dt__trains(v)) return NULL;
+	*add = r->variable_written[v->number];
+	r->variable_written[v->number] = 1;
+	return r->gradients + v->offset;
 }
 
 // Rows of the last axis: samples times positions.
-DT__PRIVATE ptrdiff_t dt__rows(const dt__replica *r, const dt_tensor *t) {
-  return t->size ? r->rows * (t->size / t->dim[t->rank - 1]) : 0;
+static ptrdiff_t dt__rows(const dt__replica *r, const dt_tensor *t) {
+	return t->size ? r->rows * (t->size / t->dim[t->rank - 1]) : 0;
 }
 
 // ---- building
 
 // Fail inside a layer: dt_conv2d "name": …
-DT__FORMAT(2) DT__PRIVATE int dt__bad(dt_tensor *t, const char *format, ...) {
-  char text[240];
-  dt__writer w = dt__writer_on(text, sizeof text);
-  va_list a;
-  va_start(a, format);
-  dt__vprint(&w, format, a);
-  va_end(a);
-  return dt__fail(&t->graph->error, DT_ERR_SHAPE, t->name[0] ? "dt_%s \"%s\": %s" : "dt_%s%s: %s", t->op->name, t->name, text);
+DT__FORMAT(2) static int dt__bad(dt_tensor *t, const char *format, ...) {
+	char text[240];
+	dt__writer w = dt__writer_on(text, sizeof text);
+	va_list a;
+	va_start(a, format);
+	dt__vprint(&w, format, a);
+	va_end(a);
+	return dt__fail(&t->graph->error, DT_ERR_SHAPE, t->name[0] ? "dt_%s \"%s\": %s" : "dt_%s%s: %s", t->op->name, t->name, text);
 }
 
 // "[n,28,28,1]"
 typedef struct { char text[96]; } dt__shape_text;
-DT__PRIVATE const char *dt__shape_of(const dt_tensor *t, dt__shape_text *out) {
-  dt__writer w = dt__writer_on(out->text, sizeof out->text);
-  int i;
-  dt__put_text(&w, "[n");
-  for (i = 1; i < t->rank; i++) dt__print(&w, ",%d", t->dim[i]);
-  dt__put(&w, ']');
-  return out->text;
+static const char *dt__shape_of(const dt_tensor *t, dt__shape_text *out) {
+	dt__writer w = dt__writer_on(out->text, sizeof out->text);
+	int i;
+	dt__put_text(&w, "[n");
+	for (i = 1; i < t->rank; i++) dt__print(&w, ",%d", t->dim[i]);
+	dt__put(&w, ']');
+	return out->text;
 }
 
-DT__PRIVATE int dt__set_name(dt_tensor *t, const char *name) {
-  const char *p = name;
-  int n;
-  if (!name) return 0;
-  if (!*name || strlen(name) >= DT_MAX_NAME)
-    return dt__fail(&t->graph->error, DT_ERR_ARGUMENT, "dt_%s: the name \"%.70s\" has %zu bytes: use 1 to %d", t->op->name, name, strlen(name), DT_MAX_NAME - 1);
-  for (; *p; p += n) {
-    n = dt__utf8((const unsigned char *)p, (ptrdiff_t)strlen(p));
-    if (!n) return dt__fail(&t->graph->error, DT_ERR_ARGUMENT, "dt_%s: a name is no valid UTF-8, which files need", t->op->name);
-  }
-  memcpy(t->name, name, strlen(name) + 1);
-  return 0;
+static int dt__set_name(dt_tensor *t, const char *name) {
+	const char *p = name;
+	int n;
+	if (!name) return 0;
+	if (!*name || strlen(name) >= DT_MAX_NAME)
+		return dt__fail(&t->graph->error, DT_ERR_ARGUMENT, "dt_%s: the name \"%.70s\" has %zu bytes: use 1 to %d", t->op->name, name, strlen(name), DT_MAX_NAME - 1);
+	for (; *p; p += n) {
+		n = dt__utf8((const unsigned char *)p, (ptrdiff_t)strlen(p));
+		if (!n) return dt__fail(&t->graph->error, DT_ERR_ARGUMENT, "dt_%s: a name is no valid UTF-8, which files need", t->op->name);
+	}
+	memcpy(t->name, name, strlen(name) + 1);
+	return 0;
 }
 
 // Give t a shape [batch, dim[1], …]; checks for zero, negative and overflowing sizes.
-DT__PRIVATE int dt__set_shape(dt_tensor *t, int rank, const int *dim) {
-  int i;
-  if (rank < 1 || rank > DT_MAX_RANK) return dt__bad(t, "%d dimensions: at most %d with the batch", rank, DT_MAX_RANK);
-  t->rank = rank;
-  t->size = 1;
-  t->dim[0] = 0;
-  for (i = 1; i < rank; i++) {
-    if (dim[i] < 1) return dt__bad(t, "dimension %d of the output is %d: sizes start at 1", i, dim[i]);
-    if (!dt__mul(t->size, dim[i], &t->size) || t->size > PTRDIFF_MAX / 4096) return dt__bad(t, "a sample of the output is too large for memory: use smaller sizes");
-    t->dim[i] = dim[i];
-  }
-  return 0;
+static int dt__set_shape(dt_tensor *t, int rank, const int *dim) {
+	int i;
+	if (rank < 1 || rank > DT_MAX_RANK) return dt__bad(t, "%d dimensions: at most %d with the batch", rank, DT_MAX_RANK);
+	t->rank = rank;
+	t->size = 1;
+	t->dim[0] = 0;
+	for (i = 1; i < rank; i++) {
+		if (dim[i] < 1) return dt__bad(t, "dimension %d of the output is %d: sizes start at 1", i, dim[i]);
+		if (!dt__mul(t->size, dim[i], &t->size) || t->size > PTRDIFF_MAX / 4096) return dt__bad(t, "a sample of the output is too large for memory: use smaller sizes");
+		t->dim[i] = dim[i];
+	}
+	return 0;
 }
 
-DT__PRIVATE int dt__graph_full(dt__graph *g, const char *what) {
-  return dt__fail(&g->error, DT_ERR_MEMORY, "%s: no memory for the graph%s", what, g->pool->base ? ": raise .memory_size; dt_model_bytes() tells the number" : "");
+static int dt__graph_full(dt__graph *g, const char *what) {
+	return dt__fail(&g->error, DT_ERR_MEMORY, "%s: no memory for the graph%s", what, g->pool->base ? ": raise .memory_size; dt_model_bytes() tells the number" : "");
 }
 
-DT__PRIVATE int dt__called_twice(dt__graph *g, const char *what, const char *name) {
-  return dt__fail(&g->error, DT_ERR_ARGUMENT, "two %s are called \"%s\": give each its own .name", what, name);
+static int dt__called_twice(dt__graph *g, const char *what, const char *name) {
+	return dt__fail(&g->error, DT_ERR_ARGUMENT, "two %s are called \"%s\": give each its own .name", what, name);
 }
 
 // A new node. options is copied; returns NULL only if there is no graph to keep the error in.
-DT__PRIVATE dt_tensor *dt__layer(const dt__op *op, dt_tensor *const *in, int n_in, const void *options, size_t options_size, const char *name) {
-  dt__graph *g;
-  dt_tensor *t;
-  int i;
-  if (!in[0]) return NULL;
-  g = in[0]->graph;
-  if (g->error.code) return &g->failed;
-  if (g->sealed) return NULL;
-  for (i = 1; i < n_in; i++) {
-    if (!in[i]) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_%s: input %d is NULL: an earlier layer got no tensor", op->name, i);
-    else if (in[i]->graph != g) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_%s: input %d belongs to another model: use tensors made from net's x", op->name, i);
-  }
-  if (g->error.code) return &g->failed;
-  t = (dt_tensor *)dt__take(g->pool, sizeof *t + (size_t)n_in * sizeof *t->in);
-  if (t && options_size) t->options = dt__take(g->pool, options_size);
-  if (!t || (options_size && !t->options)) { dt__graph_full(g, op->name); return &g->failed; }
-  if (options_size) memcpy(t->options, options, options_size);
-  t->graph = g;
-  t->op = op;
-  t->in = (dt_tensor **)(void *)(t + 1);
-  t->n_in = n_in;
-  t->number = t->value = t->gradient = t->saved = t->scratch[0] = t->scratch[1] = t->label = -1;
-  t->type = DT_FLOAT32;
-  for (i = 0; i < n_in; i++) t->in[i] = in[i];
-  if (op->flags & DT__PER_FEATURE) memcpy(t->hwc, in[0]->hwc, sizeof t->hwc);
-  if (dt__set_name(t, name) || op->shape(t) || g->error.code) return &g->failed;
-  t->made_before = g->last_made;
-  g->last_made = t;
-  return t;
+static dt_tensor *dt__layer(const dt__op *op, dt_tensor *const *in, int n_in, const void *options, size_t options_size, const char *name) {
+	dt__graph *g;
+	dt_tensor *t;
+	int i;
+	if (!in[0]) return NULL;
+	g = in[0]->graph;
+	if (g->error.code) return &g->failed;
+	if (g->sealed) return NULL;
+	for (i = 1; i < n_in; i++) {
+		if (!in[i]) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_%s: input %d is NULL: an earlier layer got no tensor", op->name, i);
+		else if (in[i]->graph != g) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_%s: input %d belongs to another model: use tensors made from net's x", op->name, i);
+	}
+	if (g->error.code) return &g->failed;
+	t = (dt_tensor *)dt__take(g->pool, sizeof *t + (size_t)n_in * sizeof *t->in);
+	if (t && options_size) t->options = dt__take(g->pool, options_size);
+	if (!t || (options_size && !t->options)) { dt__graph_full(g, op->name); return &g->failed; }
+	if (options_size) memcpy(t->options, options, options_size);
+	t->graph = g;
+	t->op = op;
+	t->in = (dt_tensor **)(void *)(t + 1);
+	t->n_in = n_in;
+	t->number = t->value = t->gradient = t->saved = t->scratch[0] = t->scratch[1] = t->label = -1;
+	t->type = DT_FLOAT32;
+	for (i = 0; i < n_in; i++) t->in[i] = in[i];
+	if (op->flags & DT__PER_FEATURE) memcpy(t->hwc, in[0]->hwc, sizeof t->hwc);
+	if (dt__set_name(t, name) || op->shape(t) || g->error.code) return &g->failed;
+	t->made_before = g->last_made;
+	g->last_made = t;
+	return t;
 }
 
-DT__PRIVATE dt_tensor *dt__layer1(const dt__op *op, dt_tensor *x, const void *options, size_t options_size, const char *name) {
-  return dt__layer(op, &x, 1, options, options_size, name);
+static dt_tensor *dt__layer1(const dt__op *op, dt_tensor *x, const void *options, size_t options_size, const char *name) {
+	return dt__layer(op, &x, 1, options, options_size, name);
 }
 
-DT__PRIVATE int dt__needs_floats(dt_tensor *t) {
-  int i;
-  for (i = 0; i < t->n_in; i++)
-    if (t->in[i]->type != DT_FLOAT32) return dt__bad(t, "input %d holds integers: put dt_embedding in between", i);
-  return 0;
+static int dt__needs_floats(dt_tensor *t) {
+	int i;
+	for (i = 0; i < t->n_in; i++)
+		if (t->in[i]->type != DT_FLOAT32) return dt__bad(t, "input %d holds integers: put dt_embedding in between", i);
+	return 0;
 }
 
 // A variable of layer t, in memory order as in files; dims are its shape there.
-DT__PRIVATE dt__variable *dt__add_variable(dt_tensor *t, int slot, const char *suffix, int rank, const int *dim, dt_initializer init, double init_value, int frozen) {
-  dt__variable *v = (dt__variable *)dt__take(t->graph->pool, sizeof *v);
-  int i;
-  if (!v) { dt__graph_full(t->graph, t->op->name); return NULL; }
-  if ((unsigned)init > DT_CONSTANT || !(init_value - init_value == 0)) { dt__bad(t, ".init %d, .init_value %g: one of dt_initializer and a finite number are needed", (int)init, init_value); return NULL; }
-  v->owner = t;
-  v->suffix = suffix;
-  v->rank = v->walk_rank = rank;
-  v->size = 1;
-  for (i = rank - 1; i >= 0; i--) {
-    v->dim[i] = dim[i];
-    v->walk_dim[i] = dim[i];
-    v->walk_stride[i] = v->size;
-    if (!dt__mul(v->size, dim[i], &v->size)) { dt__bad(t, "%s is too large", suffix); return NULL; }
-  }
-  v->init = init;
-  v->init_value = init_value;
-  v->fan_in = rank > 1 ? v->size / dim[0] : v->size;
-  v->fan_out = rank > 1 ? v->size / dim[1] : v->size;
-  v->frozen = frozen;
-  v->number = -1;
-  t->variable[slot] = v;
-  return v;
+static dt__variable *dt__add_variable(dt_tensor *t, int slot, const char *suffix, int rank, const int *dim, dt_initializer init, double init_value, int frozen) {
+	dt__variable *v = (dt__variable *)dt__take(t->graph->pool, sizeof *v);
+	int i;
+	if (!v) { dt__graph_full(t->graph, t->op->name); return NULL; }
+	if ((unsigned)init > DT_CONSTANT || !(init_value - init_value == 0)) { dt__bad(t, ".init %d, .init_value %g: one of dt_initializer and a finite number are needed", (int)init, init_value); return NULL; }
+	v->owner = t;
+	v->suffix = suffix;
+	v->rank = v->walk_rank = rank;
+	v->size = 1;
+	for (i = rank - 1; i >= 0; i--) {
+		v->dim[i] = dim[i];
+		v->walk_dim[i] = dim[i];
+		v->walk_stride[i] = v->size;
+		if (!dt__mul(v->size, dim[i], &v->size)) { dt__bad(t, "%s is too large", suffix); return NULL; }
+	}
+	v->init = init;
+	v->init_value = init_value;
+	v->fan_in = rank > 1 ? v->size / dim[0] : v->size;
+	v->fan_out = rank > 1 ? v->size / dim[1] : v->size;
+	v->frozen = frozen;
+	v->number = -1;
+	t->variable[slot] = v;
+	return v;
 }
 
 // Take over the variables of another layer of the same kind; 1 if t shares.
-DT__PRIVATE int dt__share(dt_tensor *t, dt_tensor *from, int *shares) {
-  *shares = from != NULL;
-  if (!from) return 0;
-  if (from->graph != t->graph || from->op != t->op)
-    return dt__bad(t, ".share is a dt_%s%s: it must be a dt_%s of this model", from->op ? from->op->name : "?", from->graph != t->graph ? " of another model" : "", t->op->name);
-  memcpy(t->variable, from->variable, sizeof t->variable);
-  return 0;
+static int dt__share(dt_tensor *t, dt_tensor *from, int *shares) {
+	*shares = from != NULL;
+	if (!from) return 0;
+	if (from->graph != t->graph || from->op != t->op)
+		return dt__bad(t, ".share is a dt_%s%s: it must be a dt_%s of this model", from->op ? from->op->name : "?", from->graph != t->graph ? " of another model" : "", t->op->name);
+	memcpy(t->variable, from->variable, sizeof t->variable);
+	return 0;
 }
 
 // After dt__share: the variable in a slot must have the size that t needs.
-DT__PRIVATE int dt__shared_fits(dt_tensor *t, int slot, ptrdiff_t size) {
-  const dt__variable *v = t->variable[slot];
-  if (v ? v->size != size : size != 0)
-    return dt__bad(t, ".share: the other layer has %td values in variable %d, this one needs %td", v ? v->size : (ptrdiff_t)0, slot, size);
-  return 0;
+static int dt__shared_fits(dt_tensor *t, int slot, ptrdiff_t size) {
+	const dt__variable *v = t->variable[slot];
+	if (v ? v->size != size : size != 0)
+		return dt__bad(t, ".share: the other layer has %td values in variable %d, this one needs %td", v ? v->size : (ptrdiff_t)0, slot, size);
+	return 0;
 }
 
 // A walk through memory that makes file order: dims and strides of both.
-DT__PRIVATE void dt__set_walk(dt__variable *v, int rank, const ptrdiff_t *dim, const ptrdiff_t *stride) {
-  v->walk_rank = rank;
-  memcpy(v->walk_dim, dim, (size_t)rank * sizeof *dim);
-  memcpy(v->walk_stride, stride, (size_t)rank * sizeof *stride);
+static void dt__set_walk(dt__variable *v, int rank, const ptrdiff_t *dim, const ptrdiff_t *stride) {
+	v->walk_rank = rank;
+	memcpy(v->walk_dim, dim, (size_t)rank * sizeof *dim);
+	memcpy(v->walk_stride, stride, (size_t)rank * sizeof *stride);
 }
 
 // A feature axis behind a flatten: channels first in files. features is what one index of it strides over.
-DT__PRIVATE void dt__walk_features(dt__variable *v, int rank_before, const int *hwc, ptrdiff_t features) {
-  ptrdiff_t *dim = v->walk_dim + rank_before, *stride = v->walk_stride + rank_before;
-  if (!hwc[2]) return;
-  v->walk_rank = rank_before + 3;
-  dim[0] = hwc[2]; stride[0] = features;
-  dim[1] = hwc[0]; stride[1] = (ptrdiff_t)hwc[1] * hwc[2] * features;
-  dim[2] = hwc[1]; stride[2] = hwc[2] * features;
+static void dt__walk_features(dt__variable *v, int rank_before, const int *hwc, ptrdiff_t features) {
+	ptrdiff_t *dim = v->walk_dim + rank_before, *stride = v->walk_stride + rank_before;
+	if (!hwc[2]) return;
+	v->walk_rank = rank_before + 3;
+	dim[0] = hwc[2]; stride[0] = features;
+	dim[1] = hwc[0]; stride[1] = (ptrdiff_t)hwc[1] * hwc[2] * features;
+	dim[2] = hwc[1]; stride[2] = hwc[2] * features;
 }
 
 // Where element i in file order lies in memory.
-DT__PRIVATE ptrdiff_t dt__walk(const dt__variable *v, ptrdiff_t i) {
-  ptrdiff_t at = 0;
-  int d;
-  for (d = v->walk_rank - 1; d >= 0; i /= v->walk_dim[d--]) at += i % v->walk_dim[d] * v->walk_stride[d];
-  return at;
+static ptrdiff_t dt__walk(const dt__variable *v, ptrdiff_t i) {
+	ptrdiff_t at = 0;
+	int d;
+	for (d = v->walk_rank - 1; d >= 0; i /= v->walk_dim[d--]) at += i % v->walk_dim[d] * v->walk_stride[d];
+	return at;
 }
 
 DT_API int dt_rank(const dt_tensor *t) { return t ? t->rank : 0; }
 DT_API int dt_dim(const dt_tensor *t, int axis) {
-  if (t && axis < 0) axis += t->rank;
-  return t && axis >= 0 && axis < t->rank ? t->dim[axis] : 0;
+	if (t && axis < 0) axis += t->rank;
+	return t && axis >= 0 && axis < t->rank ? t->dim[axis] : 0;
 }
 
 // ---- inputs and outputs
 
-DT__PRIVATE int dt__input_shape(dt_tensor *t) {
-  const dt_input_options *o = (const dt_input_options *)t->options;
-  int dim[DT_MAX_RANK] = {0}, rank = 1;
-  for (; rank < DT_MAX_RANK && o->shape[rank - 1]; rank++) dim[rank] = o->shape[rank - 1];
-  t->type = o->type == DT_INT32 ? DT_INT32 : DT_FLOAT32;
-  if (o->type == DT_ONE_HOT) return dt__bad(t, ".type DT_ONE_HOT is for labels: inputs are DT_FLOAT32, DT_INT32 or DT_UINT8");
-  if (rank == 1) return dt__bad(t, "the shape is empty: give at least one size, as in {5}");
-  return dt__set_shape(t, rank, dim);
+static int dt__input_shape(dt_tensor *t) {
+	const dt_input_options *o = (const dt_input_options *)t->options;
+	int dim[DT_MAX_RANK] = {0}, rank = 1;
+	for (; rank < DT_MAX_RANK && o->shape[rank - 1]; rank++) dim[rank] = o->shape[rank - 1];
+	t->type = o->type == DT_INT32 ? DT_INT32 : DT_FLOAT32;
+	if (o->type == DT_ONE_HOT) return dt__bad(t, ".type DT_ONE_HOT is for labels: inputs are DT_FLOAT32, DT_INT32 or DT_UINT8");
+	if (rank == 1) return dt__bad(t, "the shape is empty: give at least one size, as in {5}");
+	return dt__set_shape(t, rank, dim);
 }
 
 static const dt__op dt__input = {"input", 0, dt__input_shape, NULL, NULL, NULL, NULL, NULL, NULL};
 
 DT_API dt_tensor *dt_input_opt(dt_input_options o) {
-  dt_tensor *t;
-  dt__graph *g;
-  int i;
-  if (!o.x) return NULL;
-  g = o.x->graph;
-  if (!o.name) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_input: a further input needs a name, which orders it among dt_batch.x");
-  if (g->n_inputs == DT_MAX_INPUTS) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_input \"%s\": more than %d inputs", o.name, DT_MAX_INPUTS);
-  t = dt__layer1(&dt__input, o.x, &o, sizeof o, o.name);
-  if (!t || t == &g->failed) return t;
-  t->n_in = 0;  // x only said which model
-  for (i = g->n_inputs++; i > 1 && strcmp(g->input[i - 1]->name, t->name) > 0; i--) g->input[i] = g->input[i - 1];
-  return g->input[i] = t;
+	dt_tensor *t;
+	dt__graph *g;
+	int i;
+	if (!o.x) return NULL;
+	g = o.x->graph;
+	if (!o.name) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_input: a further input needs a name, which orders it among dt_batch.x");
+	if (g->n_inputs == DT_MAX_INPUTS) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_input \"%s\": more than %d inputs", o.name, DT_MAX_INPUTS);
+	t = dt__layer1(&dt__input, o.x, &o, sizeof o, o.name);
+	if (!t || t == &g->failed) return t;
+	t->n_in = 0;  // x only said which model
+	for (i = g->n_inputs++; i > 1 && strcmp(g->input[i - 1]->name, t->name) > 0; i--) g->input[i] = g->input[i - 1];
+	return g->input[i] = t;
 }
 
 DT_API dt_tensor *dt_output(dt_tensor *t, const char *name) {
-  dt__named **at, *o;
-  dt__graph *g;
-  if (!t || t->graph->error.code || t->graph->sealed) return t;
-  g = t->graph;
-  for (at = &g->outputs; name && *at && strcmp((*at)->name, name) < 0; at = &(*at)->next) {}
-  o = (dt__named *)dt__take(g->pool, sizeof *o);
-  if (!name || !*name || strlen(name) >= DT_MAX_NAME) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_output: an output needs a name of 1 to %d bytes", DT_MAX_NAME - 1);
-  else if (*at && !strcmp((*at)->name, name)) dt__called_twice(g, "outputs", name);
-  else if (!o) dt__graph_full(g, "output");
-  if (g->error.code) return &g->failed;
-  memcpy(o->name, name, strlen(name) + 1);
-  o->t = t;
-  o->next = *at;
-  *at = o;
-  return t;
+	dt__named **at, *o;
+	dt__graph *g;
+	if (!t || t->graph->error.code || t->graph->sealed) return t;
+	g = t->graph;
+	for (at = &g->outputs; name && *at && strcmp((*at)->name, name) < 0; at = &(*at)->next) {}
+	o = (dt__named *)dt__take(g->pool, sizeof *o);
+	if (!name || !*name || strlen(name) >= DT_MAX_NAME) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_output: an output needs a name of 1 to %d bytes", DT_MAX_NAME - 1);
+	else if (*at && !strcmp((*at)->name, name)) dt__called_twice(g, "outputs", name);
+	else if (!o) dt__graph_full(g, "output");
+	if (g->error.code) return &g->failed;
+	memcpy(o->name, name, strlen(name) + 1);
+	o->t = t;
+	o->next = *at;
+	*at = o;
+	return t;
 }
 
 // ---- numbering: post-order, inputs left to right, without recursion
 
-DT__PRIVATE void dt__graph_walk(dt__graph *g, dt_tensor *t) {
-  if (!t || t->number >= 0) return;
-  t->visitor = NULL;
-  while (t) {
-    if (t->visited < t->n_in) {
-      dt_tensor *x = t->in[t->visited++];
-      if (x->number < 0) { x->visitor = t; t = x; }
-    } else {
-      t->number = g->n;
-      g->node[g->n++] = t;
-      t = t->visitor;
-    }
-  }
+static void dt__graph_walk(dt__graph *g, dt_tensor *t) {
+	if (!t || t->number >= 0) return;
+	t->visitor = NULL;
+	while (t) {
+		if (t->visited < t->n_in) {
+			dt_tensor *x = t->in[t->visited++];
+			if (x->number < 0) { x->visitor = t; t = x; }
+		} else {
+			t->number = g->n;
+			g->node[g->n++] = t;
+			t = t->visitor;
+		}
+	}
 }
 
-DT__PRIVATE void dt__default_name(dt__graph *g, dt_tensor *t) {
-  const dt_tensor *other;
-  int i, k = 1;
-  if (t->name[0]) return;
-  if (t == g->input[0]) { dt__format(t->name, sizeof t->name, "input"); return; }
-  for (i = 0; i < t->number || (t->number < 0 && i < g->n); i++) k += g->node[i]->op == t->op && g->node[i] != t;
-  for (other = g->last_made; other && t->number < 0; other = other->made_before)  // one that only lends its variables
-    k += other != t && other->number < 0 && other->op == t->op && other->name[0];
-  dt__format(t->name, sizeof t->name, "%s_%d", t->op->name, k);
+static void dt__default_name(dt__graph *g, dt_tensor *t) {
+	const dt_tensor *other;
+	int i, k = 1;
+	if (t->name[0]) return;
+	if (t == g->input[0]) { dt__format(t->name, sizeof t->name, "input"); return; }
+	for (i = 0; i < t->number || (t->number < 0 && i < g->n); i++) k += g->node[i]->op == t->op && g->node[i] != t;
+	for (other = g->last_made; other && t->number < 0; other = other->made_before)  // one that only lends its variables
+		k += other != t && other->number < 0 && other->op == t->op && other->name[0];
+	dt__format(t->name, sizeof t->name, "%s_%d", t->op->name, k);
 }
 
-DT__PRIVATE int dt__graph_number(dt__graph *g) {
-  const dt__named *o;
-  dt_tensor *t;
-  int i, j, k, n = 0;
-  for (t = g->last_made; t; t = t->made_before) n++;
-  g->node = (dt_tensor **)dt__take(g->pool, (size_t)n * sizeof *g->node);
-  if (!g->node) return dt__graph_full(g, "order");
-  dt__graph_walk(g, g->output);
-  dt__graph_walk(g, g->main_loss);
-  for (o = g->outputs; o; o = o->next) dt__graph_walk(g, o->t);
-  for (i = 0; i < g->n_losses; i++) dt__graph_walk(g, g->loss[i]);
-  for (i = 2; i < g->n_inputs; i++)
-    if (!strcmp(g->input[i]->name, g->input[i - 1]->name)) return dt__called_twice(g, "inputs", g->input[i]->name);
-  for (i = 0; i < g->n_inputs; i++)
-    if (g->input[i]->number < 0) return dt__fail(&g->error, DT_ERR_ARGUMENT, "input \"%s\" reaches nothing that net returns: use it or leave it out", i ? g->input[i]->name : "x");
-  for (i = n = 0; i < g->n; i++) {
-    dt__default_name(g, g->node[i]);
-    for (k = 0; k < DT__MAX_VARIABLES; k++) n += g->node[i]->variable[k] != NULL;
-  }
-  g->variable = (dt__variable **)dt__take(g->pool, (size_t)n * sizeof *g->variable);
-  if (!g->variable) return dt__graph_full(g, "variables");
-  for (i = 0; i < g->n; i++) {
-    for (k = 0; k < DT__MAX_VARIABLES; k++) {
-      dt__variable *v = g->node[i]->variable[k];
-      if (!v || v->number >= 0) continue;
-      v->number = g->n_variables;
-      g->variable[g->n_variables++] = v;
-      dt__default_name(g, v->owner);
-      dt__format(v->name, sizeof v->name, "%s.%s", v->owner->name, v->suffix);
-      for (j = 0; j < v->number; j++)
-        if (!strcmp(g->variable[j]->name, v->name)) return dt__called_twice(g, "layers", v->owner->name);
-    }
-  }
-  for (i = 1; i < g->n_losses; i++)
-    for (j = 0; j < i; j++)
-      if (!strcmp(g->loss[i]->name, g->loss[j]->name)) return dt__called_twice(g, "losses", g->loss[i]->name);
-  return 0;
+static int dt__graph_number(dt__graph *g) {
+	const dt__named *o;
+	dt_tensor *t;
+	int i, j, k, n = 0;
+	for (t = g->last_made; t; t = t->made_before) n++;
+	g->node = (dt_tensor **)dt__take(g->pool, (size_t)n * sizeof *g->node);
+	if (!g->node) return dt__graph_full(g, "order");
+	dt__graph_walk(g, g->output);
+	dt__graph_walk(g, g->main_loss);
+	for (o = g->outputs; o; o = o->next) dt__graph_walk(g, o->t);
+	for (i = 0; i < g->n_losses; i++) dt__graph_walk(g, g->loss[i]);
+	for (i = 2; i < g->n_inputs; i++)
+		if (!strcmp(g->input[i]->name, g->input[i - 1]->name)) return dt__called_twice(g, "inputs", g->input[i]->name);
+	for (i = 0; i < g->n_inputs; i++)
+		if (g->input[i]->number < 0) return dt__fail(&g->error, DT_ERR_ARGUMENT, "input \"%s\" reaches nothing that net returns: use it or leave it out", i ? g->input[i]->name : "x");
+	for (i = n = 0; i < g->n; i++) {
+		dt__default_name(g, g->node[i]);
+		for (k = 0; k < DT__MAX_VARIABLES; k++) n += g->node[i]->variable[k] != NULL;
+	}
+	g->variable = (dt__variable **)dt__take(g->pool, (size_t)n * sizeof *g->variable);
+	if (!g->variable) return dt__graph_full(g, "variables");
+	for (i = 0; i < g->n; i++) {
+		for (k = 0; k < DT__MAX_VARIABLES; k++) {
+			dt__variable *v = g->node[i]->variable[k];
+			if (!v || v->number >= 0) continue;
+			v->number = g->n_variables;
+			g->variable[g->n_variables++] = v;
+			dt__default_name(g, v->owner);
+			dt__format(v->name, sizeof v->name, "%s.%s", v->owner->name, v->suffix);
+			for (j = 0; j < v->number; j++)
+				if (!strcmp(g->variable[j]->name, v->name)) return dt__called_twice(g, "layers", v->owner->name);
+		}
+	}
+	for (i = 1; i < g->n_losses; i++)
+		for (j = 0; j < i; j++)
+			if (!strcmp(g->loss[i]->name, g->loss[j]->name)) return dt__called_twice(g, "losses", g->loss[i]->name);
+	return 0;
 }
 
 // Offsets of variables and gradients: trainable ones first, so that both arrays agree on them.
-DT__PRIVATE void dt__graph_offsets(dt__graph *g, const char *freeze, const char *no_decay) {
-  int pass, i;
-  for (pass = 0; pass < 2; pass++) {
-    const char *globs = pass ? no_decay : freeze;
-    int hits = 0;
-    for (i = 0; i < g->n_variables; i++) {
-      dt__variable *v = g->variable[i];
-      int hit = dt__glob(globs, v->name);
-      if (pass) v->no_decay |= hit;
-      else v->frozen |= !g->training || hit;
-      hits += hit;
-    }
-    if (globs && *globs && !hits)
-      dt__fail(&g->error, DT_ERR_ARGUMENT, ".%s: no parameter's name matches \"%.80s\": dt_parameter_at lists them", pass ? "no_decay" : "freeze", globs);
-  }
-  for (pass = 0; pass < 2; pass++) {
-    for (i = 0; i < g->n_variables; i++) {
-      dt__variable *v = g->variable[i];
-      if (dt__trains(v) == pass) continue;
-      if (v->size > PTRDIFF_MAX / 8 - g->n_floats) { dt__fail(&g->error, DT_ERR_MEMORY, "parameter \"%s\": with its %td values the model is too large for memory: use smaller layers", v->name, v->size); return; }
-      v->offset = g->n_floats;
-      g->n_floats += v->size;
-    }
-    if (!pass) g->n_trainable = g->n_floats;
-  }
-  g->statistics = g->n_gradients = dt__ceil(g->n_trainable, 16);  // slices of whole cache lines
-  for (i = 0; i < g->n; i++) {
-    g->node[i]->statistics = g->n_gradients;
-    g->n_gradients += g->node[i]->n_statistics;
-  }
-  g->totals = g->n_gradients;
-  g->n_gradients = dt__ceil(g->n_gradients + 2 * DT_MAX_INPUTS + DT__N_TOTALS, 16);
+static void dt__graph_offsets(dt__graph *g, const char *freeze, const char *no_decay) {
+	int pass, i;
+	for (pass = 0; pass < 2; pass++) {
+		const char *globs = pass ? no_decay : freeze;
+		int hits = 0;
+		for (i = 0; i < g->n_variables; i++) {
+			dt__variable *v = g->variable[i];
+			int hit = dt__glob(globs, v->name);
+			if (pass) v->no_decay |= hit;
+			else v->frozen |= !g->training || hit;
+			hits += hit;
+		}
+		if (globs && *globs && !hits)
+			dt__fail(&g->error, DT_ERR_ARGUMENT, ".%s: no parameter's name matches \"%.80s\": dt_parameter_at lists them", pass ? "no_decay" : "freeze", globs);
+	}
+	for (pass = 0; pass < 2; pass++) {
+		for (i = 0; i < g->n_variables; i++) {
+			dt__variable *v = g->variable[i];
+			if (dt__trains(v) == pass) continue;
+			if (v->size > PTRDIFF_MAX / 8 - g->n_floats) { dt__fail(&g->error, DT_ERR_MEMORY, "parameter \"%s\": with its %td values the model is too large for memory: use smaller layers", v->name, v->size); return; }
+			v->offset = g->n_floats;
+			g->n_floats += v->size;
+		}
+		if (!pass) g->n_trainable = g->n_floats;
+	}
+	g->statistics = g->n_gradients = dt__ceil(g->n_trainable, 16);  // slices of whole cache lines
+	for (i = 0; i < g->n; i++) {
+		g->node[i]->statistics = g->n_gradients;
+		g->n_gradients += g->node[i]->n_statistics;
+	}
+	g->totals = g->n_gradients;
+	g->n_gradients = dt__ceil(g->n_gradients + 2 * DT_MAX_INPUTS + DT__N_TOTALS, 16);
 }
 
 // ---- the plan
 
 // Backward runs on nodes that something trainable lies before and a loss (or net's output) behind.
-DT__PRIVATE void dt__graph_marks(dt__graph *g) {
-  const dt__named *o;
-  int i, k;
-  for (i = 0; i < g->n; i++) {
-    dt_tensor *t = g->node[i];
-    t->wants = g->input_gradient && t == g->input[0];
-    for (k = 0; k < DT__MAX_VARIABLES; k++) t->wants |= dt__trains(t->variable[k]);
-    for (k = 0; k < t->n_in; k++) {
-      t->in[k]->consumers++;
-      t->wants |= t->in[k]->wants && !dt__is_target(t, k);
-    }
-    if (!t->op->backward && t->op != &dt__input) t->wants = 0;
-  }
-  for (o = g->outputs; o; o = o->next) o->t->is_output = 1;
-  g->output->is_output = 1;
-  if (!g->training) return;
-  g->output->back = g->output->wants && (!g->main_loss || g->main_loss->in[0] == g->output);
-  for (i = g->n - 1; i >= 0; i--) {
-    dt_tensor *t = g->node[i];
-    if (t->op->flags & DT__LOSS) t->back = t->wants;
-    if (!t->back) continue;
-    for (k = 0; k < t->n_in; k++) {
-      if (!t->in[k]->wants || dt__is_target(t, k)) continue;
-      t->in[k]->back = 1;
-      t->in[k]->consumers_back++;
-    }
-  }
+static void dt__graph_marks(dt__graph *g) {
+	const dt__named *o;
+	int i, k;
+	for (i = 0; i < g->n; i++) {
+		dt_tensor *t = g->node[i];
+		t->wants = g->input_gradient && t == g->input[0];
+		for (k = 0; k < DT__MAX_VARIABLES; k++) t->wants |= dt__trains(t->variable[k]);
+		for (k = 0; k < t->n_in; k++) {
+			t->in[k]->consumers++;
+			t->wants |= t->in[k]->wants && !dt__is_target(t, k);
+		}
+		if (!t->op->backward && t->op != &dt__input) t->wants = 0;
+	}
+	for (o = g->outputs; o; o = o->next) o->t->is_output = 1;
+	g->output->is_output = 1;
+	if (!g->training) return;
+	g->output->back = g->output->wants && (!g->main_loss || g->main_loss->in[0] == g->output);
+	for (i = g->n - 1; i >= 0; i--) {
+		dt_tensor *t = g->node[i];
+		if (t->op->flags & DT__LOSS) t->back = t->wants;
+		if (!t->back) continue;
+		for (k = 0; k < t->n_in; k++) {
+			if (!t->in[k]->wants || dt__is_target(t, k)) continue;
+			t->in[k]->back = 1;
+			t->in[k]->consumers_back++;
+		}
+	}
 }
 
 // May x's memory be overwritten by its consumer? Nobody else may read it afterwards.
-DT__PRIVATE int dt__overwritable(const dt_tensor *x) {
-  for (;; x = x->in[0]) {
-    if (x->consumers != 1 || x->is_output || (x->back && x->op->flags & DT__READS_Y) || x->op->flags & DT__LOSS) return 0;
-    if (x->n_in == 0 || x->value != x->in[0]->value) return 1;
-  }
+static int dt__overwritable(const dt_tensor *x) {
+	for (;; x = x->in[0]) {
+		if (x->consumers != 1 || x->is_output || (x->back && x->op->flags & DT__READS_Y) || x->op->flags & DT__LOSS) return 0;
+		if (x->n_in == 0 || x->value != x->in[0]->value) return 1;
+	}
 }
 
-DT__PRIVATE int dt__new_buffer(dt__graph *g, ptrdiff_t fixed, ptrdiff_t row, int birth, int death) {
-  dt__buffer *b = &g->buffer[g->n_buffers];
-  b->floats = dt__ceil(fixed + row * g->rows, DT__ALIGN / 4);
-  b->row = row;
-  b->birth = birth;
-  b->death = death;
-  b->offset = -1;
-  b->local = 0;
-  return g->n_buffers++;
+static int dt__new_buffer(dt__graph *g, ptrdiff_t fixed, ptrdiff_t row, int birth, int death) {
+	dt__buffer *b = &g->buffer[g->n_buffers];
+	b->floats = dt__ceil(fixed + row * g->rows, DT__ALIGN / 4);
+	b->row = row;
+	b->birth = birth;
+	b->death = death;
+	b->offset = -1;
+	b->local = 0;
+	return g->n_buffers++;
 }
 
-DT__PRIVATE void dt__extend(dt__graph *g, int buffer, int time) {
-  if (buffer >= 0 && g->buffer[buffer].death < time) g->buffer[buffer].death = time;
+static void dt__extend(dt__graph *g, int buffer, int time) {
+	if (buffer >= 0 && g->buffer[buffer].death < time) g->buffer[buffer].death = time;
 }
 
 // Times: 0 feed; 1 + 2i and 2 + 2i the forward phases of node i; 4n - 1 - 2i and 4n - 2i its backward ones; 4n + 1 the end.
 // These give the later of two phases, if there are two.
-DT__PRIVATE int dt__forward_time(const dt_tensor *t) { return 1 + 2 * t->number + (t->op->forward_after != NULL); }
-DT__PRIVATE int dt__backward_time(const dt_tensor *t) { return 4 * t->graph->n - 1 - 2 * t->number + (t->op->backward_after != NULL); }
+static int dt__forward_time(const dt_tensor *t) { return 1 + 2 * t->number + (t->op->forward_after != NULL); }
+static int dt__backward_time(const dt_tensor *t) { return 4 * t->graph->n - 1 - 2 * t->number + (t->op->backward_after != NULL); }
 
 // What runs at a time, and for which node; NULL: nothing.
-DT__PRIVATE dt__phase *dt__phase_at(const dt__graph *g, int time, dt_tensor **t) {
-  int back = time > 2 * g->n, at = back ? 4 * g->n - time : time - 1;
-  const dt__op *op = (*t = g->node[at / 2])->op;
-  if (back) return !(*t)->back ? NULL : at % 2 ? op->backward : op->backward_after;
-  return (*t)->fused ? NULL : at % 2 ? op->forward_after : op->forward;
+static dt__phase *dt__phase_at(const dt__graph *g, int time, dt_tensor **t) {
+	int back = time > 2 * g->n, at = back ? 4 * g->n - time : time - 1;
+	const dt__op *op = (*t = g->node[at / 2])->op;
+	if (back) return !(*t)->back ? NULL : at % 2 ? op->backward : op->backward_after;
+	return (*t)->fused ? NULL : at % 2 ? op->forward_after : op->forward;
 }
 
-DT__PRIVATE void dt__plan_values(dt__graph *g) {
-  int i, k, n = g->n, end = g->training ? 4 * n + 1 : 2 * n + 1;
-  for (i = 0; i < n; i++) {
-    dt_tensor *t = g->node[i], *x = t->n_in ? t->in[0] : NULL;
-    unsigned flags = t->op->flags;
-    int forward = dt__forward_time(t), backward = dt__backward_time(t);
-    for (k = 0; k < t->n_in; k++) {
-      dt__extend(g, t->in[k]->value, forward);
-      if (t->back && flags & DT__READS_X) dt__extend(g, t->in[k]->value, backward);
-    }
-    if (flags & DT__LOSS) {
-      t->value = t->label >= 0 ? dt__new_buffer(g, 0, t->size, 0, 2 * n) : -1;
-    } else if (flags & DT__VIEW || (flags & DT__IN_PLACE && !(t->back && flags & DT__READS_X) && dt__overwritable(x))) {
-      t->value = x->value;
-      dt__extend(g, t->value, forward);
-    } else {
-      t->value = dt__new_buffer(g, 0, t->size, t->op == &dt__input ? 0 : forward, forward);
-    }
-    if (t->back && flags & DT__READS_Y) dt__extend(g, t->value, backward);
-    if (t->is_output) dt__extend(g, t->value, end);
-    if (t->saved_fixed || (t->saved_row && g->training))
-      t->saved = dt__new_buffer(g, t->saved_fixed, t->saved_row, 1 + 2 * i, t->back ? backward : forward);
-    if (t->op->scratch) t->scratch[0] = dt__new_buffer(g, t->op->scratch(t, g->rows, 0), 0, 1 + 2 * i, forward);
-  }
+static void dt__plan_values(dt__graph *g) {
+	int i, k, n = g->n, end = g->training ? 4 * n + 1 : 2 * n + 1;
+	for (i = 0; i < n; i++) {
+		dt_tensor *t = g->node[i], *x = t->n_in ? t->in[0] : NULL;
+		unsigned flags = t->op->flags;
+		int forward = dt__forward_time(t), backward = dt__backward_time(t);
+		for (k = 0; k < t->n_in; k++) {
+			dt__extend(g, t->in[k]->value, forward);
+			if (t->back && flags & DT__READS_X) dt__extend(g, t->in[k]->value, backward);
+		}
+		if (flags & DT__LOSS) {
+			t->value = t->label >= 0 ? dt__new_buffer(g, 0, t->size, 0, 2 * n) : -1;
+		} else if (flags & DT__VIEW || (flags & DT__IN_PLACE && !(t->back && flags & DT__READS_X) && dt__overwritable(x))) {
+			t->value = x->value;
+			dt__extend(g, t->value, forward);
+		} else {
+			t->value = dt__new_buffer(g, 0, t->size, t->op == &dt__input ? 0 : forward, forward);
+		}
+		if (t->back && flags & DT__READS_Y) dt__extend(g, t->value, backward);
+		if (t->is_output) dt__extend(g, t->value, end);
+		if (t->saved_fixed || (t->saved_row && g->training))
+			t->saved = dt__new_buffer(g, t->saved_fixed, t->saved_row, 1 + 2 * i, t->back ? backward : forward);
+		if (t->op->scratch) t->scratch[0] = dt__new_buffer(g, t->op->scratch(t, g->rows, 0), 0, 1 + 2 * i, forward);
+	}
 }
 
-DT__PRIVATE void dt__plan_gradients(dt__graph *g) {
-  int i, k, n = g->n;
-  for (i = n - 1; i >= 0; i--) {
-    dt_tensor *t = g->node[i];
-    int backward = dt__backward_time(t);
-    if (!t->back) continue;
-    if (t->op->scratch) t->scratch[1] = dt__new_buffer(g, t->op->scratch(t, g->rows, 1), 0, 4 * n - 1 - 2 * i, backward);
-    if (t == g->output && t->gradient < 0) t->gradient = dt__new_buffer(g, 0, t->size, 2 * n, backward);  // dt_backward_from
-    for (k = 0; k < t->n_in; k++) {
-      dt_tensor *x = t->in[k];
-      int death = dt__backward_time(x);
-      if (!x->back || dt__is_target(t, k)) continue;
-      if (x == g->input[0] && g->input_gradient) death = 4 * n + 1;
-      if (x->gradient >= 0) { dt__extend(g, x->gradient, death); continue; }
-      if (k == 0 && t->gradient >= 0 && x->consumers_back == 1 && x != g->output && t->op->flags & (DT__IN_PLACE | DT__VIEW | DT__PASSES)) {
-        x->gradient = t->gradient;
-        dt__extend(g, x->gradient, death);
-      } else {
-        x->gradient = dt__new_buffer(g, 0, x->size, backward, death);
-      }
-    }
-  }
+static void dt__plan_gradients(dt__graph *g) {
+	int i, k, n = g->n;
+	for (i = n - 1; i >= 0; i--) {
+		dt_tensor *t = g->node[i];
+		int backward = dt__backward_time(t);
+		if (!t->back) continue;
+		if (t->op->scratch) t->scratch[1] = dt__new_buffer(g, t->op->scratch(t, g->rows, 1), 0, 4 * n - 1 - 2 * i, backward);
+		if (t == g->output && t->gradient < 0) t->gradient = dt__new_buffer(g, 0, t->size, 2 * n, backward);  // dt_backward_from
+		for (k = 0; k < t->n_in; k++) {
+			dt_tensor *x = t->in[k];
+			int death = dt__backward_time(x);
+			if (!x->back || dt__is_target(t, k)) continue;
+			if (x == g->input[0] && g->input_gradient) death = 4 * n + 1;
+			if (x->gradient >= 0) { dt__extend(g, x->gradient, death); continue; }
+			if (k == 0 && t->gradient >= 0 && x->consumers_back == 1 && x != g->output && t->op->flags & (DT__IN_PLACE | DT__VIEW | DT__PASSES)) {
+				x->gradient = t->gradient;
+				dt__extend(g, x->gradient, death);
+			} else {
+				x->gradient = dt__new_buffer(g, 0, x->size, backward, death);
+			}
+		}
+	}
 }
 
 // Floats of one strip: what the phases of a segment touch should stay in the second cache.
@@ -3563,258 +3563,258 @@ DT__PRIVATE void dt__plan_gradients(dt__graph *g) {
 #endif
 
 // Cut the times into segments. A border is where a phase wants all rows, or all sums of the phase before it.
-DT__PRIVATE int dt__plan_segments(dt__graph *g) {
-  int time, n = g->n, end = g->training ? 4 * n : 2 * n, whole = 0, phases = 0;
-  ptrdiff_t floats = 1;
-  dt__segment *s = g->segment = (dt__segment *)dt__take(g->pool, ((size_t)end + 1) * sizeof *s);
-  if (!s) return dt__graph_full(g, "segments");
-  for (time = 1; time <= end; time++) {
-    dt_tensor *t;
-    dt__phase *phase = dt__phase_at(g, time, &t);
-    int alone = g->no_fusion || t->op->flags & (DT__ALL_ROWS | DT__LOSS);
-    int after = phase == t->op->backward_after || (phase == t->op->forward_after && g->training);
-    if (time == 1 || time == 2 * n + 1 || (phase && (whole || alone || after))) {
-      s = &g->segment[g->n_segments++];
-      s->first = time;
-      s->strip = DT__MAX(g->rows, 1);
-      phases = whole = 0;
-      floats = 1;
-    }
-    s->last = time;
-    if (!phase) continue;
-    whole = alone;
-    phases++;
-    floats = DT__MIN(floats + (time > 2 * n ? 2 : 1) * (t->size + t->saved_row), DT_STRIP_FLOATS);
-    if (phases > 1) s->strip = dt__block(g->rows, DT__MAX(DT_STRIP_FLOATS / floats, 1), 1);
-  }
-  return 0;
+static int dt__plan_segments(dt__graph *g) {
+	int time, n = g->n, end = g->training ? 4 * n : 2 * n, whole = 0, phases = 0;
+	ptrdiff_t floats = 1;
+	dt__segment *s = g->segment = (dt__segment *)dt__take(g->pool, ((size_t)end + 1) * sizeof *s);
+	if (!s) return dt__graph_full(g, "segments");
+	for (time = 1; time <= end; time++) {
+		dt_tensor *t;
+		dt__phase *phase = dt__phase_at(g, time, &t);
+		int alone = g->no_fusion || t->op->flags & (DT__ALL_ROWS | DT__LOSS);
+		int after = phase == t->op->backward_after || (phase == t->op->forward_after && g->training);
+		if (time == 1 || time == 2 * n + 1 || (phase && (whole || alone || after))) {
+			s = &g->segment[g->n_segments++];
+			s->first = time;
+			s->strip = DT__MAX(g->rows, 1);
+			phases = whole = 0;
+			floats = 1;
+		}
+		s->last = time;
+		if (!phase) continue;
+		whole = alone;
+		phases++;
+		floats = DT__MIN(floats + (time > 2 * n ? 2 : 1) * (t->size + t->saved_row), DT_STRIP_FLOATS);
+		if (phases > 1) s->strip = dt__block(g->rows, DT__MAX(DT_STRIP_FLOATS / floats, 1), 1);
+	}
+	return 0;
 }
 
 // The segment of a time, if that runs in several strips; NULL: nothing is repeated.
-DT__PRIVATE const dt__segment *dt__strips_at(const dt__graph *g, int time) {
-  int i;
-  for (i = 0; i < g->n_segments; i++) if (g->segment[i].first <= time && time <= g->segment[i].last) break;
-  return i < g->n_segments && g->segment[i].strip < g->rows ? &g->segment[i] : NULL;
+static const dt__segment *dt__strips_at(const dt__graph *g, int time) {
+	int i;
+	for (i = 0; i < g->n_segments; i++) if (g->segment[i].first <= time && time <= g->segment[i].last) break;
+	return i < g->n_segments && g->segment[i].strip < g->rows ? &g->segment[i] : NULL;
 }
 
 // Where strips follow each other, what outlives one lives from the first phase to the last, and what does not holds one.
-DT__PRIVATE void dt__plan_strips(dt__graph *g) {
-  int i;
-  for (i = 0; i < g->n_buffers; i++) {
-    dt__buffer *b = &g->buffer[i];
-    const dt__segment *first = dt__strips_at(g, b->birth), *last = dt__strips_at(g, b->death);
-    if (first && first == last && b->row) {
-      b->local = 1;
-      b->floats = dt__ceil(b->floats - b->row * (g->rows - first->strip), DT__ALIGN / 4);
-      continue;
-    }
-    if (first) b->birth = first->first;
-    if (last) b->death = last->last;
-  }
+static void dt__plan_strips(dt__graph *g) {
+	int i;
+	for (i = 0; i < g->n_buffers; i++) {
+		dt__buffer *b = &g->buffer[i];
+		const dt__segment *first = dt__strips_at(g, b->birth), *last = dt__strips_at(g, b->death);
+		if (first && first == last && b->row) {
+			b->local = 1;
+			b->floats = dt__ceil(b->floats - b->row * (g->rows - first->strip), DT__ALIGN / 4);
+			continue;
+		}
+		if (first) b->birth = first->first;
+		if (last) b->death = last->last;
+	}
 }
 
 // ---- fusion: what two neighbours do in one pass. Relu alone: in a pass that stores its values anyway it is free.
 
 // max(relu(x)) = relu(max(x)), of which the second has fewer values to look at: the two nodes change roles.
-DT__PRIVATE void dt__fuse_pool(dt_tensor *relu, dt_tensor *pool) {
-  dt_tensor was = *relu;
-  relu->op = pool->op;
-  relu->options = pool->options;
-  relu->size = pool->size;
-  relu->saved_row = pool->saved_row;
-  pool->saved_row = 0;
-  memcpy(relu->dim, pool->dim, sizeof relu->dim);
-  memcpy(relu->name, pool->name, sizeof relu->name);
-  pool->op = was.op;
-  pool->options = was.options;
-  memcpy(pool->name, was.name, sizeof pool->name);
+static void dt__fuse_pool(dt_tensor *relu, dt_tensor *pool) {
+	dt_tensor was = *relu;
+	relu->op = pool->op;
+	relu->options = pool->options;
+	relu->size = pool->size;
+	relu->saved_row = pool->saved_row;
+	pool->saved_row = 0;
+	memcpy(relu->dim, pool->dim, sizeof relu->dim);
+	memcpy(relu->name, pool->name, sizeof relu->name);
+	pool->op = was.op;
+	pool->options = was.options;
+	memcpy(pool->name, was.name, sizeof pool->name);
 }
 
 // The layer before applies the relu to what it stores, if both have one place.
-DT__PRIVATE void dt__fuse_relu(dt_tensor *x, dt_tensor *relu) {
-  if (relu->value != x->value) return;
-  x->relu = relu->fused = 1;
+static void dt__fuse_relu(dt_tensor *x, dt_tensor *relu) {
+	if (relu->value != x->value) return;
+	x->relu = relu->fused = 1;
 }
 
 static const struct { int planned; const char *first, *second; void (*fuse)(dt_tensor *first, dt_tensor *second); } dt__fusions[] = {
-  {0, "relu", "maxpool2d", dt__fuse_pool},
-  {1, "conv2d", "relu", dt__fuse_relu}, {1, "dense", "relu", dt__fuse_relu}, {1, "batchnorm", "relu", dt__fuse_relu}, {1, "add", "relu", dt__fuse_relu}, {1, "maxpool2d", "relu", dt__fuse_relu},
+	{0, "relu", "maxpool2d", dt__fuse_pool},
+	{1, "conv2d", "relu", dt__fuse_relu}, {1, "dense", "relu", dt__fuse_relu}, {1, "batchnorm", "relu", dt__fuse_relu}, {1, "add", "relu", dt__fuse_relu}, {1, "maxpool2d", "relu", dt__fuse_relu},
 };
 
 // planned: the values have their places.
-DT__PRIVATE void dt__fuse(dt__graph *g, int planned) {
-  int i, k;
-  for (i = 0; i < g->n && !g->no_fusion; i++) {
-    dt_tensor *t = g->node[i], *x = t->n_in ? t->in[0] : NULL;
-    for (k = 0; x && k < DT__COUNT(dt__fusions); k++)
-      if (dt__fusions[k].planned == planned && !strcmp(x->op->name, dt__fusions[k].first) && !strcmp(t->op->name, dt__fusions[k].second) &&
-        x->consumers == 1 && !x->is_output) {
-        dt__fusions[k].fuse(x, t);
-        break;
-      }
-  }
+static void dt__fuse(dt__graph *g, int planned) {
+	int i, k;
+	for (i = 0; i < g->n && !g->no_fusion; i++) {
+		dt_tensor *t = g->node[i], *x = t->n_in ? t->in[0] : NULL;
+		for (k = 0; x && k < DT__COUNT(dt__fusions); k++)
+			if (dt__fusions[k].planned == planned && !strcmp(x->op->name, dt__fusions[k].first) && !strcmp(t->op->name, dt__fusions[k].second) &&
+				x->consumers == 1 && !x->is_output) {
+				dt__fusions[k].fuse(x, t);
+				break;
+			}
+	}
 }
 
 // Largest buffer first, each at the lowest place that is free while it lives.
-DT__PRIVATE void dt__plan_place(dt__graph *g) {
-  int first = -1, k, i, time;
-  for (k = 0; k < g->n_buffers; k++) {
-    dt__buffer *b = NULL;
-    ptrdiff_t at = 0;
-    int *link;
-    for (i = 0; i < g->n_buffers; i++)
-      if (g->buffer[i].offset < 0 && (!b || g->buffer[i].floats > b->floats)) b = &g->buffer[i];
-    for (i = first; i >= 0; i = g->buffer[i].next) {  // the placed ones, by offset
-      const dt__buffer *p = &g->buffer[i];
-      if (p->death < b->birth || p->birth > b->death) continue;
-      if (p->offset >= at + b->floats) break;
-      at = DT__MAX(at, p->offset + p->floats);
-    }
-    b->offset = at;
-    for (link = &first; *link >= 0 && g->buffer[*link].offset <= at; link = &g->buffer[*link].next) {}
-    b->next = *link;
-    *link = (int)(b - g->buffer);
-    g->block_floats = DT__MAX(g->block_floats, at + b->floats);
-  }
-  for (time = 0; time <= 4 * g->n + 1; time++) {
-    ptrdiff_t alive = 0;
-    for (i = 0; i < g->n_buffers; i++) if (g->buffer[i].birth <= time && time <= g->buffer[i].death) alive += g->buffer[i].floats;
-    g->lower_bound = DT__MAX(g->lower_bound, alive);
-  }
+static void dt__plan_place(dt__graph *g) {
+	int first = -1, k, i, time;
+	for (k = 0; k < g->n_buffers; k++) {
+		dt__buffer *b = NULL;
+		ptrdiff_t at = 0;
+		int *link;
+		for (i = 0; i < g->n_buffers; i++)
+			if (g->buffer[i].offset < 0 && (!b || g->buffer[i].floats > b->floats)) b = &g->buffer[i];
+		for (i = first; i >= 0; i = g->buffer[i].next) {  // the placed ones, by offset
+			const dt__buffer *p = &g->buffer[i];
+			if (p->death < b->birth || p->birth > b->death) continue;
+			if (p->offset >= at + b->floats) break;
+			at = DT__MAX(at, p->offset + p->floats);
+		}
+		b->offset = at;
+		for (link = &first; *link >= 0 && g->buffer[*link].offset <= at; link = &g->buffer[*link].next) {}
+		b->next = *link;
+		*link = (int)(b - g->buffer);
+		g->block_floats = DT__MAX(g->block_floats, at + b->floats);
+	}
+	for (time = 0; time <= 4 * g->n + 1; time++) {
+		ptrdiff_t alive = 0;
+		for (i = 0; i < g->n_buffers; i++) if (g->buffer[i].birth <= time && time <= g->buffer[i].death) alive += g->buffer[i].floats;
+		g->lower_bound = DT__MAX(g->lower_bound, alive);
+	}
 }
 
 // After net has returned and the losses are known: numbers, names, offsets, marks, plan.
-DT__PRIVATE int dt__graph_finish(dt__graph *g, const char *freeze, const char *no_decay) {
-  ptrdiff_t slack = 64, bytes;
-  int i;
-  g->sealed = 1;
-  if (dt__graph_number(g)) return g->error.code;
-  dt__graph_offsets(g, freeze, no_decay);
-  if (g->error.code) return g->error.code;
-  dt__graph_marks(g);
-  for (i = 0; i < g->n; i++) {
-    const dt_tensor *t = g->node[i];
-    slack = DT__MAX(slack, t->slack);
-    if (!dt__mul(t->size + t->saved_row, g->rows, &bytes) || bytes > PTRDIFF_MAX / 64)
-      return dt__fail(&g->error, DT_ERR_MEMORY, "layer \"%s\": %td samples of %td values are too large for memory: use a smaller .batch", t->name, g->rows, t->size);
-  }
-  g->buffer = (dt__buffer *)dt__take(g->pool, (size_t)g->n * 5 * sizeof *g->buffer);
-  if (!g->buffer) return dt__graph_full(g, "plan");
-  dt__fuse(g, 0);
-  dt__plan_values(g);
-  if (g->training) dt__plan_gradients(g);
-  dt__fuse(g, 1);
-  if (dt__plan_segments(g)) return g->error.code;
-  dt__plan_strips(g);
-  for (i = 0, bytes = slack; i < g->n_buffers; bytes += g->buffer[i++].floats)
-    if (g->buffer[i].floats > PTRDIFF_MAX / 8 - bytes) return dt__fail(&g->error, DT_ERR_MEMORY, "the layers' values for %td samples are too large for memory: use a smaller .batch", g->rows);
-  dt__plan_place(g);
-  g->block_floats += dt__ceil(slack, DT__ALIGN / 4);
-  return 0;
+static int dt__graph_finish(dt__graph *g, const char *freeze, const char *no_decay) {
+	ptrdiff_t slack = 64, bytes;
+	int i;
+	g->sealed = 1;
+	if (dt__graph_number(g)) return g->error.code;
+	dt__graph_offsets(g, freeze, no_decay);
+	if (g->error.code) return g->error.code;
+	dt__graph_marks(g);
+	for (i = 0; i < g->n; i++) {
+		const dt_tensor *t = g->node[i];
+		slack = DT__MAX(slack, t->slack);
+		if (!dt__mul(t->size + t->saved_row, g->rows, &bytes) || bytes > PTRDIFF_MAX / 64)
+			return dt__fail(&g->error, DT_ERR_MEMORY, "layer \"%s\": %td samples of %td values are too large for memory: use a smaller .batch", t->name, g->rows, t->size);
+	}
+	g->buffer = (dt__buffer *)dt__take(g->pool, (size_t)g->n * 5 * sizeof *g->buffer);
+	if (!g->buffer) return dt__graph_full(g, "plan");
+	dt__fuse(g, 0);
+	dt__plan_values(g);
+	if (g->training) dt__plan_gradients(g);
+	dt__fuse(g, 1);
+	if (dt__plan_segments(g)) return g->error.code;
+	dt__plan_strips(g);
+	for (i = 0, bytes = slack; i < g->n_buffers; bytes += g->buffer[i++].floats)
+		if (g->buffer[i].floats > PTRDIFF_MAX / 8 - bytes) return dt__fail(&g->error, DT_ERR_MEMORY, "the layers' values for %td samples are too large for memory: use a smaller .batch", g->rows);
+	dt__plan_place(g);
+	g->block_floats += dt__ceil(slack, DT__ALIGN / 4);
+	return 0;
 }
 
 // ---- running. A set is the replicas that this thread runs: its own, or, without threads, all of them in turn.
 
 // first: the index of p[0], for the message.
-DT__PRIVATE void dt__check_finite(dt__replica *r, const dt_tensor *t, const float *p, ptrdiff_t n, ptrdiff_t first, const char *what) {
-  ptrdiff_t i;
-  if (!p || r->error.code) return;
-  for (i = 0; i < n && p[i] - p[i] == 0; i++) {}
-  if (i == n) return;
-  dt__fail(&r->error, DT_ERR_NUMERIC, "step %ld, replica %d: the %s of layer \"%s\" is not finite (%g at index %td): lower .learning_rate, scale the input, or set .clip_norm",
-           r->step, r->rank, what, t->name, (double)p[i], first + i);
+static void dt__check_finite(dt__replica *r, const dt_tensor *t, const float *p, ptrdiff_t n, ptrdiff_t first, const char *what) {
+	ptrdiff_t i;
+	if (!p || r->error.code) return;
+	for (i = 0; i < n && p[i] - p[i] == 0; i++) {}
+	if (i == n) return;
+	dt__fail(&r->error, DT_ERR_NUMERIC, "step %ld, replica %d: the %s of layer \"%s\" is not finite (%g at index %td): lower .learning_rate, scale the input, or set .clip_norm",
+			r->step, r->rank, what, t->name, (double)p[i], first + i);
 }
 
 // Is finite what a phase has written? Gradients of variables are complete after the last strip; before it they may be old.
-DT__PRIVATE void dt__check_phase(dt__replica *r, const dt_tensor *t, int back) {
-  int j, last = r->from + r->rows == r->run_rows;
-  if (!back && !(t->op->flags & DT__LOSS)) dt__check_finite(r, t, dt__value(r, t), t->size * r->rows, t->size * r->from, "output");
-  for (j = 0; back && last && j < DT__MAX_VARIABLES; j++)
-    if (dt__trains(t->variable[j])) dt__check_finite(r, t, r->gradients + t->variable[j]->offset, t->variable[j]->size, 0, "gradient");
-  for (j = 0; back && j < t->n_in; j++) {
-    const dt_tensor *x = t->in[j];
-    if (x->back && !dt__is_target(t, j)) dt__check_finite(r, x, dt__gradient(r, x), x->size * r->rows, x->size * r->from, "gradient");
-  }
+static void dt__check_phase(dt__replica *r, const dt_tensor *t, int back) {
+	int j, last = r->from + r->rows == r->run_rows;
+	if (!back && !(t->op->flags & DT__LOSS)) dt__check_finite(r, t, dt__value(r, t), t->size * r->rows, t->size * r->from, "output");
+	for (j = 0; back && last && j < DT__MAX_VARIABLES; j++)
+		if (dt__trains(t->variable[j])) dt__check_finite(r, t, r->gradients + t->variable[j]->offset, t->variable[j]->size, 0, "gradient");
+	for (j = 0; back && j < t->n_in; j++) {
+		const dt_tensor *x = t->in[j];
+		if (x->back && !dt__is_target(t, j)) dt__check_finite(r, x, dt__gradient(r, x), x->size * r->rows, x->size * r->from, "gradient");
+	}
 }
 
 // All phases of a segment on the strip that r is at. seeded: backward from net's output, not from the losses.
-DT__PRIVATE void dt__run_strip(dt__replica *r, const dt__segment *s, int seeded) {
-  const dt__graph *g = r->graph;
-  int time;
-  for (time = s->first; time <= s->last; time++) {
-    dt_tensor *t;
-    dt__phase *phase = dt__phase_at(g, time, &t);
-    int back = time > 2 * g->n, loss = (t->op->flags & DT__LOSS) != 0;
-    double start = g->profile ? dt__now() : 0;
-    if (!phase || (back ? loss ? seeded : !r->written[t->number] : loss && !r->labelled)) continue;
-    phase(r, t);
-    if (r->checking && time == (back ? dt__backward_time(t) : dt__forward_time(t))) dt__check_phase(r, t, back);
-    if (g->profile) r->seconds[2 * t->number + back] += dt__now() - start;
-  }
+static void dt__run_strip(dt__replica *r, const dt__segment *s, int seeded) {
+	const dt__graph *g = r->graph;
+	int time;
+	for (time = s->first; time <= s->last; time++) {
+		dt_tensor *t;
+		dt__phase *phase = dt__phase_at(g, time, &t);
+		int back = time > 2 * g->n, loss = (t->op->flags & DT__LOSS) != 0;
+		double start = g->profile ? dt__now() : 0;
+		if (!phase || (back ? loss ? seeded : !r->written[t->number] : loss && !r->labelled)) continue;
+		phase(r, t);
+		if (r->checking && time == (back ? dt__backward_time(t) : dt__forward_time(t))) dt__check_phase(r, t, back);
+		if (g->profile) r->seconds[2 * t->number + back] += dt__now() - start;
+	}
 }
 
 // The segments of one direction on every replica of the set.
-DT__PRIVATE void dt__run_segments(dt__replica *set, int n, int back, int seeded) {
-  const dt__graph *g = set->graph;
-  int i, k;
-  for (i = 0; i < n && g->profile; i++) set[i].seconds[2 * g->n + back] += (double)set[i].rows;
-  for (k = 0; k < g->n_segments; k++) {
-    const dt__segment *s = &g->segment[k];
-    dt_tensor *t;
-    dt__phase *phase = dt__phase_at(g, s->first, &t);
-    if ((s->first > 2 * g->n) != back) continue;
-    if (phase && t->exchange && set->training && (!back || set->written[t->number]) && (phase == t->op->forward_after || phase == t->op->backward_after)) {
-      for (i = 0; i < n; i++) set[i].exchange_at = dt__saved(&set[i], t);
-      set->exchange(set, n, t->exchange);
-    }
-    for (i = 0; i < n; i++) {
-      dt__replica *r = &set[i];
-      r->run_rows = r->rows;
-      memcpy(r->written + g->n, r->written, (size_t)g->n);
-      do {  // every strip finds the gradients as the first one did
-        memcpy(r->written, r->written + g->n, (size_t)g->n);
-        r->rows = DT__MIN(s->strip, r->run_rows - r->from);
-        dt__run_strip(r, s, seeded);
-      } while ((r->from += s->strip) < r->run_rows);
-      r->rows = r->run_rows;
-      r->from = 0;
-    }
-  }
+static void dt__run_segments(dt__replica *set, int n, int back, int seeded) {
+	const dt__graph *g = set->graph;
+	int i, k;
+	for (i = 0; i < n && g->profile; i++) set[i].seconds[2 * g->n + back] += (double)set[i].rows;
+	for (k = 0; k < g->n_segments; k++) {
+		const dt__segment *s = &g->segment[k];
+		dt_tensor *t;
+		dt__phase *phase = dt__phase_at(g, s->first, &t);
+		if ((s->first > 2 * g->n) != back) continue;
+		if (phase && t->exchange && set->training && (!back || set->written[t->number]) && (phase == t->op->forward_after || phase == t->op->backward_after)) {
+			for (i = 0; i < n; i++) set[i].exchange_at = dt__saved(&set[i], t);
+			set->exchange(set, n, t->exchange);
+		}
+		for (i = 0; i < n; i++) {
+			dt__replica *r = &set[i];
+			r->run_rows = r->rows;
+			memcpy(r->written + g->n, r->written, (size_t)g->n);
+			do {  // every strip finds the gradients as the first one did
+				memcpy(r->written, r->written + g->n, (size_t)g->n);
+				r->rows = DT__MIN(s->strip, r->run_rows - r->from);
+				dt__run_strip(r, s, seeded);
+			} while ((r->from += s->strip) < r->run_rows);
+			r->rows = r->run_rows;
+			r->from = 0;
+		}
+	}
 }
 
-DT__PRIVATE void dt__forward(dt__replica *set, int n) { dt__run_segments(set, n, 0, 0); }
+static void dt__forward(dt__replica *set, int n) { dt__run_segments(set, n, 0, 0); }
 
 // seeded: from net's output, whose gradient is in place; else from the losses.
-DT__PRIVATE void dt__backward(dt__replica *set, int n, int seeded) {
-  const dt__graph *g = set->graph;
-  const dt_tensor *x = g->input[0];
-  int i;
-  for (i = 0; i < n; i++) {
-    memset(set[i].written, 0, (size_t)g->n);
-    set[i].written[g->output->number] = seeded != 0;
-  }
-  dt__run_segments(set, n, 1, seeded);
-  for (i = 0; i < n; i++)  // no loss depends on input 0: what is read is 0
-    if (x->back && x->gradient >= 0 && !set[i].written[x->number])
-      memset(dt__gradient(&set[i], x), 0, (size_t)(x->size * set[i].rows) * sizeof(float));
+static void dt__backward(dt__replica *set, int n, int seeded) {
+	const dt__graph *g = set->graph;
+	const dt_tensor *x = g->input[0];
+	int i;
+	for (i = 0; i < n; i++) {
+		memset(set[i].written, 0, (size_t)g->n);
+		set[i].written[g->output->number] = seeded != 0;
+	}
+	dt__run_segments(set, n, 1, seeded);
+	for (i = 0; i < n; i++)  // no loss depends on input 0: what is read is 0
+		if (x->back && x->gradient >= 0 && !set[i].written[x->number])
+			memset(dt__gradient(&set[i], x), 0, (size_t)(x->size * set[i].rows) * sizeof(float));
 }
 
 // Variables that no backward has reached since the last clear have gradient 0.
-DT__PRIVATE void dt__gradients_complete(dt__replica *r) {
-  int i;
-  for (i = 0; i < r->graph->n_variables; i++) {
-    const dt__variable *v = r->graph->variable[i];
-    if (!r->variable_written[i] && dt__trains(v)) memset(r->gradients + v->offset, 0, (size_t)v->size * sizeof(float));
-    r->variable_written[i] = 1;
-  }
+static void dt__gradients_complete(dt__replica *r) {
+	int i;
+	for (i = 0; i < r->graph->n_variables; i++) {
+		const dt__variable *v = r->graph->variable[i];
+		if (!r->variable_written[i] && dt__trains(v)) memset(r->gradients + v->offset, 0, (size_t)v->size * sizeof(float));
+		r->variable_written[i] = 1;
+	}
 }
 
-DT__PRIVATE void dt__gradients_clear(dt__replica *r) {
-  memset(r->variable_written, 0, (size_t)r->graph->n_variables);
-  memset(r->gradients + r->graph->statistics, 0, (size_t)(r->graph->n_gradients - r->graph->statistics) * sizeof(float));
+static void dt__gradients_clear(dt__replica *r) {
+	memset(r->variable_written, 0, (size_t)r->graph->n_variables);
+	memset(r->gradients + r->graph->statistics, 0, (size_t)(r->graph->n_gradients - r->graph->statistics) * sizeof(float));
 }
 
-// =============================================================================================
+// ============================================================
 // >>layers - one record per operation, reached from its layer function
 //
 // What:    for each operation its shape rule, forward, backward and record, side by side. There is no list of
@@ -3822,145 +3822,145 @@ DT__PRIVATE void dt__gradients_clear(dt__replica *r) {
 // Owns:    nothing.
 // Uses:    >>graph, >>kernels.   Used by: net, through the interface.
 // Promise: forward and backward run with any number of rows, 0 included; backward adds where asked to.
-// =============================================================================================
+// ============================================================
 
 #define DT__OPTIONS(type, t) const type *o = (const type *)(t)->options
 #define DT__ELSE(value, standard) ((value) != 0 ? (value) : (standard))
 // The record of an operation that needs neither a second phase nor scratch; run_forward and run_backward do its work.
 #define DT__OP(name, flags, shape, run) \
-  static const dt__op dt__##name = {#name, flags, shape, run##_forward, NULL, run##_backward, NULL, NULL, NULL}
+	static const dt__op dt__##name = {#name, flags, shape, run##_forward, NULL, run##_backward, NULL, NULL, NULL}
 // Its layer function, where that has options.
 #define DT__LAYER(layer, type) \
-  DT_API dt_tensor *dt_##layer##_opt(type o) { return dt__layer1(&dt__##layer, o.x, &o, sizeof o, o.name); }
+	DT_API dt_tensor *dt_##layer##_opt(type o) { return dt__layer1(&dt__##layer, o.x, &o, sizeof o, o.name); }
 
 // Forward and backward of an operation that does both in one function, dt__<name>_run.
-#define DT__BOTH_WAYS(name)                                                                                \
-  DT__PRIVATE void dt__##name##_forward(dt__replica *r, dt_tensor *t) { dt__##name##_run(r, t, 0); } \
-  DT__PRIVATE void dt__##name##_backward(dt__replica *r, dt_tensor *t) { dt__##name##_run(r, t, 1); }
+#define DT__BOTH_WAYS(name) \
+	static void dt__##name##_forward(dt__replica *r, dt_tensor *t) { dt__##name##_run(r, t, 0); } \
+	static void dt__##name##_backward(dt__replica *r, dt_tensor *t) { dt__##name##_run(r, t, 1); }
 
 // ---- what several operations share
 
-DT__PRIVATE void dt__zero(ptrdiff_t n, float *x) { if (n > 0) memset(x, 0, (size_t)n * sizeof(float)); }
+static void dt__zero(ptrdiff_t n, float *x) { if (n > 0) memset(x, 0, (size_t)n * sizeof(float)); }
 
 // y = or += a * x
-DT__PRIVATE void dt__copy(ptrdiff_t n, float a, const float *x, float *y, int add) {
-  if (a != 1 || add) dt__cpu()->axpby(n, a, x, (float)add, y);
-  else if (n > 0 && x != y) memcpy(y, x, (size_t)n * sizeof(float));
+static void dt__copy(ptrdiff_t n, float a, const float *x, float *y, int add) {
+	if (a != 1 || add) dt__cpu()->axpby(n, a, x, (float)add, y);
+	else if (n > 0 && x != y) memcpy(y, x, (size_t)n * sizeof(float));
 }
 
 // The gradient of input i, or of variable i, for those who only add to it: it starts from zeros.
-DT__PRIVATE float *dt__input_gradient_begun(dt__replica *r, const dt_tensor *t, int i) {
-  int add;
-  float *dx = dt__input_gradient(r, t, i, &add);
-  if (dx && !add) dt__zero(r->rows * t->in[i]->size, dx);
-  return dx;
+static float *dt__input_gradient_begun(dt__replica *r, const dt_tensor *t, int i) {
+	int add;
+	float *dx = dt__input_gradient(r, t, i, &add);
+	if (dx && !add) dt__zero(r->rows * t->in[i]->size, dx);
+	return dx;
 }
-DT__PRIVATE float *dt__weights_gradient_begun(dt__replica *r, const dt_tensor *t, int i) {
-  int add;
-  float *dw = dt__weights_gradient(r, t, i, &add);
-  if (dw && !add) dt__zero(t->variable[i]->size, dw);
-  return dw;
+static float *dt__weights_gradient_begun(dt__replica *r, const dt_tensor *t, int i) {
+	int add;
+	float *dw = dt__weights_gradient(r, t, i, &add);
+	if (dw && !add) dt__zero(t->variable[i]->size, dw);
+	return dw;
 }
 
 // The gradient of input i is factor * dy.
-DT__PRIVATE void dt__pass_back(dt__replica *r, dt_tensor *t, int i, float factor, const float *dy) {
-  int add;
-  float *dx = dt__input_gradient(r, t, i, &add);
-  if (dx) dt__copy(r->rows * t->in[i]->size, factor, dy, dx, add);
+static void dt__pass_back(dt__replica *r, dt_tensor *t, int i, float factor, const float *dy) {
+	int add;
+	float *dx = dt__input_gradient(r, t, i, &add);
+	if (dx) dt__copy(r->rows * t->in[i]->size, factor, dy, dx, add);
 }
 
-DT__PRIVATE int dt__same_shape(dt_tensor *t) { return dt__needs_floats(t) || dt__set_shape(t, t->in[0]->rank, t->in[0]->dim); }
+static int dt__same_shape(dt_tensor *t) { return dt__needs_floats(t) || dt__set_shape(t, t->in[0]->rank, t->in[0]->dim); }
 
-DT__PRIVATE int dt__needs_image(dt_tensor *t) {
-  dt__shape_text text;
-  if (t->in[0]->rank != 4) return dt__bad(t, "input is %s: [n, height, width, channels] is needed", dt__shape_of(t->in[0], &text));
-  return dt__needs_floats(t);
+static int dt__needs_image(dt_tensor *t) {
+	dt__shape_text text;
+	if (t->in[0]->rank != 4) return dt__bad(t, "input is %s: [n, height, width, channels] is needed", dt__shape_of(t->in[0], &text));
+	return dt__needs_floats(t);
 }
 
 // One axis: outputs for n inputs, or 0 if the kernel does not fit.
-DT__PRIVATE int dt__conv_size(int n, int kernel, int stride, int dilation, int padding) {
-  ptrdiff_t extent = (ptrdiff_t)dilation * (kernel - 1) + 1, in = (ptrdiff_t)n + 2 * (ptrdiff_t)padding;
-  if (padding == DT_SAME) return (n - 1) / stride + 1;
-  return in < extent ? 0 : (int)((in - extent) / stride + 1);
+static int dt__conv_size(int n, int kernel, int stride, int dilation, int padding) {
+	ptrdiff_t extent = (ptrdiff_t)dilation * (kernel - 1) + 1, in = (ptrdiff_t)n + 2 * (ptrdiff_t)padding;
+	if (padding == DT_SAME) return (n - 1) / stride + 1;
+	return in < extent ? 0 : (int)((in - extent) / stride + 1);
 }
 
 // The shape [n, h', w', c] of what a window sees on its way over the image.
-DT__PRIVATE int dt__window_shape(dt_tensor *t, int h, int w, int stride, int dilation, int padding, int c) {
-  const int *x = t->in[0]->dim;
-  dt__shape_text text;
-  t->dim[1] = dt__conv_size(x[1], h, stride, dilation, padding);
-  t->dim[2] = dt__conv_size(x[2], w, stride, dilation, padding);
-  t->dim[3] = c;
-  if (t->dim[1] < 1 || t->dim[2] < 1)
-    return dt__bad(t, "input %s is smaller than the %dx%d window: use at most %d, or in dt_conv2d .padding = DT_SAME",
-                   dt__shape_of(t->in[0], &text), dilation * (h - 1) + 1, dilation * (w - 1) + 1, DT__MIN(x[1], x[2]) + 2 * DT__MAX(padding, 0));
-  return dt__set_shape(t, 4, t->dim);
+static int dt__window_shape(dt_tensor *t, int h, int w, int stride, int dilation, int padding, int c) {
+	const int *x = t->in[0]->dim;
+	dt__shape_text text;
+	t->dim[1] = dt__conv_size(x[1], h, stride, dilation, padding);
+	t->dim[2] = dt__conv_size(x[2], w, stride, dilation, padding);
+	t->dim[3] = c;
+	if (t->dim[1] < 1 || t->dim[2] < 1)
+		return dt__bad(t, "input %s is smaller than the %dx%d window: use at most %d, or in dt_conv2d .padding = DT_SAME",
+				dt__shape_of(t->in[0], &text), dilation * (h - 1) + 1, dilation * (w - 1) + 1, DT__MIN(x[1], x[2]) + 2 * DT__MAX(padding, 0));
+	return dt__set_shape(t, 4, t->dim);
 }
 
 // Weight and bias in the first two slots: those of share, or new ones. file: the weight's shape in files; the bias has file[0] values.
-DT__PRIVATE int dt__parameters(dt_tensor *t, dt_tensor *share, int rank, const int *file, dt_initializer init, double init_value,
-                               int no_bias, int frozen) {
-  ptrdiff_t size = 1;
-  int i;
-  for (i = 0; i < rank; i++) if (!dt__mul(size, file[i], &size)) return dt__bad(t, "weights of %d for each of %d outputs are too large for memory: use fewer", (int)file[1], (int)file[0]);
-  if (dt__share(t, share, &i)) return 1;
-  if (share && (dt__shared_fits(t, 0, size) || dt__shared_fits(t, 1, no_bias ? 0 : file[0]))) return 1;
-  for (i = 0; share && i < rank; i++)
-    if (t->variable[0]->dim[i] != file[i])
-      return dt__bad(t, ".share: dimension %d of the other layer's weights is %d, this one needs %d", i, t->variable[0]->dim[i], file[i]);
-  if (share) return 0;
-  return !dt__add_variable(t, 0, "weight", rank, file, init, init_value, frozen) ||
-       (!no_bias && !dt__add_variable(t, 1, "bias", 1, file, DT_CONSTANT, 0, frozen));
+static int dt__parameters(dt_tensor *t, dt_tensor *share, int rank, const int *file, dt_initializer init, double init_value,
+		int no_bias, int frozen) {
+	ptrdiff_t size = 1;
+	int i;
+	for (i = 0; i < rank; i++) if (!dt__mul(size, file[i], &size)) return dt__bad(t, "weights of %d for each of %d outputs are too large for memory: use fewer", (int)file[1], (int)file[0]);
+	if (dt__share(t, share, &i)) return 1;
+	if (share && (dt__shared_fits(t, 0, size) || dt__shared_fits(t, 1, no_bias ? 0 : file[0]))) return 1;
+	for (i = 0; share && i < rank; i++)
+		if (t->variable[0]->dim[i] != file[i])
+			return dt__bad(t, ".share: dimension %d of the other layer's weights is %d, this one needs %d", i, t->variable[0]->dim[i], file[i]);
+	if (share) return 0;
+	return !dt__add_variable(t, 0, "weight", rank, file, init, init_value, frozen) ||
+			(!no_bias && !dt__add_variable(t, 1, "bias", 1, file, DT_CONSTANT, 0, frozen));
 }
 
 // Bias and relu of t on n rows of y, as far as t has them.
-DT__PRIVATE void dt__finish(const dt__replica *r, const dt_tensor *t, ptrdiff_t n, float *y) {
-  const float *bias = t->variable[1] ? dt__weights(r, t, 1) : NULL;
-  if (bias || t->relu) dt__cpu()->finish(n, t->dim[t->rank - 1], bias, t->relu, y);
+static void dt__finish(const dt__replica *r, const dt_tensor *t, ptrdiff_t n, float *y) {
+	const float *bias = t->variable[1] ? dt__weights(r, t, 1) : NULL;
+	if (bias || t->relu) dt__cpu()->finish(n, t->dim[t->rank - 1], bias, t->relu, y);
 }
 
 // ---- dense: Y [rows, out] = X [rows, in] W [in, out] + b
 
-DT__PRIVATE int dt__dense_shape(dt_tensor *t) {
-  DT__OPTIONS(dt_dense_options, t);
-  const dt_tensor *x = t->in[0];
-  const int file[2] = {o->units, x->dim[x->rank - 1]};
-  dt__variable *w;
-  if (dt__needs_floats(t)) return 1;
-  if (o->units < 1) return dt__bad(t, ".units is %d: at least 1 is needed", o->units);
-  memcpy(t->dim, x->dim, sizeof t->dim);
-  t->dim[x->rank - 1] = o->units;
-  if (dt__set_shape(t, x->rank, t->dim) || dt__parameters(t, o->share, 2, file, o->init, o->init_value, o->no_bias, o->frozen)) return 1;
-  if (o->share) return 0;
-  w = t->variable[0];
-  w->walk_stride[0] = 1;
-  w->walk_stride[1] = o->units;
-  dt__walk_features(w, 1, x->hwc, o->units);
-  return 0;
+static int dt__dense_shape(dt_tensor *t) {
+	DT__OPTIONS(dt_dense_options, t);
+	const dt_tensor *x = t->in[0];
+	const int file[2] = {o->units, x->dim[x->rank - 1]};
+	dt__variable *w;
+	if (dt__needs_floats(t)) return 1;
+	if (o->units < 1) return dt__bad(t, ".units is %d: at least 1 is needed", o->units);
+	memcpy(t->dim, x->dim, sizeof t->dim);
+	t->dim[x->rank - 1] = o->units;
+	if (dt__set_shape(t, x->rank, t->dim) || dt__parameters(t, o->share, 2, file, o->init, o->init_value, o->no_bias, o->frozen)) return 1;
+	if (o->share) return 0;
+	w = t->variable[0];
+	w->walk_stride[0] = 1;
+	w->walk_stride[1] = o->units;
+	dt__walk_features(w, 1, x->hwc, o->units);
+	return 0;
 }
 
-DT__PRIVATE ptrdiff_t dt__dense_scratch(const dt_tensor *t, ptrdiff_t rows, int backward) {
-  ptrdiff_t in = t->in[0]->dim[t->rank - 1], out = t->dim[t->rank - 1], m = rows * (t->size / out);
-  ptrdiff_t dw = dt__gemm_scratch(in, out, m), dx = dt__gemm_scratch(m, in, out);
-  return backward ? DT__MAX(dw, dx) : dt__gemm_scratch(m, out, in);
+static ptrdiff_t dt__dense_scratch(const dt_tensor *t, ptrdiff_t rows, int backward) {
+	ptrdiff_t in = t->in[0]->dim[t->rank - 1], out = t->dim[t->rank - 1], m = rows * (t->size / out);
+	ptrdiff_t dw = dt__gemm_scratch(in, out, m), dx = dt__gemm_scratch(m, in, out);
+	return backward ? DT__MAX(dw, dx) : dt__gemm_scratch(m, out, in);
 }
 
-DT__PRIVATE void dt__dense_forward(dt__replica *r, dt_tensor *t) {
-  ptrdiff_t in = t->in[0]->dim[t->rank - 1], out = t->dim[t->rank - 1], m = dt__rows(r, t);
-  float *y = dt__value(r, t);
-  dt__gemm(m, out, in, dt__value(r, t->in[0]), in, 1, dt__weights(r, t, 0), out, 1, y, out, 0, dt__at(r, t->scratch[0]));
-  dt__finish(r, t, m, y);
+static void dt__dense_forward(dt__replica *r, dt_tensor *t) {
+	ptrdiff_t in = t->in[0]->dim[t->rank - 1], out = t->dim[t->rank - 1], m = dt__rows(r, t);
+	float *y = dt__value(r, t);
+	dt__gemm(m, out, in, dt__value(r, t->in[0]), in, 1, dt__weights(r, t, 0), out, 1, y, out, 0, dt__at(r, t->scratch[0]));
+	dt__finish(r, t, m, y);
 }
 
-DT__PRIVATE void dt__dense_backward(dt__replica *r, dt_tensor *t) {
-  ptrdiff_t in = t->in[0]->dim[t->rank - 1], out = t->dim[t->rank - 1], m = dt__rows(r, t);
-  float *dy = dt__gradient(r, t), *scratch = dt__at(r, t->scratch[1]), *d;
-  int add;
-  if ((d = dt__weights_gradient(r, t, 0, &add)) != NULL)  // dW = X^T dY   [in,out] = [in,m] [m,out]
-    dt__gemm(in, out, m, dt__value(r, t->in[0]), 1, in, dy, out, 1, d, out, add, scratch);
-  if ((d = dt__weights_gradient(r, t, 1, &add)) != NULL) dt__cpu()->column_sums(m, out, dy, d, add);
-  if ((d = dt__input_gradient(r, t, 0, &add)) != NULL)  // dX = dY W^T   [m,in] = [m,out] [out,in]
-    dt__gemm(m, in, out, dy, out, 1, dt__weights(r, t, 0), 1, out, d, in, add, scratch);
+static void dt__dense_backward(dt__replica *r, dt_tensor *t) {
+	ptrdiff_t in = t->in[0]->dim[t->rank - 1], out = t->dim[t->rank - 1], m = dt__rows(r, t);
+	float *dy = dt__gradient(r, t), *scratch = dt__at(r, t->scratch[1]), *d;
+	int add;
+	if ((d = dt__weights_gradient(r, t, 0, &add)) != NULL)  // dW = X^T dY   [in,out] = [in,m] [m,out]
+		dt__gemm(in, out, m, dt__value(r, t->in[0]), 1, in, dy, out, 1, d, out, add, scratch);
+	if ((d = dt__weights_gradient(r, t, 1, &add)) != NULL) dt__cpu()->column_sums(m, out, dy, d, add);
+	if ((d = dt__input_gradient(r, t, 0, &add)) != NULL)  // dX = dY W^T   [m,in] = [m,out] [out,in]
+		dt__gemm(m, in, out, dy, out, 1, dt__weights(r, t, 0), 1, out, d, in, add, scratch);
 }
 
 static const dt__op dt__dense = {"dense", DT__READS_X | DT__ALL_ROWS, dt__dense_shape, dt__dense_forward, NULL, dt__dense_backward, NULL, dt__dense_scratch, NULL};
@@ -3978,142 +3978,142 @@ DT__LAYER(dense, dt_dense_options)
 // tap into a padded dX. With a stride, backward data is one such pass for each class of positions.
 
 typedef struct {
-  ptrdiff_t h, w, c, oh, ow, f, kh, kw, s, dil, groups, cg, fg, top, left;
-  ptrdiff_t hp, wp;       // the part of the padded image that is used
-  ptrdiff_t pitch;        // from a row of the image, padded if it must be, to the next
-  ptrdiff_t span, spans;  // contiguous values under one row of the kernel, and how many such pieces it has
-  int padded, depthwise, simple, winograd;
+	ptrdiff_t h, w, c, oh, ow, f, kh, kw, s, dil, groups, cg, fg, top, left;
+	ptrdiff_t hp, wp;       // the part of the padded image that is used
+	ptrdiff_t pitch;        // from a row of the image, padded if it must be, to the next
+	ptrdiff_t span, spans;  // contiguous values under one row of the kernel, and how many such pieces it has
+	int padded, depthwise, simple, winograd;
 } dt__conv;
 
-DT__PRIVATE dt__conv dt__conv_of(const dt_tensor *t) {
-  DT__OPTIONS(dt_conv2d_options, t);
-  const int *x = t->in[0]->dim;
-  dt__conv v;
-  v.h = x[1]; v.w = x[2]; v.c = x[3];
-  v.oh = t->dim[1]; v.ow = t->dim[2]; v.f = t->dim[3];
-  v.kh = o->kernel; v.kw = o->kernel_w; v.s = o->stride; v.dil = o->dilation;
-  v.groups = o->groups; v.cg = v.c / v.groups; v.fg = v.f / v.groups;
-  v.hp = (v.oh - 1) * v.s + v.dil * (v.kh - 1) + 1;
-  v.wp = (v.ow - 1) * v.s + v.dil * (v.kw - 1) + 1;
-  v.top = o->padding == DT_SAME ? DT__MAX(v.hp - v.h, 0) / 2 : o->padding;
-  v.left = o->padding == DT_SAME ? DT__MAX(v.wp - v.w, 0) / 2 : o->padding;
-  v.padded = v.top || v.left || v.hp > v.h || v.wp > v.w;
-  v.pitch = (v.padded ? v.wp : v.w) * v.c;
-  v.depthwise = v.groups > 1 && v.cg == 1 && v.fg == 1;
-  v.simple = v.groups == 1 && v.dil == 1;
-  v.span = v.simple ? v.kw * v.c : v.cg;
-  v.spans = v.simple ? 1 : v.kw;
-  // Whole vectors of channels, sizes whose products cannot overflow, and tiles that are not too empty.
-  v.winograd = v.simple && v.s == 1 && v.kh == 3 && v.kw == 3 && v.top < 3 && v.left < 3 && !o->direct && v.c % 16 == 0 && v.f % 16 == 0 && DT__MAX(v.c, v.f) <= 4096 &&
-         dt__ceil(v.oh, 4) * dt__ceil(v.ow, 4) * 5 <= v.oh * v.ow * 8 && dt__ceil(v.h, 4) * dt__ceil(v.w, 4) * 5 <= v.h * v.w * 8;
-  return v;
+static dt__conv dt__conv_of(const dt_tensor *t) {
+	DT__OPTIONS(dt_conv2d_options, t);
+	const int *x = t->in[0]->dim;
+	dt__conv v;
+	v.h = x[1]; v.w = x[2]; v.c = x[3];
+	v.oh = t->dim[1]; v.ow = t->dim[2]; v.f = t->dim[3];
+	v.kh = o->kernel; v.kw = o->kernel_w; v.s = o->stride; v.dil = o->dilation;
+	v.groups = o->groups; v.cg = v.c / v.groups; v.fg = v.f / v.groups;
+	v.hp = (v.oh - 1) * v.s + v.dil * (v.kh - 1) + 1;
+	v.wp = (v.ow - 1) * v.s + v.dil * (v.kw - 1) + 1;
+	v.top = o->padding == DT_SAME ? DT__MAX(v.hp - v.h, 0) / 2 : o->padding;
+	v.left = o->padding == DT_SAME ? DT__MAX(v.wp - v.w, 0) / 2 : o->padding;
+	v.padded = v.top || v.left || v.hp > v.h || v.wp > v.w;
+	v.pitch = (v.padded ? v.wp : v.w) * v.c;
+	v.depthwise = v.groups > 1 && v.cg == 1 && v.fg == 1;
+	v.simple = v.groups == 1 && v.dil == 1;
+	v.span = v.simple ? v.kw * v.c : v.cg;
+	v.spans = v.simple ? 1 : v.kw;
+	// Whole vectors of channels, sizes whose products cannot overflow, and tiles that are not too empty.
+	v.winograd = v.simple && v.s == 1 && v.kh == 3 && v.kw == 3 && v.top < 3 && v.left < 3 && !o->direct && v.c % 16 == 0 && v.f % 16 == 0 && DT__MAX(v.c, v.f) <= 4096 &&
+			dt__ceil(v.oh, 4) * dt__ceil(v.ow, 4) * 5 <= v.oh * v.ow * 8 && dt__ceil(v.h, 4) * dt__ceil(v.w, 4) * 5 <= v.h * v.w * 8;
+	return v;
 }
 
 // Floats of packed weights: n columns per group, the rest of the kernel as rows.
-DT__PRIVATE ptrdiff_t dt__conv_packed(const dt__conv *v, ptrdiff_t rows, ptrdiff_t n) {
-  return v->groups * v->kh * v->kw * rows * dt__ceil(n, dt__cpu()->columns);
+static ptrdiff_t dt__conv_packed(const dt__conv *v, ptrdiff_t rows, ptrdiff_t n) {
+	return v->groups * v->kh * v->kw * rows * dt__ceil(n, dt__cpu()->columns);
 }
 
-DT__PRIVATE int dt__conv_shape(dt_tensor *t) {
-  dt_conv2d_options *o = (dt_conv2d_options *)t->options;
-  int file[4] = {o->filters, 0, o->kernel, DT__ELSE(o->kernel_w, o->kernel)};
-  ptrdiff_t floats;
-  dt__conv v;
-  if (dt__needs_image(t)) return 1;
-  o->kernel_w = file[3];
-  o->stride = DT__ELSE(o->stride, 1);
-  o->dilation = DT__ELSE(o->dilation, 1);
-  o->groups = DT__ELSE(o->groups, 1);
-  if (o->filters < 1 || o->kernel < 1 || o->kernel_w < 1 || o->stride < 1 || o->dilation < 1 || o->groups < 1 || o->padding < DT_SAME ||
-      DT__MAX(o->kernel, o->kernel_w) > 32767 || DT__MAX(o->stride, o->dilation) > 32767 || o->padding > 32767)
-    return dt__bad(t, "%d filters, %dx%d kernel, .stride %d, .dilation %d, .groups %d, .padding %d: from 1 to 32767 each, .padding also 0 or DT_SAME",
-                   o->filters, o->kernel, o->kernel_w, o->stride, o->dilation, o->groups, o->padding);
-  if (t->in[0]->dim[3] % o->groups || o->filters % o->groups)
-    return dt__bad(t, ".groups = %d does not divide %d channels and %d filters", o->groups, t->in[0]->dim[3], o->filters);
-  if (dt__window_shape(t, o->kernel, o->kernel_w, o->stride, o->dilation, o->padding, o->filters)) return 1;
-  v = dt__conv_of(t);
-  if (!dt__mul(8 * v.s, DT__MAX(v.c, v.f), &floats) || floats > PTRDIFF_MAX / 64 ||
-      !dt__mul(v.hp + v.kh, v.wp + v.kw, &floats) || !dt__mul(floats, DT__MAX(v.c, v.f), &floats) || floats > PTRDIFF_MAX / 64 ||
-      !dt__mul(v.kh * v.kw, DT__MAX(v.cg, v.fg), &floats) || !dt__mul(floats, v.groups * dt__ceil(DT__MIN(v.cg, v.fg), 32), &floats))
-    return dt__bad(t, "a padded image, or the weights, are too large for memory: use a smaller .padding, .stride or kernel");
-  t->slack = DT__MAX(8 * v.s * v.c, 8 * v.f) + 64;
-  file[1] = (int)v.cg;
-  if (dt__parameters(t, o->share, 4, file, o->init, o->init_value, o->no_bias, o->frozen)) return 1;
-  if (!o->share) {
-    const ptrdiff_t tap = v.depthwise ? v.c : v.cg * v.fg, dim[5] = {v.groups, v.fg, v.cg, v.kh, v.kw};
-    const ptrdiff_t stride[5] = {v.depthwise ? 1 : v.kh * v.kw * tap, 1, v.fg, v.kw * tap, tap};
-    t->variable[0]->fan_out = v.fg * v.kh * v.kw;
-    dt__set_walk(t->variable[0], 5, dim, stride);
-  }
-  return 0;
+static int dt__conv_shape(dt_tensor *t) {
+	dt_conv2d_options *o = (dt_conv2d_options *)t->options;
+	int file[4] = {o->filters, 0, o->kernel, DT__ELSE(o->kernel_w, o->kernel)};
+	ptrdiff_t floats;
+	dt__conv v;
+	if (dt__needs_image(t)) return 1;
+	o->kernel_w = file[3];
+	o->stride = DT__ELSE(o->stride, 1);
+	o->dilation = DT__ELSE(o->dilation, 1);
+	o->groups = DT__ELSE(o->groups, 1);
+	if (o->filters < 1 || o->kernel < 1 || o->kernel_w < 1 || o->stride < 1 || o->dilation < 1 || o->groups < 1 || o->padding < DT_SAME ||
+			DT__MAX(o->kernel, o->kernel_w) > 32767 || DT__MAX(o->stride, o->dilation) > 32767 || o->padding > 32767)
+		return dt__bad(t, "%d filters, %dx%d kernel, .stride %d, .dilation %d, .groups %d, .padding %d: from 1 to 32767 each, .padding also 0 or DT_SAME",
+				o->filters, o->kernel, o->kernel_w, o->stride, o->dilation, o->groups, o->padding);
+	if (t->in[0]->dim[3] % o->groups || o->filters % o->groups)
+		return dt__bad(t, ".groups = %d does not divide %d channels and %d filters", o->groups, t->in[0]->dim[3], o->filters);
+	if (dt__window_shape(t, o->kernel, o->kernel_w, o->stride, o->dilation, o->padding, o->filters)) return 1;
+	v = dt__conv_of(t);
+	if (!dt__mul(8 * v.s, DT__MAX(v.c, v.f), &floats) || floats > PTRDIFF_MAX / 64 ||
+			!dt__mul(v.hp + v.kh, v.wp + v.kw, &floats) || !dt__mul(floats, DT__MAX(v.c, v.f), &floats) || floats > PTRDIFF_MAX / 64 ||
+			!dt__mul(v.kh * v.kw, DT__MAX(v.cg, v.fg), &floats) || !dt__mul(floats, v.groups * dt__ceil(DT__MIN(v.cg, v.fg), 32), &floats))
+		return dt__bad(t, "a padded image, or the weights, are too large for memory: use a smaller .padding, .stride or kernel");
+	t->slack = DT__MAX(8 * v.s * v.c, 8 * v.f) + 64;
+	file[1] = (int)v.cg;
+	if (dt__parameters(t, o->share, 4, file, o->init, o->init_value, o->no_bias, o->frozen)) return 1;
+	if (!o->share) {
+		const ptrdiff_t tap = v.depthwise ? v.c : v.cg * v.fg, dim[5] = {v.groups, v.fg, v.cg, v.kh, v.kw};
+		const ptrdiff_t stride[5] = {v.depthwise ? 1 : v.kh * v.kw * tap, 1, v.fg, v.kw * tap, tap};
+		t->variable[0]->fan_out = v.fg * v.kh * v.kw;
+		dt__set_walk(t->variable[0], 5, dim, stride);
+	}
+	return 0;
 }
 
 // How one axis of dX comes from dY, where taps and positions that are equal modulo the stride go together: position p (the
 // padding before it included) gets taps r, r + s, … of the kernel, with r = p % s, from dY at p / s, p / s - 1, …
-DT__PRIVATE ptrdiff_t dt__conv_taps(ptrdiff_t kernel, ptrdiff_t s, ptrdiff_t r) { return (kernel - r + s - 1) / s; }
+static ptrdiff_t dt__conv_taps(ptrdiff_t kernel, ptrdiff_t s, ptrdiff_t r) { return (kernel - r + s - 1) / s; }
 
 // dY padded so that all of them exist: before, and in all.
-DT__PRIVATE ptrdiff_t dt__conv_before(ptrdiff_t kernel, ptrdiff_t s) { return dt__conv_taps(kernel, s, 0) - 1; }
-DT__PRIVATE ptrdiff_t dt__conv_lines(ptrdiff_t n, ptrdiff_t padding, ptrdiff_t kernel, ptrdiff_t s) { return (n - 1 + padding) / s + 1 + dt__conv_before(kernel, s); }
+static ptrdiff_t dt__conv_before(ptrdiff_t kernel, ptrdiff_t s) { return dt__conv_taps(kernel, s, 0) - 1; }
+static ptrdiff_t dt__conv_lines(ptrdiff_t n, ptrdiff_t padding, ptrdiff_t kernel, ptrdiff_t s) { return (n - 1 + padding) / s + 1 + dt__conv_before(kernel, s); }
 
-DT__PRIVATE ptrdiff_t dt__winograd_scratch(const dt__conv *v, int backward);
-DT__PRIVATE ptrdiff_t dt__conv_scratch(const dt_tensor *t, ptrdiff_t rows, int backward) {
-  dt__conv v = dt__conv_of(t);
-  ptrdiff_t image = v.padded ? v.hp * v.wp * v.c : 0, other;
-  (void)rows;
-  if (v.depthwise) return 0;
-  if (v.winograd) return dt__winograd_scratch(&v, backward);
-  if (!backward) return image + dt__conv_packed(&v, v.cg, v.fg) + t->slack;
-  if (!t->in[0]->back) return image + t->slack;
-  other = v.simple ? dt__conv_lines(v.h, v.top, v.kh, v.s) * dt__conv_lines(v.w, v.left, v.kw, v.s) * v.f : v.hp * v.wp * v.c;
-  return DT__MAX(image, other) + dt__conv_packed(&v, v.fg, v.cg) + t->slack;
+static ptrdiff_t dt__winograd_scratch(const dt__conv *v, int backward);
+static ptrdiff_t dt__conv_scratch(const dt_tensor *t, ptrdiff_t rows, int backward) {
+	dt__conv v = dt__conv_of(t);
+	ptrdiff_t image = v.padded ? v.hp * v.wp * v.c : 0, other;
+	(void)rows;
+	if (v.depthwise) return 0;
+	if (v.winograd) return dt__winograd_scratch(&v, backward);
+	if (!backward) return image + dt__conv_packed(&v, v.cg, v.fg) + t->slack;
+	if (!t->in[0]->back) return image + t->slack;
+	other = v.simple ? dt__conv_lines(v.h, v.top, v.kh, v.s) * dt__conv_lines(v.w, v.left, v.kw, v.s) * v.f : v.hp * v.wp * v.c;
+	return DT__MAX(image, other) + dt__conv_packed(&v, v.fg, v.cg) + t->slack;
 }
 
 // out [h_out, w_out, c] = or += the image x [h, w, c] moved down by top and right by left, which may be negative; zeros around it.
-DT__PRIVATE void dt__move_image(const float *x, ptrdiff_t h, ptrdiff_t w, ptrdiff_t c, ptrdiff_t top, ptrdiff_t left, ptrdiff_t h_out, ptrdiff_t w_out, float *out, int add) {
-  ptrdiff_t first = DT__MIN(DT__MAX(left, 0), w_out), last = DT__MAX(DT__MIN(w + left, w_out), first), y;
-  for (y = 0; y < h_out; y++, out += w_out * c) {
-    int outside = y < top || y - top >= h;
-    if (!outside) dt__copy((last - first) * c, 1, x + ((y - top) * w + first - left) * c, out + first * c, add);
-    if (add) continue;
-    dt__zero((outside ? w_out : first) * c, out);
-    dt__zero((w_out - last) * c, out + last * c);
-  }
+static void dt__move_image(const float *x, ptrdiff_t h, ptrdiff_t w, ptrdiff_t c, ptrdiff_t top, ptrdiff_t left, ptrdiff_t h_out, ptrdiff_t w_out, float *out, int add) {
+	ptrdiff_t first = DT__MIN(DT__MAX(left, 0), w_out), last = DT__MAX(DT__MIN(w + left, w_out), first), y;
+	for (y = 0; y < h_out; y++, out += w_out * c) {
+		int outside = y < top || y - top >= h;
+		if (!outside) dt__copy((last - first) * c, 1, x + ((y - top) * w + first - left) * c, out + first * c, add);
+		if (add) continue;
+		dt__zero((outside ? w_out : first) * c, out);
+		dt__zero((w_out - last) * c, out + last * c);
+	}
 }
 
 // The input's image i, padded in scratch if it must be.
-DT__PRIVATE const float *dt__conv_image(const dt__replica *r, const dt_tensor *t, const dt__conv *v, ptrdiff_t i, float *scratch) {
-  const float *image = dt__value(r, t->in[0]) + i * t->in[0]->size;
-  if (!v->padded) return image;
-  dt__move_image(image, v->h, v->w, v->c, v->top, v->left, v->hp, v->wp, scratch, 0);
-  return scratch;
+static const float *dt__conv_image(const dt__replica *r, const dt_tensor *t, const dt__conv *v, ptrdiff_t i, float *scratch) {
+	const float *image = dt__value(r, t->in[0]) + i * t->in[0]->size;
+	if (!v->padded) return image;
+	dt__move_image(image, v->h, v->w, v->c, v->top, v->left, v->hp, v->wp, scratch, 0);
+	return scratch;
 }
 
 // Weights [n_k][n] as panels that the micro-kernel can read in full.
-DT__PRIVATE void dt__pack_panels(const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n, ptrdiff_t n_k, float *out) {
-  ptrdiff_t j, columns = dt__cpu()->columns;
-  for (j = 0; j < n; j += columns) dt__cpu()->pack(p + j * step, step, stride_k, n - j, columns, n_k, out + j * n_k);
+static void dt__pack_panels(const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n, ptrdiff_t n_k, float *out) {
+	ptrdiff_t j, columns = dt__cpu()->columns;
+	for (j = 0; j < n; j += columns) dt__cpu()->pack(p + j * step, step, stride_k, n - j, columns, n_k, out + j * n_k);
 }
 
-DT__PRIVATE void dt__depthwise_run(dt__replica *r, dt_tensor *t, int backward) {
-  const dt__kernels *k = dt__cpu();
-  dt__conv v = dt__conv_of(t);
-  const float *weight = dt__weights(r, t, 0), *x = dt__value(r, t->in[0]), *dy = dt__gradient(r, t);
-  float *y = dt__value(r, t), *dw = backward ? dt__weights_gradient_begun(r, t, 0) : NULL, *dx = backward ? dt__input_gradient_begun(r, t, 0) : NULL;
-  ptrdiff_t i, oy, ox, ky, kx;
-  if (!backward) dt__zero(r->rows * t->size, y);
-  for (i = 0; i < r->rows; i++)
-    for (oy = 0; oy < v.oh; oy++)
-      for (ox = 0; ox < v.ow; ox++)
-        for (ky = 0; ky < v.kh; ky++)
-          for (kx = 0; kx < v.kw; kx++) {
-            ptrdiff_t iy = oy * v.s + ky * v.dil - v.top, ix = ox * v.s + kx * v.dil - v.left;
-            ptrdiff_t at = ((i * v.h + iy) * v.w + ix) * v.c, out = ((i * v.oh + oy) * v.ow + ox) * v.c, tap = (ky * v.kw + kx) * v.c;
-            if (iy < 0 || iy >= v.h || ix < 0 || ix >= v.w) continue;
-            if (!backward) k->multiply(v.c, x + at, weight + tap, y + out, 1);
-            if (dw) k->multiply(v.c, x + at, dy + out, dw + tap, 1);
-            if (dx) k->multiply(v.c, weight + tap, dy + out, dx + at, 1);
-          }
+static void dt__depthwise_run(dt__replica *r, dt_tensor *t, int backward) {
+	const dt__kernels *k = dt__cpu();
+	dt__conv v = dt__conv_of(t);
+	const float *weight = dt__weights(r, t, 0), *x = dt__value(r, t->in[0]), *dy = dt__gradient(r, t);
+	float *y = dt__value(r, t), *dw = backward ? dt__weights_gradient_begun(r, t, 0) : NULL, *dx = backward ? dt__input_gradient_begun(r, t, 0) : NULL;
+	ptrdiff_t i, oy, ox, ky, kx;
+	if (!backward) dt__zero(r->rows * t->size, y);
+	for (i = 0; i < r->rows; i++)
+		for (oy = 0; oy < v.oh; oy++)
+			for (ox = 0; ox < v.ow; ox++)
+				for (ky = 0; ky < v.kh; ky++)
+					for (kx = 0; kx < v.kw; kx++) {
+						ptrdiff_t iy = oy * v.s + ky * v.dil - v.top, ix = ox * v.s + kx * v.dil - v.left;
+						ptrdiff_t at = ((i * v.h + iy) * v.w + ix) * v.c, out = ((i * v.oh + oy) * v.ow + ox) * v.c, tap = (ky * v.kw + kx) * v.c;
+						if (iy < 0 || iy >= v.h || ix < 0 || ix >= v.w) continue;
+						if (!backward) k->multiply(v.c, x + at, weight + tap, y + out, 1);
+						if (dw) k->multiply(v.c, x + at, dy + out, dw + tap, 1);
+						if (dx) k->multiply(v.c, weight + tap, dy + out, dx + at, 1);
+					}
 }
 
 // ---- Winograd's way, for 3 x 3 kernels of stride 1. An image is covered by tiles of 4 x 4 outputs, each computed from a
@@ -4127,236 +4127,236 @@ DT__PRIVATE void dt__depthwise_run(dt__replica *r, dt_tensor *t, int backward) {
 enum { DT__PLACES = 36 };
 
 // From one place to the next of n tiles of c channels; not a power of two, which would put all of them into one corner of the cache.
-DT__PRIVATE ptrdiff_t dt__places(ptrdiff_t n, ptrdiff_t c) { return n * c + 16; }
+static ptrdiff_t dt__places(ptrdiff_t n, ptrdiff_t c) { return n * c + 16; }
 
 // Tiles that go through the products at once: about so many floats of both operands.
 #ifndef DT_WINOGRAD_FLOATS
 #define DT_WINOGRAD_FLOATS 98304
 #endif
-DT__PRIVATE ptrdiff_t dt__winograd_tiles(const dt__conv *v) { return dt__ceil(DT__MAX(DT_WINOGRAD_FLOATS / (DT__PLACES * (v->c + v->f)), 1), 8); }
+static ptrdiff_t dt__winograd_tiles(const dt__conv *v) { return dt__ceil(DT__MAX(DT_WINOGRAD_FLOATS / (DT__PLACES * (v->c + v->f)), 1), 8); }
 
-DT__PRIVATE ptrdiff_t dt__winograd_scratch(const dt__conv *v, int backward) {
-  ptrdiff_t weights = v->f * v->c, panels = v->f * dt__ceil(v->c, dt__cpu()->columns), moved = 2 * dt__places(dt__winograd_tiles(v), DT__MAX(v->c, v->f));
-  return DT__PLACES * (backward ? weights + panels + DT__MAX(moved, weights) : weights + moved);
+static ptrdiff_t dt__winograd_scratch(const dt__conv *v, int backward) {
+	ptrdiff_t weights = v->f * v->c, panels = v->f * dt__ceil(v->c, dt__cpu()->columns), moved = 2 * dt__places(dt__winograd_tiles(v), DT__MAX(v->c, v->f));
+	return DT__PLACES * (backward ? weights + panels + DT__MAX(moved, weights) : weights + moved);
 }
 
 // Tiles [from, to) of images [h, w, c] to or from their 36 places. size: of their squares, which begin so far above and left of the tile.
-DT__PRIVATE void dt__winograd_move(int kind, float *image, ptrdiff_t h, ptrdiff_t w, ptrdiff_t c, ptrdiff_t size, ptrdiff_t above, ptrdiff_t left, ptrdiff_t th, ptrdiff_t tw,
-                                   ptrdiff_t from, ptrdiff_t to, float *places, int add) {
-  dt__square square = {w * c, c, 0, 0, 0, 0}, place = {6 * dt__places(to - from, c), dt__places(to - from, c), 0, 6, 0, 6};
-  ptrdiff_t t;
-  for (t = from; t < to; t++, places += c) {
-    ptrdiff_t y = t / tw % th * 4 - above, x = t % tw * 4 - left;
-    float *corner = image + ((t / (th * tw) * h + y) * w + x) * c;
-    square.top = (int)DT__MAX(-y, 0);
-    square.left = (int)DT__MAX(-x, 0);
-    square.bottom = (int)DT__MIN(h - y, size);
-    square.right = (int)DT__MIN(w - x, size);
-    if (kind == DT__WINOGRAD_OUTPUT) dt__cpu()->winograd(kind, c, places, &place, corner, &square, add);
-    else dt__cpu()->winograd(kind, c, corner, &square, places, &place, 0);
-  }
+static void dt__winograd_move(int kind, float *image, ptrdiff_t h, ptrdiff_t w, ptrdiff_t c, ptrdiff_t size, ptrdiff_t above, ptrdiff_t left, ptrdiff_t th, ptrdiff_t tw,
+		ptrdiff_t from, ptrdiff_t to, float *places, int add) {
+	dt__square square = {w * c, c, 0, 0, 0, 0}, place = {6 * dt__places(to - from, c), dt__places(to - from, c), 0, 6, 0, 6};
+	ptrdiff_t t;
+	for (t = from; t < to; t++, places += c) {
+		ptrdiff_t y = t / tw % th * 4 - above, x = t % tw * 4 - left;
+		float *corner = image + ((t / (th * tw) * h + y) * w + x) * c;
+		square.top = (int)DT__MAX(-y, 0);
+		square.left = (int)DT__MAX(-x, 0);
+		square.bottom = (int)DT__MIN(h - y, size);
+		square.right = (int)DT__MIN(w - x, size);
+		if (kind == DT__WINOGRAD_OUTPUT) dt__cpu()->winograd(kind, c, places, &place, corner, &square, add);
+		else dt__cpu()->winograd(kind, c, corner, &square, places, &place, 0);
+	}
 }
 
 // n tiles: out = A weights at every place.
-DT__PRIVATE void dt__winograd_products(ptrdiff_t n, ptrdiff_t k, ptrdiff_t columns, const float *a, const dt__operand *weights, ptrdiff_t step, float *out) {
-  int i;
-  for (i = 0; i < DT__PLACES; i++) {
-    dt__operand oa = {a + i * dt__places(n, k), k, 1, 0, 0, NULL}, ob = *weights;
-    ob.p += i * step;
-    dt__tiles(dt__cpu(), n, columns, 1, k, &oa, &ob, out + i * dt__places(n, columns), columns, 0, NULL);
-  }
+static void dt__winograd_products(ptrdiff_t n, ptrdiff_t k, ptrdiff_t columns, const float *a, const dt__operand *weights, ptrdiff_t step, float *out) {
+	int i;
+	for (i = 0; i < DT__PLACES; i++) {
+		dt__operand oa = {a + i * dt__places(n, k), k, 1, 0, 0, NULL}, ob = *weights;
+		ob.p += i * step;
+		dt__tiles(dt__cpu(), n, columns, 1, k, &oa, &ob, out + i * dt__places(n, columns), columns, 0, NULL);
+	}
 }
 
 // 3 x 3 weights [c][f] to their places; flipped: from the last to the first.
-DT__PRIVATE void dt__winograd_weights(const dt__conv *v, const float *weights, int flipped, float *places) {
-  ptrdiff_t n = v->c * v->f, sign = flipped ? -1 : 1, i;
-  dt__square in = {3 * n * sign, n * sign, 0, 3, 0, 3}, out = {6 * n, n, 0, 6, 0, 6};
-  for (i = 0; i < v->c; i++) dt__cpu()->winograd(DT__WINOGRAD_WEIGHTS, v->f, weights + (flipped ? 8 * n : 0) + i * v->f, &in, places + i * v->f, &out, 0);
+static void dt__winograd_weights(const dt__conv *v, const float *weights, int flipped, float *places) {
+	ptrdiff_t n = v->c * v->f, sign = flipped ? -1 : 1, i;
+	dt__square in = {3 * n * sign, n * sign, 0, 3, 0, 3}, out = {6 * n, n, 0, 6, 0, 6};
+	for (i = 0; i < v->c; i++) dt__cpu()->winograd(DT__WINOGRAD_WEIGHTS, v->f, weights + (flipped ? 8 * n : 0) + i * v->f, &in, places + i * v->f, &out, 0);
 }
 
-DT__PRIVATE void dt__winograd_forward(dt__replica *r, dt_tensor *t, const dt__conv *v) {
-  ptrdiff_t th = (v->oh + 3) / 4, tw = (v->ow + 3) / 4, block = dt__winograd_tiles(v), n = v->c * v->f, from, to;
-  float *weights = dt__at(r, t->scratch[0]), *in = weights + DT__PLACES * n, *out = in + DT__PLACES * dt__places(block, v->c);
-  dt__operand b = {weights, 1, v->f, 0, 0, NULL};
-  if (r->from == 0) dt__winograd_weights(v, dt__weights(r, t, 0), 0, weights);  // for all strips
-  for (from = 0; from < r->rows * th * tw; from = to) {
-    to = DT__MIN(from + block, r->rows * th * tw);
-    dt__winograd_move(DT__WINOGRAD_IMAGE, dt__value(r, t->in[0]), v->h, v->w, v->c, 6, v->top, v->left, th, tw, from, to, in, 0);
-    dt__winograd_products(to - from, v->c, v->f, in, &b, n, out);
-    dt__winograd_move(DT__WINOGRAD_OUTPUT, dt__value(r, t), v->oh, v->ow, v->f, 4, 0, 0, th, tw, from, to, out, 0);
-  }
-  dt__finish(r, t, dt__rows(r, t), dt__value(r, t));
+static void dt__winograd_forward(dt__replica *r, dt_tensor *t, const dt__conv *v) {
+	ptrdiff_t th = (v->oh + 3) / 4, tw = (v->ow + 3) / 4, block = dt__winograd_tiles(v), n = v->c * v->f, from, to;
+	float *weights = dt__at(r, t->scratch[0]), *in = weights + DT__PLACES * n, *out = in + DT__PLACES * dt__places(block, v->c);
+	dt__operand b = {weights, 1, v->f, 0, 0, NULL};
+	if (r->from == 0) dt__winograd_weights(v, dt__weights(r, t, 0), 0, weights);  // for all strips
+	for (from = 0; from < r->rows * th * tw; from = to) {
+		to = DT__MIN(from + block, r->rows * th * tw);
+		dt__winograd_move(DT__WINOGRAD_IMAGE, dt__value(r, t->in[0]), v->h, v->w, v->c, 6, v->top, v->left, th, tw, from, to, in, 0);
+		dt__winograd_products(to - from, v->c, v->f, in, &b, n, out);
+		dt__winograd_move(DT__WINOGRAD_OUTPUT, dt__value(r, t), v->oh, v->ow, v->f, 4, 0, 0, th, tw, from, to, out, 0);
+	}
+	dt__finish(r, t, dt__rows(r, t), dt__value(r, t));
 }
 
 // The sums of dW's places go on over the strips; the last one transforms them.
-DT__PRIVATE void dt__winograd_backward_weights(dt__replica *r, dt_tensor *t, const dt__conv *v) {
-  ptrdiff_t th = (v->oh + 3) / 4, tw = (v->ow + 3) / 4, block = dt__winograd_tiles(v), n = v->c * v->f, panels = v->f * dt__ceil(v->c, dt__cpu()->columns), from, to;
-  float *sums = dt__at(r, t->scratch[1]), *in = sums + DT__PLACES * (n + panels), *dy = in + DT__PLACES * dt__places(block, v->c), *dw;
-  dt__square places = {6 * n, n, 0, 6, 0, 6}, out = {3 * n, n, 0, 3, 0, 3};
-  int add, i;
-  if (r->from == 0) dt__zero(DT__PLACES * n, sums);
-  for (from = 0; from < r->rows * th * tw; from = to) {
-    to = DT__MIN(from + block, r->rows * th * tw);
-    dt__winograd_move(DT__WINOGRAD_IMAGE, dt__value(r, t->in[0]), v->h, v->w, v->c, 6, v->top, v->left, th, tw, from, to, in, 0);
-    dt__winograd_move(DT__WINOGRAD_DY, dt__gradient(r, t), v->oh, v->ow, v->f, 4, 0, 0, th, tw, from, to, dy, 0);
-    for (i = 0; i < DT__PLACES; i++) {
-      dt__operand a = {in + i * dt__places(to - from, v->c), 1, v->c, 0, 0, NULL}, b = {dy + i * dt__places(to - from, v->f), 1, v->f, 0, 0, NULL};
-      dt__tiles(dt__cpu(), v->c, v->f, 1, to - from, &a, &b, sums + i * n, v->f, 1, NULL);
-    }
-  }
-  if (r->from + r->rows < r->run_rows) return;
-  dw = dt__weights_gradient(r, t, 0, &add);
-  for (i = 0; i < v->c; i++) dt__cpu()->winograd(DT__WINOGRAD_DW, v->f, sums + i * v->f, &places, dw + i * v->f, &out, add);
+static void dt__winograd_backward_weights(dt__replica *r, dt_tensor *t, const dt__conv *v) {
+	ptrdiff_t th = (v->oh + 3) / 4, tw = (v->ow + 3) / 4, block = dt__winograd_tiles(v), n = v->c * v->f, panels = v->f * dt__ceil(v->c, dt__cpu()->columns), from, to;
+	float *sums = dt__at(r, t->scratch[1]), *in = sums + DT__PLACES * (n + panels), *dy = in + DT__PLACES * dt__places(block, v->c), *dw;
+	dt__square places = {6 * n, n, 0, 6, 0, 6}, out = {3 * n, n, 0, 3, 0, 3};
+	int add, i;
+	if (r->from == 0) dt__zero(DT__PLACES * n, sums);
+	for (from = 0; from < r->rows * th * tw; from = to) {
+		to = DT__MIN(from + block, r->rows * th * tw);
+		dt__winograd_move(DT__WINOGRAD_IMAGE, dt__value(r, t->in[0]), v->h, v->w, v->c, 6, v->top, v->left, th, tw, from, to, in, 0);
+		dt__winograd_move(DT__WINOGRAD_DY, dt__gradient(r, t), v->oh, v->ow, v->f, 4, 0, 0, th, tw, from, to, dy, 0);
+		for (i = 0; i < DT__PLACES; i++) {
+			dt__operand a = {in + i * dt__places(to - from, v->c), 1, v->c, 0, 0, NULL}, b = {dy + i * dt__places(to - from, v->f), 1, v->f, 0, 0, NULL};
+			dt__tiles(dt__cpu(), v->c, v->f, 1, to - from, &a, &b, sums + i * n, v->f, 1, NULL);
+		}
+	}
+	if (r->from + r->rows < r->run_rows) return;
+	dw = dt__weights_gradient(r, t, 0, &add);
+	for (i = 0; i < v->c; i++) dt__cpu()->winograd(DT__WINOGRAD_DW, v->f, sums + i * v->f, &places, dw + i * v->f, &out, add);
 }
 
-DT__PRIVATE void dt__winograd_backward_data(dt__replica *r, dt_tensor *t, const dt__conv *v, float *dx, int add) {
-  ptrdiff_t th = (v->h + 3) / 4, tw = (v->w + 3) / 4, block = dt__winograd_tiles(v), n = v->c * v->f, panels = v->f * dt__ceil(v->c, dt__cpu()->columns), from, to;
-  float *packed = dt__at(r, t->scratch[1]) + DT__PLACES * n, *in = packed + DT__PLACES * panels, *out = in + DT__PLACES * dt__places(block, v->f);
-  dt__operand b = {packed, 1, 0, 0, 1, NULL};
-  int i;
-  if (r->from == 0) {  // for all strips
-    dt__winograd_weights(v, dt__weights(r, t, 0), 1, in);
-    for (i = 0; i < DT__PLACES; i++) dt__pack_panels(in + i * n, v->f, 1, v->c, v->f, packed + i * panels);
-  }
-  for (from = 0; from < r->rows * th * tw; from = to) {
-    to = DT__MIN(from + block, r->rows * th * tw);
-    dt__winograd_move(DT__WINOGRAD_IMAGE, dt__gradient(r, t), v->oh, v->ow, v->f, 6, 2 - v->top, 2 - v->left, th, tw, from, to, in, 0);
-    dt__winograd_products(to - from, v->f, v->c, in, &b, panels, out);
-    dt__winograd_move(DT__WINOGRAD_OUTPUT, dx, v->h, v->w, v->c, 4, 0, 0, th, tw, from, to, out, add);
-  }
+static void dt__winograd_backward_data(dt__replica *r, dt_tensor *t, const dt__conv *v, float *dx, int add) {
+	ptrdiff_t th = (v->h + 3) / 4, tw = (v->w + 3) / 4, block = dt__winograd_tiles(v), n = v->c * v->f, panels = v->f * dt__ceil(v->c, dt__cpu()->columns), from, to;
+	float *packed = dt__at(r, t->scratch[1]) + DT__PLACES * n, *in = packed + DT__PLACES * panels, *out = in + DT__PLACES * dt__places(block, v->f);
+	dt__operand b = {packed, 1, 0, 0, 1, NULL};
+	int i;
+	if (r->from == 0) {  // for all strips
+		dt__winograd_weights(v, dt__weights(r, t, 0), 1, in);
+		for (i = 0; i < DT__PLACES; i++) dt__pack_panels(in + i * n, v->f, 1, v->c, v->f, packed + i * panels);
+	}
+	for (from = 0; from < r->rows * th * tw; from = to) {
+		to = DT__MIN(from + block, r->rows * th * tw);
+		dt__winograd_move(DT__WINOGRAD_IMAGE, dt__gradient(r, t), v->oh, v->ow, v->f, 6, 2 - v->top, 2 - v->left, th, tw, from, to, in, 0);
+		dt__winograd_products(to - from, v->f, v->c, in, &b, panels, out);
+		dt__winograd_move(DT__WINOGRAD_OUTPUT, dx, v->h, v->w, v->c, 4, 0, 0, th, tw, from, to, out, add);
+	}
 }
 
-DT__PRIVATE void dt__conv_forward(dt__replica *r, dt_tensor *t) {
-  const dt__kernels *kernels = dt__cpu();
-  dt__conv v = dt__conv_of(t);
-  const float *weight = dt__weights(r, t, 0), *bias = t->variable[1] ? dt__weights(r, t, 1) : NULL, *image;
-  float *y = dt__value(r, t), *packed = dt__at(r, t->scratch[0]), *scratch = packed;
-  // A simple kernel is one product, another one a product for each of its rows: [k2][span] values with [fg] weights each.
-  ptrdiff_t parts = v.simple ? 1 : v.kh, k2 = v.simple ? v.kh : v.kw, step2 = v.simple ? v.pitch : v.dil * v.c;
-  ptrdiff_t rest = v.fg % kernels->columns, part = k2 * v.span, i, g, oy, ky;
-  int packs = rest && rest != kernels->columns / 2;  // only if the last panel needs zeros
-  ptrdiff_t part_floats = part * (packs ? dt__ceil(v.fg, kernels->columns) : v.fg);
-  if (v.winograd) dt__winograd_forward(r, t, &v);
-  else if (v.depthwise) {
-    dt__depthwise_run(r, t, 0);
-    dt__finish(r, t, dt__rows(r, t), y);
-  } else {
-    for (g = 0; packs && g < v.groups * parts; g++, scratch += part_floats)
-      if (r->from == 0) dt__pack_panels(weight + g * part * v.fg, 1, v.fg, v.fg, part, scratch);  // for all strips
-    if (packs) weight = packed;
-    for (i = 0; i < r->rows; i++) {
-      image = dt__conv_image(r, t, &v, i, scratch);
-      for (oy = 0; oy < v.oh; oy++, y += v.ow * v.f) {
-        for (g = 0; g < v.groups; g++)
-          for (ky = 0; ky < parts; ky++) {
-            dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + g * v.cg, v.s * v.c, 1, step2, 0, NULL};
-            dt__operand b = {weight + (g * parts + ky) * part_floats, 1, v.fg, v.span * v.fg, packs, NULL};
-            dt__tiles(kernels, v.ow, v.fg, k2, v.span, &a, &b, y + g * v.fg, v.f, ky > 0, bias && ky == 0 ? bias + g * v.fg : NULL);
-          }
-        if (t->relu) kernels->finish(v.ow, v.f, NULL, 1, y);
-      }
-    }
-  }
+static void dt__conv_forward(dt__replica *r, dt_tensor *t) {
+	const dt__kernels *kernels = dt__cpu();
+	dt__conv v = dt__conv_of(t);
+	const float *weight = dt__weights(r, t, 0), *bias = t->variable[1] ? dt__weights(r, t, 1) : NULL, *image;
+	float *y = dt__value(r, t), *packed = dt__at(r, t->scratch[0]), *scratch = packed;
+	// A simple kernel is one product, another one a product for each of its rows: [k2][span] values with [fg] weights each.
+	ptrdiff_t parts = v.simple ? 1 : v.kh, k2 = v.simple ? v.kh : v.kw, step2 = v.simple ? v.pitch : v.dil * v.c;
+	ptrdiff_t rest = v.fg % kernels->columns, part = k2 * v.span, i, g, oy, ky;
+	int packs = rest && rest != kernels->columns / 2;  // only if the last panel needs zeros
+	ptrdiff_t part_floats = part * (packs ? dt__ceil(v.fg, kernels->columns) : v.fg);
+	if (v.winograd) dt__winograd_forward(r, t, &v);
+	else if (v.depthwise) {
+		dt__depthwise_run(r, t, 0);
+		dt__finish(r, t, dt__rows(r, t), y);
+	} else {
+		for (g = 0; packs && g < v.groups * parts; g++, scratch += part_floats)
+			if (r->from == 0) dt__pack_panels(weight + g * part * v.fg, 1, v.fg, v.fg, part, scratch);  // for all strips
+		if (packs) weight = packed;
+		for (i = 0; i < r->rows; i++) {
+			image = dt__conv_image(r, t, &v, i, scratch);
+			for (oy = 0; oy < v.oh; oy++, y += v.ow * v.f) {
+				for (g = 0; g < v.groups; g++)
+					for (ky = 0; ky < parts; ky++) {
+						dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + g * v.cg, v.s * v.c, 1, step2, 0, NULL};
+						dt__operand b = {weight + (g * parts + ky) * part_floats, 1, v.fg, v.span * v.fg, packs, NULL};
+						dt__tiles(kernels, v.ow, v.fg, k2, v.span, &a, &b, y + g * v.fg, v.f, ky > 0, bias && ky == 0 ? bias + g * v.fg : NULL);
+					}
+				if (t->relu) kernels->finish(v.ow, v.f, NULL, 1, y);
+			}
+		}
+	}
 }
 
-DT__PRIVATE void dt__conv_direct_weights(dt__replica *r, dt_tensor *t, float *dw, int add) {
-  dt__conv v = dt__conv_of(t);
-  // So many rows of both images that they stay in the first cache for all of dW.
-  ptrdiff_t i, g, oy, ky, kx, block = dt__block(v.oh, DT__MAX(8192 / (v.s * v.pitch + v.ow * v.f), 1), 1);
-  if (!add && r->rows == 0) dt__zero(t->variable[0]->size, dw);
-  for (i = 0; i < r->rows; i++) {
-    const float *image = dt__conv_image(r, t, &v, i, dt__at(r, t->scratch[1]) + (t->in[0]->back ? dt__conv_packed(&v, v.fg, v.cg) : 0)), *dy = dt__gradient(r, t) + i * t->size;
-    for (oy = 0; oy < v.oh; oy += block, add = 1)
-      for (g = 0; g < v.groups; g++)
-        for (ky = 0; ky < v.kh; ky++)
-          for (kx = 0; kx < v.spans; kx++) {
-            dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + kx * v.c * v.dil + g * v.cg, 1, v.s * v.c, v.s * v.pitch, 0, NULL};
-            dt__operand b = {dy + oy * v.ow * v.f + g * v.fg, 1, v.f, v.ow * v.f, 0, NULL};
-            float *out = dw + ((g * v.kh + ky) * v.spans + kx) * v.span * v.fg;
-            dt__tiles(dt__cpu(), v.span, v.fg, DT__MIN(block, v.oh - oy), v.ow, &a, &b, out, v.fg, add, NULL);
-          }
-  }
+static void dt__conv_direct_weights(dt__replica *r, dt_tensor *t, float *dw, int add) {
+	dt__conv v = dt__conv_of(t);
+	// So many rows of both images that they stay in the first cache for all of dW.
+	ptrdiff_t i, g, oy, ky, kx, block = dt__block(v.oh, DT__MAX(8192 / (v.s * v.pitch + v.ow * v.f), 1), 1);
+	if (!add && r->rows == 0) dt__zero(t->variable[0]->size, dw);
+	for (i = 0; i < r->rows; i++) {
+		const float *image = dt__conv_image(r, t, &v, i, dt__at(r, t->scratch[1]) + (t->in[0]->back ? dt__conv_packed(&v, v.fg, v.cg) : 0)), *dy = dt__gradient(r, t) + i * t->size;
+		for (oy = 0; oy < v.oh; oy += block, add = 1)
+			for (g = 0; g < v.groups; g++)
+				for (ky = 0; ky < v.kh; ky++)
+					for (kx = 0; kx < v.spans; kx++) {
+						dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + kx * v.c * v.dil + g * v.cg, 1, v.s * v.c, v.s * v.pitch, 0, NULL};
+						dt__operand b = {dy + oy * v.ow * v.f + g * v.fg, 1, v.f, v.ow * v.f, 0, NULL};
+						float *out = dw + ((g * v.kh + ky) * v.spans + kx) * v.span * v.fg;
+						dt__tiles(dt__cpu(), v.span, v.fg, DT__MIN(block, v.oh - oy), v.ow, &a, &b, out, v.fg, add, NULL);
+					}
+	}
 }
 
 // No dilation, no groups: for each of the s * s classes a forward convolution of padded dY with the class's taps, from the last to the first.
-DT__PRIVATE void dt__conv_backward_classes(dt__replica *r, dt_tensor *t, float *dx, int add) {
-  const dt__kernels *kernels = dt__cpu();
-  dt__conv v = dt__conv_of(t);
-  float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(&v, v.f, v.c), *panels = packed;
-  ptrdiff_t above = dt__conv_before(v.kh, v.s), before = dt__conv_before(v.kw, v.s), wide = dt__conv_lines(v.w, v.left, v.kw, v.s);
-  ptrdiff_t i, j, y, x, ky, kx, nx;
-  for (y = 0; r->from == 0 && y < v.s; y++)  // for all strips: panels class by class, each [columns of c][taps][f]
-    for (x = 0; x < v.s; x++)
-      for (j = 0; j < v.c; j += kernels->columns)
-        for (ky = dt__conv_taps(v.kh, v.s, y) - 1; ky >= 0; ky--)
-          for (kx = dt__conv_taps(v.kw, v.s, x) - 1; kx >= 0; kx--, panels += v.f * kernels->columns)
-            kernels->pack(dt__weights(r, t, 0) + (((y + ky * v.s) * v.kw + x + kx * v.s) * v.c + j) * v.f, v.f, 1, v.c - j, kernels->columns, v.f, panels);
-  for (i = 0; i < r->rows; i++) {
-    dt__move_image(dt__gradient(r, t) + i * t->size, v.oh, v.ow, v.f, above, before, dt__conv_lines(v.h, v.top, v.kh, v.s), wide, image, 0);
-    for (y = 0; y < v.h; y++) {
-      ptrdiff_t row = (y + v.top) / v.s + above, class_y = (y + v.top) % v.s, ny = dt__conv_taps(v.kh, v.s, class_y);
-      for (x = 0; x < DT__MIN(v.s, v.w); x++) {  // the first position of each class
-        ptrdiff_t class_x = (x + v.left) % v.s, done = 0;
-        nx = dt__conv_taps(v.kw, v.s, class_x);
-        for (j = 0; j < class_y; j++) done += dt__conv_taps(v.kh, v.s, j) * v.kw;
-        for (j = 0; j < class_x; j++) done += dt__conv_taps(v.kw, v.s, j) * ny;
-        {
-          dt__operand a = {image + ((row - ny + 1) * wide + (x + v.left) / v.s + before - nx + 1) * v.f, v.f, 1, wide * v.f, 0, NULL};
-          dt__operand b = {packed + done * v.f * dt__ceil(v.c, kernels->columns), 1, 0, 0, 1, NULL};
-          dt__tiles(kernels, (v.w - x + v.s - 1) / v.s, v.c, ny, nx * v.f, &a, &b, dx + ((i * v.h + y) * v.w + x) * v.c, v.s * v.c, add, NULL);
-        }
-      }
-    }
-  }
+static void dt__conv_backward_classes(dt__replica *r, dt_tensor *t, float *dx, int add) {
+	const dt__kernels *kernels = dt__cpu();
+	dt__conv v = dt__conv_of(t);
+	float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(&v, v.f, v.c), *panels = packed;
+	ptrdiff_t above = dt__conv_before(v.kh, v.s), before = dt__conv_before(v.kw, v.s), wide = dt__conv_lines(v.w, v.left, v.kw, v.s);
+	ptrdiff_t i, j, y, x, ky, kx, nx;
+	for (y = 0; r->from == 0 && y < v.s; y++)  // for all strips: panels class by class, each [columns of c][taps][f]
+		for (x = 0; x < v.s; x++)
+			for (j = 0; j < v.c; j += kernels->columns)
+				for (ky = dt__conv_taps(v.kh, v.s, y) - 1; ky >= 0; ky--)
+					for (kx = dt__conv_taps(v.kw, v.s, x) - 1; kx >= 0; kx--, panels += v.f * kernels->columns)
+						kernels->pack(dt__weights(r, t, 0) + (((y + ky * v.s) * v.kw + x + kx * v.s) * v.c + j) * v.f, v.f, 1, v.c - j, kernels->columns, v.f, panels);
+	for (i = 0; i < r->rows; i++) {
+		dt__move_image(dt__gradient(r, t) + i * t->size, v.oh, v.ow, v.f, above, before, dt__conv_lines(v.h, v.top, v.kh, v.s), wide, image, 0);
+		for (y = 0; y < v.h; y++) {
+			ptrdiff_t row = (y + v.top) / v.s + above, class_y = (y + v.top) % v.s, ny = dt__conv_taps(v.kh, v.s, class_y);
+			for (x = 0; x < DT__MIN(v.s, v.w); x++) {  // the first position of each class
+				ptrdiff_t class_x = (x + v.left) % v.s, done = 0;
+				nx = dt__conv_taps(v.kw, v.s, class_x);
+				for (j = 0; j < class_y; j++) done += dt__conv_taps(v.kh, v.s, j) * v.kw;
+				for (j = 0; j < class_x; j++) done += dt__conv_taps(v.kw, v.s, j) * ny;
+				{
+					dt__operand a = {image + ((row - ny + 1) * wide + (x + v.left) / v.s + before - nx + 1) * v.f, v.f, 1, wide * v.f, 0, NULL};
+					dt__operand b = {packed + done * v.f * dt__ceil(v.c, kernels->columns), 1, 0, 0, 1, NULL};
+					dt__tiles(kernels, (v.w - x + v.s - 1) / v.s, v.c, ny, nx * v.f, &a, &b, dx + ((i * v.h + y) * v.w + x) * v.c, v.s * v.c, add, NULL);
+				}
+			}
+		}
+	}
 }
 
 // With dilation and groups: each tap adds dY W^T to its places in a padded dX.
-DT__PRIVATE void dt__conv_backward_taps(dt__replica *r, dt_tensor *t, float *dx, int add) {
-  const dt__kernels *kernels = dt__cpu();
-  dt__conv v = dt__conv_of(t);
-  float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(&v, v.fg, v.cg);
-  ptrdiff_t tap_floats = v.fg * dt__ceil(v.cg, kernels->columns), i, g, ky, kx, oy;
-  for (g = 0; r->from == 0 && g < v.groups * v.kh * v.kw; g++)  // for all strips
-    dt__pack_panels(dt__weights(r, t, 0) + g * v.cg * v.fg, v.fg, 1, v.cg, v.fg, packed + g * tap_floats);
-  for (i = 0; i < r->rows; i++) {
-    const float *dy = dt__gradient(r, t) + i * t->size;
-    dt__zero(v.hp * v.wp * v.c, image);
-    for (oy = 0; oy < v.oh; oy++)
-      for (g = 0; g < v.groups; g++)
-        for (ky = 0; ky < v.kh; ky++)
-          for (kx = 0; kx < v.kw; kx++) {
-            dt__operand a = {dy + oy * v.ow * v.f + g * v.fg, v.f, 1, 0, 0, NULL};
-            dt__operand b = {packed + ((g * v.kh + ky) * v.kw + kx) * tap_floats, 1, 0, 0, 1, NULL};
-            float *out = image + ((oy * v.s + ky * v.dil) * v.wp + kx * v.dil) * v.c + g * v.cg;
-            dt__tiles(kernels, v.ow, v.cg, 1, v.fg, &a, &b, out, v.s * v.c, 1, NULL);
-          }
-    dt__move_image(image, v.hp, v.wp, v.c, -v.top, -v.left, v.h, v.w, dx + i * t->in[0]->size, add);
-  }
+static void dt__conv_backward_taps(dt__replica *r, dt_tensor *t, float *dx, int add) {
+	const dt__kernels *kernels = dt__cpu();
+	dt__conv v = dt__conv_of(t);
+	float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(&v, v.fg, v.cg);
+	ptrdiff_t tap_floats = v.fg * dt__ceil(v.cg, kernels->columns), i, g, ky, kx, oy;
+	for (g = 0; r->from == 0 && g < v.groups * v.kh * v.kw; g++)  // for all strips
+		dt__pack_panels(dt__weights(r, t, 0) + g * v.cg * v.fg, v.fg, 1, v.cg, v.fg, packed + g * tap_floats);
+	for (i = 0; i < r->rows; i++) {
+		const float *dy = dt__gradient(r, t) + i * t->size;
+		dt__zero(v.hp * v.wp * v.c, image);
+		for (oy = 0; oy < v.oh; oy++)
+			for (g = 0; g < v.groups; g++)
+				for (ky = 0; ky < v.kh; ky++)
+					for (kx = 0; kx < v.kw; kx++) {
+						dt__operand a = {dy + oy * v.ow * v.f + g * v.fg, v.f, 1, 0, 0, NULL};
+						dt__operand b = {packed + ((g * v.kh + ky) * v.kw + kx) * tap_floats, 1, 0, 0, 1, NULL};
+						float *out = image + ((oy * v.s + ky * v.dil) * v.wp + kx * v.dil) * v.c + g * v.cg;
+						dt__tiles(kernels, v.ow, v.cg, 1, v.fg, &a, &b, out, v.s * v.c, 1, NULL);
+					}
+		dt__move_image(image, v.hp, v.wp, v.c, -v.top, -v.left, v.h, v.w, dx + i * t->in[0]->size, add);
+	}
 }
 
-DT__PRIVATE void dt__conv_backward_weights(dt__replica *r, dt_tensor *t) {
-  dt__conv v = dt__conv_of(t);
-  float *d;
-  int add;
-  if ((d = dt__weights_gradient(r, t, 1, &add)) != NULL) dt__cpu()->column_sums(dt__rows(r, t), v.f, dt__gradient(r, t), d, add);
-  if (v.depthwise) dt__depthwise_run(r, t, 1);
-  else if (v.winograd && dt__trains(t->variable[0])) dt__winograd_backward_weights(r, t, &v);
-  else if ((d = dt__weights_gradient(r, t, 0, &add)) != NULL) dt__conv_direct_weights(r, t, d, add);
+static void dt__conv_backward_weights(dt__replica *r, dt_tensor *t) {
+	dt__conv v = dt__conv_of(t);
+	float *d;
+	int add;
+	if ((d = dt__weights_gradient(r, t, 1, &add)) != NULL) dt__cpu()->column_sums(dt__rows(r, t), v.f, dt__gradient(r, t), d, add);
+	if (v.depthwise) dt__depthwise_run(r, t, 1);
+	else if (v.winograd && dt__trains(t->variable[0])) dt__winograd_backward_weights(r, t, &v);
+	else if ((d = dt__weights_gradient(r, t, 0, &add)) != NULL) dt__conv_direct_weights(r, t, d, add);
 }
 
-DT__PRIVATE void dt__conv_backward_data(dt__replica *r, dt_tensor *t) {
-  dt__conv v = dt__conv_of(t);
-  int add;
-  float *dx = v.depthwise ? NULL : dt__input_gradient(r, t, 0, &add);
-  if (!dx) return;
-  if (v.winograd) dt__winograd_backward_data(r, t, &v, dx, add);
-  else if (v.simple) dt__conv_backward_classes(r, t, dx, add);
-  else dt__conv_backward_taps(r, t, dx, add);
+static void dt__conv_backward_data(dt__replica *r, dt_tensor *t) {
+	dt__conv v = dt__conv_of(t);
+	int add;
+	float *dx = v.depthwise ? NULL : dt__input_gradient(r, t, 0, &add);
+	if (!dx) return;
+	if (v.winograd) dt__winograd_backward_data(r, t, &v, dx, add);
+	else if (v.simple) dt__conv_backward_classes(r, t, dx, add);
+	else dt__conv_backward_taps(r, t, dx, add);
 }
 
-DT__PRIVATE void dt__conv_backward(dt__replica *r, dt_tensor *t) {
-  dt__conv_backward_weights(r, t);
-  dt__conv_backward_data(r, t);
+static void dt__conv_backward(dt__replica *r, dt_tensor *t) {
+	dt__conv_backward_weights(r, t);
+	dt__conv_backward_data(r, t);
 }
 
 static const dt__op dt__conv2d = {"conv2d", DT__READS_X, dt__conv_shape, dt__conv_forward, NULL, dt__conv_backward, NULL, dt__conv_scratch, NULL};
@@ -4364,58 +4364,58 @@ DT__LAYER(conv2d, dt_conv2d_options)
 
 // ---- pooling
 
-DT__PRIVATE int dt__pool_shape(dt_tensor *t) {
-  dt_pool2d_options *o = (dt_pool2d_options *)t->options;
-  if (dt__needs_image(t)) return 1;
-  o->stride = DT__ELSE(o->stride, o->size);
-  if (o->size < 1 || o->stride < 1 || o->padding < 0 || o->padding > o->size / 2 || o->size > 32767)
-    return dt__bad(t, ".size %d, .stride %d, .padding %d: size and stride are at least 1, padding at most size / 2", o->size, o->stride, o->padding);
-  if (dt__window_shape(t, o->size, o->size, o->stride, 1, o->padding, t->in[0]->dim[3])) return 1;
-  if (t->op->name[0] == 'm') t->saved_row = t->size;  // where each maximum came from, so that x need not be kept
-  return 0;
+static int dt__pool_shape(dt_tensor *t) {
+	dt_pool2d_options *o = (dt_pool2d_options *)t->options;
+	if (dt__needs_image(t)) return 1;
+	o->stride = DT__ELSE(o->stride, o->size);
+	if (o->size < 1 || o->stride < 1 || o->padding < 0 || o->padding > o->size / 2 || o->size > 32767)
+		return dt__bad(t, ".size %d, .stride %d, .padding %d: size and stride are at least 1, padding at most size / 2", o->size, o->stride, o->padding);
+	if (dt__window_shape(t, o->size, o->size, o->stride, 1, o->padding, t->in[0]->dim[3])) return 1;
+	if (t->op->name[0] == 'm') t->saved_row = t->size;  // where each maximum came from, so that x need not be kept
+	return 0;
 }
 
 // A row of averages over n rows of the image: every value of a window counts 1 / (values inside the image).
-DT__PRIVATE void dt__average_row(const dt_tensor *t, ptrdiff_t n, const float *x, float *y, const float *dy, float *dx) {
-  DT__OPTIONS(dt_pool2d_options, t);
-  ptrdiff_t w = t->in[0]->dim[2], c = t->dim[3], ox, ky, kx;
-  for (ox = 0; ox < t->dim[2]; ox++) {
-    ptrdiff_t left = ox * o->stride - o->padding, first = DT__MAX(left, 0), last = DT__MIN(left + o->size, w);
-    float share = 1 / (float)(n * (last - first));
-    for (ky = 0; ky < n; ky++)
-      for (kx = first; kx < last; kx++) {
-        ptrdiff_t at = (ky * w + kx) * c;
-        if (dx) dt__copy(c, share, dy + ox * c, dx + at, 1);
-        else dt__copy(c, share, x + at, y + ox * c, ky > 0 || kx > first);
-      }
-  }
+static void dt__average_row(const dt_tensor *t, ptrdiff_t n, const float *x, float *y, const float *dy, float *dx) {
+	DT__OPTIONS(dt_pool2d_options, t);
+	ptrdiff_t w = t->in[0]->dim[2], c = t->dim[3], ox, ky, kx;
+	for (ox = 0; ox < t->dim[2]; ox++) {
+		ptrdiff_t left = ox * o->stride - o->padding, first = DT__MAX(left, 0), last = DT__MIN(left + o->size, w);
+		float share = 1 / (float)(n * (last - first));
+		for (ky = 0; ky < n; ky++)
+			for (kx = first; kx < last; kx++) {
+				ptrdiff_t at = (ky * w + kx) * c;
+				if (dx) dt__copy(c, share, dy + ox * c, dx + at, 1);
+				else dt__copy(c, share, x + at, y + ox * c, ky > 0 || kx > first);
+			}
+	}
 }
 
 // The maximum is the pool that saves something.
-DT__PRIVATE void dt__pool_run(dt__replica *r, dt_tensor *t, int backward) {
-  DT__OPTIONS(dt_pool2d_options, t);
-  const dt_tensor *in = t->in[0];
-  dt__pool_row p = {t->dim[2], in->dim[2], in->dim[3], 0, o->size, o->stride, o->padding, t->relu};
-  ptrdiff_t i, oy, row = p.n_in * p.c, out = p.n_out * p.c;
-  const float *dy = dt__gradient(r, t), *x = dt__value(r, in);
-  float *y = dt__value(r, t);
-  int32_t *which = t->saved_row ? (int32_t *)(void *)dt__saved(r, t) : NULL;
-  int add = 0, apart = t->saved_row && o->stride >= o->size;  // maxima whose windows share nothing
-  int covered = o->stride == o->size && p.n_out * o->size == p.n_in && t->dim[1] * o->size == in->dim[1];
-  float *dx = backward ? dt__input_gradient(r, t, 0, &add) : NULL;
-  if (backward && !dx) return;
-  if (dx && !add && !(apart && covered)) dt__zero(r->rows * in->size, dx);
-  for (i = 0; i < r->rows * t->dim[1]; i++) {
-    ptrdiff_t top, first, at, to = i * out;
-    oy = i % t->dim[1];
-    top = oy * o->stride - o->padding;
-    first = DT__MAX(top, 0);
-    p.rows = DT__MIN(top + o->size, in->dim[1]) - first;
-    at = i / t->dim[1] * in->size + first * row;
-    if (!t->saved_row) dt__average_row(t, p.rows, x + at, y + to, dx ? dy + to : NULL, dx ? dx + at : NULL);
-    else if (dx) dt__cpu()->maximum_back(&p, which + to, dy + to, dx + at, add || !apart);
-    else dt__cpu()->maximum(&p, x + at, y + to, which && r->training ? which + to : NULL);
-  }
+static void dt__pool_run(dt__replica *r, dt_tensor *t, int backward) {
+	DT__OPTIONS(dt_pool2d_options, t);
+	const dt_tensor *in = t->in[0];
+	dt__pool_row p = {t->dim[2], in->dim[2], in->dim[3], 0, o->size, o->stride, o->padding, t->relu};
+	ptrdiff_t i, oy, row = p.n_in * p.c, out = p.n_out * p.c;
+	const float *dy = dt__gradient(r, t), *x = dt__value(r, in);
+	float *y = dt__value(r, t);
+	int32_t *which = t->saved_row ? (int32_t *)(void *)dt__saved(r, t) : NULL;
+	int add = 0, apart = t->saved_row && o->stride >= o->size;  // maxima whose windows share nothing
+	int covered = o->stride == o->size && p.n_out * o->size == p.n_in && t->dim[1] * o->size == in->dim[1];
+	float *dx = backward ? dt__input_gradient(r, t, 0, &add) : NULL;
+	if (backward && !dx) return;
+	if (dx && !add && !(apart && covered)) dt__zero(r->rows * in->size, dx);
+	for (i = 0; i < r->rows * t->dim[1]; i++) {
+		ptrdiff_t top, first, at, to = i * out;
+		oy = i % t->dim[1];
+		top = oy * o->stride - o->padding;
+		first = DT__MAX(top, 0);
+		p.rows = DT__MIN(top + o->size, in->dim[1]) - first;
+		at = i / t->dim[1] * in->size + first * row;
+		if (!t->saved_row) dt__average_row(t, p.rows, x + at, y + to, dx ? dy + to : NULL, dx ? dx + at : NULL);
+		else if (dx) dt__cpu()->maximum_back(&p, which + to, dy + to, dx + at, add || !apart);
+		else dt__cpu()->maximum(&p, x + at, y + to, which && r->training ? which + to : NULL);
+	}
 }
 DT__BOTH_WAYS(pool)
 DT__OP(maxpool2d, 0, dt__pool_shape, dt__pool);
@@ -4423,69 +4423,69 @@ DT__LAYER(maxpool2d, dt_pool2d_options)
 DT__OP(avgpool2d, 0, dt__pool_shape, dt__pool);
 DT__LAYER(avgpool2d, dt_pool2d_options)
 
-DT__PRIVATE int dt__global_avgpool_shape(dt_tensor *t) {
-  if (dt__needs_image(t)) return 1;
-  t->dim[1] = t->in[0]->dim[3];
-  return dt__set_shape(t, 2, t->dim);
+static int dt__global_avgpool_shape(dt_tensor *t) {
+	if (dt__needs_image(t)) return 1;
+	t->dim[1] = t->in[0]->dim[3];
+	return dt__set_shape(t, 2, t->dim);
 }
-DT__PRIVATE void dt__global_avgpool_forward(dt__replica *r, dt_tensor *t) {
-  const dt_tensor *x = t->in[0];
-  ptrdiff_t i, c = t->size, n = x->size / c;
-  float *y = dt__value(r, t);
-  for (i = 0; i < r->rows; i++) dt__cpu()->column_sums(n, c, dt__value(r, x) + i * x->size, y + i * c, 0);
-  dt__copy(r->rows * c, 1 / (float)n, y, y, 0);
+static void dt__global_avgpool_forward(dt__replica *r, dt_tensor *t) {
+	const dt_tensor *x = t->in[0];
+	ptrdiff_t i, c = t->size, n = x->size / c;
+	float *y = dt__value(r, t);
+	for (i = 0; i < r->rows; i++) dt__cpu()->column_sums(n, c, dt__value(r, x) + i * x->size, y + i * c, 0);
+	dt__copy(r->rows * c, 1 / (float)n, y, y, 0);
 }
-DT__PRIVATE void dt__global_avgpool_backward(dt__replica *r, dt_tensor *t) {
-  ptrdiff_t i, c = t->size, n = t->in[0]->size / c;
-  int add;
-  float *dx = dt__input_gradient(r, t, 0, &add);
-  for (i = 0; dx && i < r->rows * n; i++) dt__copy(c, 1 / (float)n, dt__gradient(r, t) + i / n * c, dx + i * c, add);
+static void dt__global_avgpool_backward(dt__replica *r, dt_tensor *t) {
+	ptrdiff_t i, c = t->size, n = t->in[0]->size / c;
+	int add;
+	float *dx = dt__input_gradient(r, t, 0, &add);
+	for (i = 0; dx && i < r->rows * n; i++) dt__copy(c, 1 / (float)n, dt__gradient(r, t) + i / n * c, dx + i * c, add);
 }
 DT__OP(global_avgpool, 0, dt__global_avgpool_shape, dt__global_avgpool);
 DT_API dt_tensor *dt_global_avgpool(dt_tensor *x) { return dt__layer1(&dt__global_avgpool, x, NULL, 0, NULL); }
 
 // ---- views: flatten and reshape
 
-DT__PRIVATE int dt__flatten_shape(dt_tensor *t) {
-  const dt_tensor *x = t->in[0];
-  if (x->size > INT_MAX) return dt__bad(t, "%td values in a row are too many", x->size);
-  t->dim[1] = (int)x->size;
-  t->type = x->type;
-  if (x->rank == 4) memcpy(t->hwc, x->dim + 1, sizeof t->hwc);
-  if (x->rank == 2) memcpy(t->hwc, x->hwc, sizeof t->hwc);
-  return dt__set_shape(t, 2, t->dim);
+static int dt__flatten_shape(dt_tensor *t) {
+	const dt_tensor *x = t->in[0];
+	if (x->size > INT_MAX) return dt__bad(t, "%td values in a row are too many", x->size);
+	t->dim[1] = (int)x->size;
+	t->type = x->type;
+	if (x->rank == 4) memcpy(t->hwc, x->dim + 1, sizeof t->hwc);
+	if (x->rank == 2) memcpy(t->hwc, x->hwc, sizeof t->hwc);
+	return dt__set_shape(t, 2, t->dim);
 }
-DT__PRIVATE void dt__view_backward(dt__replica *r, dt_tensor *t) { dt__pass_back(r, t, 0, 1, dt__gradient(r, t)); }
+static void dt__view_backward(dt__replica *r, dt_tensor *t) { dt__pass_back(r, t, 0, 1, dt__gradient(r, t)); }
 static const dt__op dt__flatten = {"flatten", DT__VIEW, dt__flatten_shape, NULL, NULL, dt__view_backward, NULL, NULL, NULL};
 DT_API dt_tensor *dt_flatten(dt_tensor *x) { return dt__layer1(&dt__flatten, x, NULL, 0, NULL); }
 
 // Set the shape t->dim. An axis behind a flatten loses its image: files then hold it as memory does, and say so.
-DT__PRIVATE int dt__set_other_shape(dt_tensor *t, int rank) {
-  int i;
-  for (i = 0; i < t->n_in; i++) if (t->in[i]->hwc[2]) t->graph->hwc_files = 1;
-  return dt__set_shape(t, rank, t->dim);
+static int dt__set_other_shape(dt_tensor *t, int rank) {
+	int i;
+	for (i = 0; i < t->n_in; i++) if (t->in[i]->hwc[2]) t->graph->hwc_files = 1;
+	return dt__set_shape(t, rank, t->dim);
 }
 
-DT__PRIVATE int dt__reshape_shape(dt_tensor *t) {
-  DT__OPTIONS(dt_reshape_options, t);
-  const dt_tensor *x = t->in[0];
-  int open = 0, i;
-  ptrdiff_t known = 1;
-  dt__shape_text text, other;
-  for (i = 1; i < DT_MAX_RANK && o->shape[i - 1]; i++) {
-    t->dim[i] = o->shape[i - 1];
-    if (t->dim[i] == -1 && !open) open = i;
-    else if (t->dim[i] < 0) return dt__bad(t, "size %d of the new shape is %d: sizes start at 1, and one of them may be -1", i, t->dim[i]);
-    else if (!dt__mul(known, t->dim[i], &known)) return dt__bad(t, "the new shape is too large");
-  }
-  t->rank = i;
-  if (i == 1) return dt__bad(t, "the new shape is empty: give at least one size, as in {7, 7, 64}");
-  if (open && x->size % known == 0 && x->size / known <= INT_MAX) { t->dim[open] = (int)(x->size / known); known = x->size; }
-  if (known != x->size)
-    return dt__bad(t, "input %s has %td values a sample, %s has %td: they must agree", dt__shape_of(x, &text), x->size, dt__shape_of(t, &other), known);
-  t->type = x->type;
-  if (x->rank == 4 && i == 2) t->graph->hwc_files = 1;
-  return dt__set_other_shape(t, i);
+static int dt__reshape_shape(dt_tensor *t) {
+	DT__OPTIONS(dt_reshape_options, t);
+	const dt_tensor *x = t->in[0];
+	int open = 0, i;
+	ptrdiff_t known = 1;
+	dt__shape_text text, other;
+	for (i = 1; i < DT_MAX_RANK && o->shape[i - 1]; i++) {
+		t->dim[i] = o->shape[i - 1];
+		if (t->dim[i] == -1 && !open) open = i;
+		else if (t->dim[i] < 0) return dt__bad(t, "size %d of the new shape is %d: sizes start at 1, and one of them may be -1", i, t->dim[i]);
+		else if (!dt__mul(known, t->dim[i], &known)) return dt__bad(t, "the new shape is too large");
+	}
+	t->rank = i;
+	if (i == 1) return dt__bad(t, "the new shape is empty: give at least one size, as in {7, 7, 64}");
+	if (open && x->size % known == 0 && x->size / known <= INT_MAX) { t->dim[open] = (int)(x->size / known); known = x->size; }
+	if (known != x->size)
+		return dt__bad(t, "input %s has %td values a sample, %s has %td: they must agree", dt__shape_of(x, &text), x->size, dt__shape_of(t, &other), known);
+	t->type = x->type;
+	if (x->rank == 4 && i == 2) t->graph->hwc_files = 1;
+	return dt__set_other_shape(t, i);
 }
 static const dt__op dt__reshape = {"reshape", DT__VIEW, dt__reshape_shape, NULL, NULL, dt__view_backward, NULL, NULL, NULL};
 DT__LAYER(reshape, dt_reshape_options)
@@ -4496,203 +4496,203 @@ DT__LAYER(reshape, dt_reshape_options)
 // come from the global batch and are equal everywhere.
 
 // n variables of one value per feature, or those of share.
-DT__PRIVATE int dt__norm_variables(dt_tensor *t, dt_tensor *share, int n, int no_bias, int frozen) {
-  static const char *const suffix[DT__MAX_VARIABLES] = {"weight", "bias", "running_mean", "running_var"};
-  int c = t->in[0]->dim[t->in[0]->rank - 1], shares, i;
-  if (dt__same_shape(t) || dt__share(t, share, &shares)) return 1;
-  for (i = 0; i < n; i++) {
-    int absent = i == 1 && no_bias;
-    if (shares && dt__shared_fits(t, i, absent ? 0 : c)) return 1;
-    if (shares || absent) continue;
-    if (!dt__add_variable(t, i, suffix[i], 1, &c, DT_CONSTANT, i == 0 || i == 3, frozen)) return 1;
-    t->variable[i]->statistic = i > 1;
-    dt__walk_features(t->variable[i], 0, t->hwc, 1);
-  }
-  return 0;
+static int dt__norm_variables(dt_tensor *t, dt_tensor *share, int n, int no_bias, int frozen) {
+	static const char *const suffix[DT__MAX_VARIABLES] = {"weight", "bias", "running_mean", "running_var"};
+	int c = t->in[0]->dim[t->in[0]->rank - 1], shares, i;
+	if (dt__same_shape(t) || dt__share(t, share, &shares)) return 1;
+	for (i = 0; i < n; i++) {
+		int absent = i == 1 && no_bias;
+		if (shares && dt__shared_fits(t, i, absent ? 0 : c)) return 1;
+		if (shares || absent) continue;
+		if (!dt__add_variable(t, i, suffix[i], 1, &c, DT_CONSTANT, i == 0 || i == 3, frozen)) return 1;
+		t->variable[i]->statistic = i > 1;
+		dt__walk_features(t->variable[i], 0, t->hwc, 1);
+	}
+	return 0;
 }
 
-DT__PRIVATE int dt__batchnorm_shape(dt_tensor *t) {
-  dt_batchnorm_options *o = (dt_batchnorm_options *)t->options;
-  o->momentum = DT__ELSE(o->momentum, 0.1);
-  o->epsilon = DT__ELSE(o->epsilon, 1e-5);
-  if (!(o->momentum > 0 && o->momentum <= 1) || !(o->epsilon > 0 && o->epsilon < 1))
-    return dt__bad(t, ".momentum %g, .epsilon %g: both lie between 0 and 1", o->momentum, o->epsilon);
-  if (dt__norm_variables(t, o->share, 4, 0, o->frozen)) return 1;
-  t->n_statistics = 1 + 2 * (ptrdiff_t)t->dim[t->rank - 1];
-  t->saved_fixed = t->n_statistics + 5 * (ptrdiff_t)t->dim[t->rank - 1];
-  if (o->sync) t->exchange = t->n_statistics;
-  return 0;
+static int dt__batchnorm_shape(dt_tensor *t) {
+	dt_batchnorm_options *o = (dt_batchnorm_options *)t->options;
+	o->momentum = DT__ELSE(o->momentum, 0.1);
+	o->epsilon = DT__ELSE(o->epsilon, 1e-5);
+	if (!(o->momentum > 0 && o->momentum <= 1) || !(o->epsilon > 0 && o->epsilon < 1))
+		return dt__bad(t, ".momentum %g, .epsilon %g: both lie between 0 and 1", o->momentum, o->epsilon);
+	if (dt__norm_variables(t, o->share, 4, 0, o->frozen)) return 1;
+	t->n_statistics = 1 + 2 * (ptrdiff_t)t->dim[t->rank - 1];
+	t->saved_fixed = t->n_statistics + 5 * (ptrdiff_t)t->dim[t->rank - 1];
+	if (o->sync) t->exchange = t->n_statistics;
+	return 0;
 }
 
 // Frozen statistics, or inference: the running ones normalise.
-DT__PRIVATE int dt__batchnorm_fixed(const dt__replica *r, const dt_tensor *t) { return !r->training || t->variable[2]->frozen; }
+static int dt__batchnorm_fixed(const dt__replica *r, const dt_tensor *t) { return !r->training || t->variable[2]->frozen; }
 
 typedef struct { float *sums, *one, *two, *mean, *inv, *a, *b, *d; } dt__batchnorm_saved;
-DT__PRIVATE dt__batchnorm_saved dt__batchnorm_of(const dt__replica *r, const dt_tensor *t) {
-  dt__batchnorm_saved s;
-  ptrdiff_t c = t->dim[t->rank - 1];
-  s.sums = dt__saved(r, t);
-  s.one = s.sums + 1;
-  s.two = s.one + c;
-  s.mean = s.two + c;
-  s.inv = s.mean + c;
-  s.a = s.inv + c;
-  s.b = s.a + c;
-  s.d = s.b + c;
-  return s;
+static dt__batchnorm_saved dt__batchnorm_of(const dt__replica *r, const dt_tensor *t) {
+	dt__batchnorm_saved s;
+	ptrdiff_t c = t->dim[t->rank - 1];
+	s.sums = dt__saved(r, t);
+	s.one = s.sums + 1;
+	s.two = s.one + c;
+	s.mean = s.two + c;
+	s.inv = s.mean + c;
+	s.a = s.inv + c;
+	s.b = s.a + c;
+	s.d = s.b + c;
+	return s;
 }
 
-DT__PRIVATE void dt__batchnorm_forward(dt__replica *r, dt_tensor *t) {
-  ptrdiff_t c = t->dim[t->rank - 1], i;
-  const float *x = dt__value(r, t->in[0]), *running = dt__weights(r, t, 2);
-  dt__batchnorm_saved s = dt__batchnorm_of(r, t);
-  double n;
-  if (dt__batchnorm_fixed(r, t)) return;
-  if (r->from == 0) {
-    dt__zero(t->saved_fixed, s.sums);
-    if (r->rows) memcpy(s.a, x, (size_t)c * sizeof *x);  // values count from the first row: no cancellation
-  }
-  dt__cpu()->column_moments(dt__rows(r, t), c, x, s.a, NULL, s.one, s.two, 1);
-  s.sums[0] += (float)dt__rows(r, t);
-  if (r->from + r->rows < r->run_rows || s.sums[0] == 0) return;
-  n = (double)s.sums[0];
-  for (i = 0; i < c; i++) {
-    double step = (double)s.one[i] / n, m2 = (double)s.two[i] - step * (double)s.one[i], mean = (double)s.a[i] + step, shift = mean - (double)running[i];
-    s.one[i] = (float)(n * shift);
-    s.two[i] = (float)(DT__MAX(m2, 0) + n * shift * shift);
-    s.mean[i] = (float)mean;
-    s.inv[i] = (float)(DT__MAX(m2, 0) / n);  // the variance, so far
-  }
-  for (i = 0; i < t->n_statistics && !r->rehearsing; i++) r->gradients[t->statistics + i] += s.sums[i];
+static void dt__batchnorm_forward(dt__replica *r, dt_tensor *t) {
+	ptrdiff_t c = t->dim[t->rank - 1], i;
+	const float *x = dt__value(r, t->in[0]), *running = dt__weights(r, t, 2);
+	dt__batchnorm_saved s = dt__batchnorm_of(r, t);
+	double n;
+	if (dt__batchnorm_fixed(r, t)) return;
+	if (r->from == 0) {
+		dt__zero(t->saved_fixed, s.sums);
+		if (r->rows) memcpy(s.a, x, (size_t)c * sizeof *x);  // values count from the first row: no cancellation
+	}
+	dt__cpu()->column_moments(dt__rows(r, t), c, x, s.a, NULL, s.one, s.two, 1);
+	s.sums[0] += (float)dt__rows(r, t);
+	if (r->from + r->rows < r->run_rows || s.sums[0] == 0) return;
+	n = (double)s.sums[0];
+	for (i = 0; i < c; i++) {
+		double step = (double)s.one[i] / n, m2 = (double)s.two[i] - step * (double)s.one[i], mean = (double)s.a[i] + step, shift = mean - (double)running[i];
+		s.one[i] = (float)(n * shift);
+		s.two[i] = (float)(DT__MAX(m2, 0) + n * shift * shift);
+		s.mean[i] = (float)mean;
+		s.inv[i] = (float)(DT__MAX(m2, 0) / n);  // the variance, so far
+	}
+	for (i = 0; i < t->n_statistics && !r->rehearsing; i++) r->gradients[t->statistics + i] += s.sums[i];
 }
 
-DT__PRIVATE void dt__batchnorm_forward_after(dt__replica *r, dt_tensor *t) {
-  DT__OPTIONS(dt_batchnorm_options, t);
-  ptrdiff_t c = t->dim[t->rank - 1], i;
-  const float *weight = dt__weights(r, t, 0), *bias = dt__weights(r, t, 1), *running = dt__weights(r, t, 2), *running_var = dt__weights(r, t, 3);
-  dt__batchnorm_saved s = dt__batchnorm_of(r, t);
-  int fixed = dt__batchnorm_fixed(r, t);
-  for (i = 0; r->from == 0 && i < c; i++) {
-    double m = (double)running[i], v = (double)running_var[i];
-    if (!fixed && t->exchange && s.sums[0] > 0) {
-      double step = (double)s.one[i] / (double)s.sums[0];
-      m += step;
-      v = DT__MAX((double)s.two[i] / (double)s.sums[0] - step * step, 0);
-    } else if (!fixed) {
-      m = (double)s.mean[i];
-      v = (double)s.inv[i];
-    }
-    v = 1 / sqrt(v + o->epsilon);
-    s.mean[i] = (float)m;
-    s.inv[i] = (float)v;
-    s.a[i] = (float)v * weight[i];
-    s.b[i] = bias[i] - (float)m * s.a[i];
-  }
-  dt__cpu()->columns_affine(dt__rows(r, t), c, dt__value(r, t->in[0]), s.a, s.b, t->relu, dt__value(r, t));
+static void dt__batchnorm_forward_after(dt__replica *r, dt_tensor *t) {
+	DT__OPTIONS(dt_batchnorm_options, t);
+	ptrdiff_t c = t->dim[t->rank - 1], i;
+	const float *weight = dt__weights(r, t, 0), *bias = dt__weights(r, t, 1), *running = dt__weights(r, t, 2), *running_var = dt__weights(r, t, 3);
+	dt__batchnorm_saved s = dt__batchnorm_of(r, t);
+	int fixed = dt__batchnorm_fixed(r, t);
+	for (i = 0; r->from == 0 && i < c; i++) {
+		double m = (double)running[i], v = (double)running_var[i];
+		if (!fixed && t->exchange && s.sums[0] > 0) {
+			double step = (double)s.one[i] / (double)s.sums[0];
+			m += step;
+			v = DT__MAX((double)s.two[i] / (double)s.sums[0] - step * step, 0);
+		} else if (!fixed) {
+			m = (double)s.mean[i];
+			v = (double)s.inv[i];
+		}
+		v = 1 / sqrt(v + o->epsilon);
+		s.mean[i] = (float)m;
+		s.inv[i] = (float)v;
+		s.a[i] = (float)v * weight[i];
+		s.b[i] = bias[i] - (float)m * s.a[i];
+	}
+	dt__cpu()->columns_affine(dt__rows(r, t), c, dt__value(r, t->in[0]), s.a, s.b, t->relu, dt__value(r, t));
 }
 
-DT__PRIVATE void dt__batchnorm_backward(dt__replica *r, dt_tensor *t) {
-  ptrdiff_t c = t->dim[t->rank - 1], i;
-  dt__batchnorm_saved s = dt__batchnorm_of(r, t);
-  float *d;
-  int add;
-  if (r->from == 0) s.sums[0] = 0;
-  dt__cpu()->column_moments(dt__rows(r, t), c, dt__value(r, t->in[0]), s.mean, dt__gradient(r, t), s.one, s.two, r->from > 0);
-  s.sums[0] += (float)dt__rows(r, t);
-  if (r->from + r->rows < r->run_rows) return;
-  if ((d = dt__weights_gradient(r, t, 0, &add)) != NULL) for (i = 0; i < c; i++) d[i] = (add ? d[i] : 0) + s.two[i] * s.inv[i];
-  if ((d = dt__weights_gradient(r, t, 1, &add)) != NULL) dt__copy(c, 1, s.one, d, add);
+static void dt__batchnorm_backward(dt__replica *r, dt_tensor *t) {
+	ptrdiff_t c = t->dim[t->rank - 1], i;
+	dt__batchnorm_saved s = dt__batchnorm_of(r, t);
+	float *d;
+	int add;
+	if (r->from == 0) s.sums[0] = 0;
+	dt__cpu()->column_moments(dt__rows(r, t), c, dt__value(r, t->in[0]), s.mean, dt__gradient(r, t), s.one, s.two, r->from > 0);
+	s.sums[0] += (float)dt__rows(r, t);
+	if (r->from + r->rows < r->run_rows) return;
+	if ((d = dt__weights_gradient(r, t, 0, &add)) != NULL) for (i = 0; i < c; i++) d[i] = (add ? d[i] : 0) + s.two[i] * s.inv[i];
+	if ((d = dt__weights_gradient(r, t, 1, &add)) != NULL) dt__copy(c, 1, s.one, d, add);
 }
 
 // dx = weight / deviation * (dy - mean(dy) - xhat * mean(dy * xhat)), as dy * a + x * b + d per column
-DT__PRIVATE void dt__batchnorm_backward_after(dt__replica *r, dt_tensor *t) {
-  ptrdiff_t c = t->dim[t->rank - 1], i;
-  const float *weight = dt__weights(r, t, 0);
-  dt__batchnorm_saved s = dt__batchnorm_of(r, t);
-  int add, fixed = dt__batchnorm_fixed(r, t) || s.sums[0] == 0;
-  float *dx = dt__input_gradient(r, t, 0, &add);
-  if (!dx) return;
-  for (i = 0; r->from == 0 && i < c; i++) {
-    s.a[i] = weight[i] * s.inv[i];
-    s.b[i] = fixed ? 0 : -s.a[i] * s.inv[i] * s.inv[i] * s.two[i] / s.sums[0];
-    s.d[i] = fixed ? 0 : -s.a[i] * s.one[i] / s.sums[0] - s.b[i] * s.mean[i];
-  }
-  dt__cpu()->columns_back(dt__rows(r, t), c, dt__gradient(r, t), dt__value(r, t->in[0]), s.a, s.b, s.d, dx, add);
+static void dt__batchnorm_backward_after(dt__replica *r, dt_tensor *t) {
+	ptrdiff_t c = t->dim[t->rank - 1], i;
+	const float *weight = dt__weights(r, t, 0);
+	dt__batchnorm_saved s = dt__batchnorm_of(r, t);
+	int add, fixed = dt__batchnorm_fixed(r, t) || s.sums[0] == 0;
+	float *dx = dt__input_gradient(r, t, 0, &add);
+	if (!dx) return;
+	for (i = 0; r->from == 0 && i < c; i++) {
+		s.a[i] = weight[i] * s.inv[i];
+		s.b[i] = fixed ? 0 : -s.a[i] * s.inv[i] * s.inv[i] * s.two[i] / s.sums[0];
+		s.d[i] = fixed ? 0 : -s.a[i] * s.one[i] / s.sums[0] - s.b[i] * s.mean[i];
+	}
+	dt__cpu()->columns_back(dt__rows(r, t), c, dt__gradient(r, t), dt__value(r, t->in[0]), s.a, s.b, s.d, dx, add);
 }
 
 // New running statistics from the reduced sums that rode in r's gradient array.
-DT__PRIVATE void dt__batchnorm_update(dt__replica *r, dt_tensor *t, int pass) {
-  DT__OPTIONS(dt_batchnorm_options, t);
-  ptrdiff_t c = t->dim[t->rank - 1], i;
-  float *sums = r->gradients + t->statistics, *one = sums + 1, *two = one + c;
-  float *mean = dt__weights(r, t, 2), *var = dt__weights(r, t, 3);
-  double n = (double)sums[0];
-  if (n == 0 || t->variable[2]->frozen) return;
-  for (i = 0; i < c; i++) {
-    if (pass == 0) {  // mean and variance of the batch, before anybody who shares them moves the running mean
-      double s = (double)one[i] / n, v = DT__MAX((double)two[i] / n - s * s, 0);
-      one[i] = (float)((double)mean[i] + s);
-      two[i] = (float)(n > 1 ? v * (n / (n - 1)) : v);
-      continue;
-    }
-    mean[i] = (float)((1 - o->momentum) * (double)mean[i] + o->momentum * (double)one[i]);
-    var[i] = (float)((1 - o->momentum) * (double)var[i] + o->momentum * (double)two[i]);
-  }
+static void dt__batchnorm_update(dt__replica *r, dt_tensor *t, int pass) {
+	DT__OPTIONS(dt_batchnorm_options, t);
+	ptrdiff_t c = t->dim[t->rank - 1], i;
+	float *sums = r->gradients + t->statistics, *one = sums + 1, *two = one + c;
+	float *mean = dt__weights(r, t, 2), *var = dt__weights(r, t, 3);
+	double n = (double)sums[0];
+	if (n == 0 || t->variable[2]->frozen) return;
+	for (i = 0; i < c; i++) {
+		if (pass == 0) {  // mean and variance of the batch, before anybody who shares them moves the running mean
+			double s = (double)one[i] / n, v = DT__MAX((double)two[i] / n - s * s, 0);
+			one[i] = (float)((double)mean[i] + s);
+			two[i] = (float)(n > 1 ? v * (n / (n - 1)) : v);
+			continue;
+		}
+		mean[i] = (float)((1 - o->momentum) * (double)mean[i] + o->momentum * (double)one[i]);
+		var[i] = (float)((1 - o->momentum) * (double)var[i] + o->momentum * (double)two[i]);
+	}
 }
 
 static const dt__op dt__batchnorm = {"batchnorm", DT__READS_X | DT__PER_FEATURE, dt__batchnorm_shape, dt__batchnorm_forward, dt__batchnorm_forward_after,
-                   dt__batchnorm_backward, dt__batchnorm_backward_after, NULL, dt__batchnorm_update};
+		dt__batchnorm_backward, dt__batchnorm_backward_after, NULL, dt__batchnorm_update};
 DT__LAYER(batchnorm, dt_batchnorm_options)
 
 // ---- layer norm. saved: mean and 1 / deviation of every row
 
-DT__PRIVATE int dt__layernorm_shape(dt_tensor *t) {
-  dt_layernorm_options *o = (dt_layernorm_options *)t->options;
-  o->epsilon = DT__ELSE(o->epsilon, 1e-5);
-  if (!(o->epsilon > 0 && o->epsilon < 1)) return dt__bad(t, ".epsilon %g: it lies between 0 and 1", o->epsilon);
-  if (dt__norm_variables(t, o->share, 2, o->no_bias, o->frozen)) return 1;
-  t->saved_row = 2 * (t->size / t->dim[t->rank - 1]);
-  return 0;
+static int dt__layernorm_shape(dt_tensor *t) {
+	dt_layernorm_options *o = (dt_layernorm_options *)t->options;
+	o->epsilon = DT__ELSE(o->epsilon, 1e-5);
+	if (!(o->epsilon > 0 && o->epsilon < 1)) return dt__bad(t, ".epsilon %g: it lies between 0 and 1", o->epsilon);
+	if (dt__norm_variables(t, o->share, 2, o->no_bias, o->frozen)) return 1;
+	t->saved_row = 2 * (t->size / t->dim[t->rank - 1]);
+	return 0;
 }
-DT__PRIVATE void dt__layernorm_forward(dt__replica *r, dt_tensor *t) {
-  DT__OPTIONS(dt_layernorm_options, t);
-  ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
-  const float *x = dt__value(r, t->in[0]), *bias = t->variable[1] ? dt__weights(r, t, 1) : NULL;
-  float *y = dt__value(r, t), *saved = dt__saved(r, t), unused[2];
-  for (i = 0; i < n; i++)
-    dt__cpu()->layernorm(c, x + i * c, dt__weights(r, t, 0), bias, (float)o->epsilon, y + i * c, saved ? saved + 2 * i : unused);
+static void dt__layernorm_forward(dt__replica *r, dt_tensor *t) {
+	DT__OPTIONS(dt_layernorm_options, t);
+	ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
+	const float *x = dt__value(r, t->in[0]), *bias = t->variable[1] ? dt__weights(r, t, 1) : NULL;
+	float *y = dt__value(r, t), *saved = dt__saved(r, t), unused[2];
+	for (i = 0; i < n; i++)
+		dt__cpu()->layernorm(c, x + i * c, dt__weights(r, t, 0), bias, (float)o->epsilon, y + i * c, saved ? saved + 2 * i : unused);
 }
-DT__PRIVATE void dt__layernorm_backward(dt__replica *r, dt_tensor *t) {
-  ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
-  int add;
-  const float *x = dt__value(r, t->in[0]), *saved = dt__saved(r, t), *dy = dt__gradient(r, t);
-  float *dx = dt__input_gradient(r, t, 0, &add), *dw = dt__weights_gradient_begun(r, t, 0), *db = dt__weights_gradient_begun(r, t, 1);
-  for (i = 0; i < n; i++)
-    dt__cpu()->layernorm_back(c, x + i * c, dt__weights(r, t, 0), saved + 2 * i, dy + i * c, dx ? dx + i * c : NULL, add, dw, db);
+static void dt__layernorm_backward(dt__replica *r, dt_tensor *t) {
+	ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
+	int add;
+	const float *x = dt__value(r, t->in[0]), *saved = dt__saved(r, t), *dy = dt__gradient(r, t);
+	float *dx = dt__input_gradient(r, t, 0, &add), *dw = dt__weights_gradient_begun(r, t, 0), *db = dt__weights_gradient_begun(r, t, 1);
+	for (i = 0; i < n; i++)
+		dt__cpu()->layernorm_back(c, x + i * c, dt__weights(r, t, 0), saved + 2 * i, dy + i * c, dx ? dx + i * c : NULL, add, dw, db);
 }
 DT__OP(layernorm, DT__READS_X | DT__PER_FEATURE, dt__layernorm_shape, dt__layernorm);
 DT__LAYER(layernorm, dt_layernorm_options)
 
 // ---- dropout. options: the rate
 
-DT__PRIVATE int dt__dropout_shape(dt_tensor *t) {
-  double rate = *(const double *)t->options;
-  if (!(rate >= 0 && rate < 1)) return dt__bad(t, "the rate is %g: it must be at least 0 and below 1", rate);
-  return dt__same_shape(t);
+static int dt__dropout_shape(dt_tensor *t) {
+	double rate = *(const double *)t->options;
+	if (!(rate >= 0 && rate < 1)) return dt__bad(t, "the rate is %g: it must be at least 0 and below 1", rate);
+	return dt__same_shape(t);
 }
 // The mask is a function of seed, step, node and sample, so backward makes it again instead of keeping it.
-DT__PRIVATE void dt__dropout_run(dt__replica *r, dt_tensor *t, int backward) {
-  double rate = *(const double *)t->options;
-  uint64_t key = dt__random(r->seed, (uint64_t)t->number, (uint64_t)r->step);
-  ptrdiff_t i, n = t->size;
-  int add = 0;
-  const float *x = backward ? dt__gradient(r, t) : dt__value(r, t->in[0]);
-  float *y = backward ? dt__input_gradient(r, t, 0, &add) : dt__value(r, t);
-  if (!y) return;
-  if (!r->training || rate == 0) { dt__copy(r->rows * n, 1, x, y, add); return; }
-  for (i = 0; i < r->rows; i++)
-    dt__cpu()->dropout(n, dt__mix(key + (uint64_t)(r->first_row + r->from + i)), (uint32_t)(rate * 4294967295.0),
-                       (float)(1 / (1 - rate)), x + i * n, y + i * n, add);
+static void dt__dropout_run(dt__replica *r, dt_tensor *t, int backward) {
+	double rate = *(const double *)t->options;
+	uint64_t key = dt__random(r->seed, (uint64_t)t->number, (uint64_t)r->step);
+	ptrdiff_t i, n = t->size;
+	int add = 0;
+	const float *x = backward ? dt__gradient(r, t) : dt__value(r, t->in[0]);
+	float *y = backward ? dt__input_gradient(r, t, 0, &add) : dt__value(r, t);
+	if (!y) return;
+	if (!r->training || rate == 0) { dt__copy(r->rows * n, 1, x, y, add); return; }
+	for (i = 0; i < r->rows; i++)
+		dt__cpu()->dropout(n, dt__mix(key + (uint64_t)(r->first_row + r->from + i)), (uint32_t)(rate * 4294967295.0),
+				(float)(1 / (1 - rate)), x + i * n, y + i * n, add);
 }
 DT__BOTH_WAYS(dropout)
 DT__OP(dropout, DT__IN_PLACE | DT__PER_FEATURE, dt__dropout_shape, dt__dropout);
@@ -4701,25 +4701,25 @@ DT_API dt_tensor *dt_dropout(dt_tensor *x, double rate) { return dt__layer1(&dt_
 // ---- activations
 
 typedef struct { int kind; float slope; } dt__activation_options;
-DT__PRIVATE void dt__activation_run(dt__replica *r, dt_tensor *t, int backward) {
-  DT__OPTIONS(dt__activation_options, t);
-  const float *x = dt__value(r, t->in[0]), *dy = dt__gradient(r, t);
-  float *y = dt__value(r, t), *dx;
-  ptrdiff_t n = r->rows * t->size;
-  int add;
-  if (!backward) dt__cpu()->activate(o->kind, n, x, y, o->slope);
-  else if ((dx = dt__input_gradient(r, t, 0, &add)) != NULL) dt__cpu()->activate_back(o->kind, n, x, y, dy, dx, add, o->slope);
+static void dt__activation_run(dt__replica *r, dt_tensor *t, int backward) {
+	DT__OPTIONS(dt__activation_options, t);
+	const float *x = dt__value(r, t->in[0]), *dy = dt__gradient(r, t);
+	float *y = dt__value(r, t), *dx;
+	ptrdiff_t n = r->rows * t->size;
+	int add;
+	if (!backward) dt__cpu()->activate(o->kind, n, x, y, o->slope);
+	else if ((dx = dt__input_gradient(r, t, 0, &add)) != NULL) dt__cpu()->activate_back(o->kind, n, x, y, dy, dx, add, o->slope);
 }
 DT__BOTH_WAYS(activation)
-DT__PRIVATE dt_tensor *dt__activation(const dt__op *op, dt_tensor *x, int kind, double slope) {
-  dt__activation_options o = {kind, (float)slope};
-  return dt__layer1(op, x, &o, sizeof o, NULL);
+static dt_tensor *dt__activation(const dt__op *op, dt_tensor *x, int kind, double slope) {
+	dt__activation_options o = {kind, (float)slope};
+	return dt__layer1(op, x, &o, sizeof o, NULL);
 }
 #define DT__ACTIVATION_OP(name, reads) \
-  DT__OP(name, reads | DT__IN_PLACE | DT__PER_FEATURE, dt__same_shape, dt__activation)
-#define DT__ACTIVATION(name, kind, reads)   \
-  DT__ACTIVATION_OP(name, reads);         \
-  DT_API dt_tensor *dt_##name(dt_tensor *x) { return dt__activation(&dt__##name, x, kind, 0); }
+	DT__OP(name, reads | DT__IN_PLACE | DT__PER_FEATURE, dt__same_shape, dt__activation)
+#define DT__ACTIVATION(name, kind, reads) \
+	DT__ACTIVATION_OP(name, reads); \
+	DT_API dt_tensor *dt_##name(dt_tensor *x) { return dt__activation(&dt__##name, x, kind, 0); }
 DT__ACTIVATION(relu, DT__RELU, DT__READS_Y)
 DT__ACTIVATION(gelu, DT__GELU, DT__READS_X)
 DT__ACTIVATION(gelu_tanh, DT__GELU_TANH, DT__READS_X)
@@ -4728,86 +4728,86 @@ DT__ACTIVATION(tanh, DT__TANH, DT__READS_Y)
 DT__ACTIVATION(sigmoid, DT__SIGMOID, DT__READS_Y)
 DT__ACTIVATION_OP(leaky_relu, DT__READS_Y);
 DT_API dt_tensor *dt_leaky_relu(dt_tensor *x, double slope) {
-  if (x && !(slope >= 0 && slope < 1e6)) dt__fail(&x->graph->error, DT_ERR_ARGUMENT, "dt_leaky_relu: the slope is %g: it must be 0 or more", slope);
-  return dt__activation(&dt__leaky_relu, x, DT__LEAKY_RELU, slope);
+	if (x && !(slope >= 0 && slope < 1e6)) dt__fail(&x->graph->error, DT_ERR_ARGUMENT, "dt_leaky_relu: the slope is %g: it must be 0 or more", slope);
+	return dt__activation(&dt__leaky_relu, x, DT__LEAKY_RELU, slope);
 }
 #undef DT__ACTIVATION_OP
 #undef DT__ACTIVATION
 
 // ---- softmax over the last axis
 
-DT__PRIVATE void dt__softmax_forward(dt__replica *r, dt_tensor *t) {
-  ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
-  float top;
-  for (i = 0; i < n; i++) dt__cpu()->softmax(c, dt__value(r, t->in[0]) + i * c, dt__value(r, t) + i * c, &top);
+static void dt__softmax_forward(dt__replica *r, dt_tensor *t) {
+	ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
+	float top;
+	for (i = 0; i < n; i++) dt__cpu()->softmax(c, dt__value(r, t->in[0]) + i * c, dt__value(r, t) + i * c, &top);
 }
 // dx = y * (dy - sum(dy * y))
-DT__PRIVATE void dt__softmax_backward(dt__replica *r, dt_tensor *t) {
-  ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
-  int add;
-  float *dx = dt__input_gradient(r, t, 0, &add);
-  for (i = 0; dx && i < n; i++) {
-    const float *y = dt__value(r, t) + i * c, *dy = dt__gradient(r, t) + i * c;
-    dt__cpu()->multiply(c, y, dy, dx + i * c, add);
-    dt__cpu()->axpby(c, -dt__cpu()->dot(c, y, dy), y, 1, dx + i * c);
-  }
+static void dt__softmax_backward(dt__replica *r, dt_tensor *t) {
+	ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
+	int add;
+	float *dx = dt__input_gradient(r, t, 0, &add);
+	for (i = 0; dx && i < n; i++) {
+		const float *y = dt__value(r, t) + i * c, *dy = dt__gradient(r, t) + i * c;
+		dt__cpu()->multiply(c, y, dy, dx + i * c, add);
+		dt__cpu()->axpby(c, -dt__cpu()->dot(c, y, dy), y, 1, dx + i * c);
+	}
 }
 DT__OP(softmax, DT__READS_Y | DT__PER_FEATURE, dt__same_shape, dt__softmax);
 DT_API dt_tensor *dt_softmax(dt_tensor *x) { return dt__layer1(&dt__softmax, x, NULL, 0, NULL); }
 
 // ---- arithmetic: y = factor[0] * a + factor[1] * b + offset, and y = a * b
 
-DT__PRIVATE int dt__pair_shape(dt_tensor *t) {
-  const dt_tensor *a = t->in[0], *b = t->in[1];
-  dt__shape_text one, two;
-  if (a->rank != b->rank || memcmp(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim))
-    return dt__bad(t, "the inputs are %s and %s: both need one shape", dt__shape_of(a, &one), dt__shape_of(b, &two));
-  if (memcmp(a->hwc, b->hwc, sizeof a->hwc)) { memset(t->hwc, 0, sizeof t->hwc); t->graph->hwc_files = 1; }
-  return dt__same_shape(t);
+static int dt__pair_shape(dt_tensor *t) {
+	const dt_tensor *a = t->in[0], *b = t->in[1];
+	dt__shape_text one, two;
+	if (a->rank != b->rank || memcmp(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim))
+		return dt__bad(t, "the inputs are %s and %s: both need one shape", dt__shape_of(a, &one), dt__shape_of(b, &two));
+	if (memcmp(a->hwc, b->hwc, sizeof a->hwc)) { memset(t->hwc, 0, sizeof t->hwc); t->graph->hwc_files = 1; }
+	return dt__same_shape(t);
 }
-DT__PRIVATE dt_tensor *dt__layer2(const dt__op *op, dt_tensor *a, dt_tensor *b, const void *options, size_t options_size) {
-  dt_tensor *const in[2] = {a, b};
-  return dt__layer(op, in, 2, options, options_size, NULL);
+static dt_tensor *dt__layer2(const dt__op *op, dt_tensor *a, dt_tensor *b, const void *options, size_t options_size) {
+	dt_tensor *const in[2] = {a, b};
+	return dt__layer(op, in, 2, options, options_size, NULL);
 }
 
 typedef struct { float factor[2], offset; } dt__linear;
-DT__PRIVATE void dt__linear_forward(dt__replica *r, dt_tensor *t) {
-  DT__OPTIONS(dt__linear, t);
-  const float *b = t->n_in > 1 ? dt__value(r, t->in[1]) : NULL;
-  dt__cpu()->linear(r->rows * t->size, o->factor[0], dt__value(r, t->in[0]), o->factor[1], b, o->offset, t->relu, dt__value(r, t));
+static void dt__linear_forward(dt__replica *r, dt_tensor *t) {
+	DT__OPTIONS(dt__linear, t);
+	const float *b = t->n_in > 1 ? dt__value(r, t->in[1]) : NULL;
+	dt__cpu()->linear(r->rows * t->size, o->factor[0], dt__value(r, t->in[0]), o->factor[1], b, o->offset, t->relu, dt__value(r, t));
 }
-DT__PRIVATE void dt__linear_backward(dt__replica *r, dt_tensor *t) {
-  DT__OPTIONS(dt__linear, t);
-  int i;  // b first: a's gradient may lie on dy
-  for (i = t->n_in - 1; i >= 0; i--) dt__pass_back(r, t, i, o->factor[i], dt__gradient(r, t));
+static void dt__linear_backward(dt__replica *r, dt_tensor *t) {
+	DT__OPTIONS(dt__linear, t);
+	int i;  // b first: a's gradient may lie on dy
+	for (i = t->n_in - 1; i >= 0; i--) dt__pass_back(r, t, i, o->factor[i], dt__gradient(r, t));
 }
 DT__OP(add, DT__PASSES | DT__PER_FEATURE, dt__pair_shape, dt__linear);
 DT_API dt_tensor *dt_add(dt_tensor *a, dt_tensor *b) {
-  static const dt__linear o = {{1, 1}, 0};
-  return dt__layer2(&dt__add, a, b, &o, sizeof o);
+	static const dt__linear o = {{1, 1}, 0};
+	return dt__layer2(&dt__add, a, b, &o, sizeof o);
 }
 DT__OP(sub, DT__PASSES | DT__PER_FEATURE, dt__pair_shape, dt__linear);
 DT_API dt_tensor *dt_sub(dt_tensor *a, dt_tensor *b) {
-  static const dt__linear o = {{1, -1}, 0};
-  return dt__layer2(&dt__sub, a, b, &o, sizeof o);
+	static const dt__linear o = {{1, -1}, 0};
+	return dt__layer2(&dt__sub, a, b, &o, sizeof o);
 }
 DT__OP(scale, DT__IN_PLACE | DT__PER_FEATURE, dt__same_shape, dt__linear);
 DT_API dt_tensor *dt_scale(dt_tensor *x, double factor, double offset) {
-  const dt__linear o = {{(float)factor, 0}, (float)offset};
-  if (x && !(factor - factor == 0 && offset - offset == 0))
-    dt__fail(&x->graph->error, DT_ERR_ARGUMENT, "dt_scale: factor %g, offset %g: both must be finite", factor, offset);
-  return dt__layer1(&dt__scale, x, &o, sizeof o, NULL);
+	const dt__linear o = {{(float)factor, 0}, (float)offset};
+	if (x && !(factor - factor == 0 && offset - offset == 0))
+		dt__fail(&x->graph->error, DT_ERR_ARGUMENT, "dt_scale: factor %g, offset %g: both must be finite", factor, offset);
+	return dt__layer1(&dt__scale, x, &o, sizeof o, NULL);
 }
 
-DT__PRIVATE void dt__mul_forward(dt__replica *r, dt_tensor *t) {
-  dt__cpu()->multiply(r->rows * t->size, dt__value(r, t->in[0]), dt__value(r, t->in[1]), dt__value(r, t), 0);
+static void dt__mul_forward(dt__replica *r, dt_tensor *t) {
+	dt__cpu()->multiply(r->rows * t->size, dt__value(r, t->in[0]), dt__value(r, t->in[1]), dt__value(r, t), 0);
 }
-DT__PRIVATE void dt__mul_backward(dt__replica *r, dt_tensor *t) {
-  int i, add;
-  for (i = 0; i < 2; i++) {
-    float *d = dt__input_gradient(r, t, i, &add);
-    if (d) dt__cpu()->multiply(r->rows * t->size, dt__gradient(r, t), dt__value(r, t->in[1 - i]), d, add);
-  }
+static void dt__mul_backward(dt__replica *r, dt_tensor *t) {
+	int i, add;
+	for (i = 0; i < 2; i++) {
+		float *d = dt__input_gradient(r, t, i, &add);
+		if (d) dt__cpu()->multiply(r->rows * t->size, dt__gradient(r, t), dt__value(r, t->in[1 - i]), d, add);
+	}
 }
 static const dt__op dt__multiply = {"mul", DT__READS_X | DT__PER_FEATURE, dt__pair_shape, dt__mul_forward, NULL, dt__mul_backward, NULL, NULL, NULL};
 DT_API dt_tensor *dt_mul(dt_tensor *a, dt_tensor *b) { return dt__layer2(&dt__multiply, a, b, NULL, 0); }
@@ -4816,124 +4816,124 @@ DT_API dt_tensor *dt_mul(dt_tensor *a, dt_tensor *b) { return dt__layer2(&dt__mu
 // axis and ends behind it, and concat takes all of each input, one behind the other.
 
 // Turn -1 into the last axis and check; t gets the shape of its first input, for a start.
-DT__PRIVATE int dt__axis(dt_tensor *t) {
-  dt_slice_options *o = (dt_slice_options *)t->options;
-  int rank = t->in[0]->rank, asked = o->axis;
-  if (o->axis < 0) o->axis += rank;
-  if (o->axis < 1 || o->axis >= rank) return dt__bad(t, "axis %d: the input has axes 1 to %d behind the batch", asked, rank - 1);
-  return dt__same_shape(t);
+static int dt__axis(dt_tensor *t) {
+	dt_slice_options *o = (dt_slice_options *)t->options;
+	int rank = t->in[0]->rank, asked = o->axis;
+	if (o->axis < 0) o->axis += rank;
+	if (o->axis < 1 || o->axis >= rank) return dt__bad(t, "axis %d: the input has axes 1 to %d behind the batch", asked, rank - 1);
+	return dt__same_shape(t);
 }
 
-DT__PRIVATE void dt__move_run(dt__replica *r, dt_tensor *t, int backward) {
-  DT__OPTIONS(dt_slice_options, t);
-  ptrdiff_t blocks = r->rows, inner = 1, n_y = t->dim[o->axis], from = DT__MAX(o->begin, 0), to = from - o->begin, b, k, n;
-  int i, add = 0;
-  for (i = 1; i < o->axis; i++) blocks *= t->dim[i];
-  for (i = o->axis + 1; i < t->rank; i++) inner *= t->dim[i];
-  for (i = 0; i < t->n_in; i++, to += n) {
-    ptrdiff_t n_x = t->in[i]->dim[o->axis], run;  // indexes, and how many of them move at once
-    float *x = dt__value(r, t->in[i]), *y = dt__value(r, t);
-    n = DT__MIN(n_x, n_y);
-    run = o->step == 1 ? n : 1;
-    if (backward) {
-      y = dt__gradient(r, t);
-      x = n < n_x ? dt__input_gradient_begun(r, t, i) : dt__input_gradient(r, t, i, &add);
-      if (n < n_x) add = 1;
-      if (!x) continue;
-    } else if (t->n_in == 1 && n < n_y) {
-      dt__zero(r->rows * t->size, y);
-    }
-    for (b = 0; b < blocks; b++)
-      for (k = 0; k < n; k += run) {
-        ptrdiff_t at_x = (b * n_x + from + k * o->step) * inner, at_y = (b * n_y + to + k) * inner;
-        if (backward) dt__copy(run * inner, 1, y + at_y, x + at_x, add);
-        else dt__copy(run * inner, 1, x + at_x, y + at_y, 0);
-      }
-  }
+static void dt__move_run(dt__replica *r, dt_tensor *t, int backward) {
+	DT__OPTIONS(dt_slice_options, t);
+	ptrdiff_t blocks = r->rows, inner = 1, n_y = t->dim[o->axis], from = DT__MAX(o->begin, 0), to = from - o->begin, b, k, n;
+	int i, add = 0;
+	for (i = 1; i < o->axis; i++) blocks *= t->dim[i];
+	for (i = o->axis + 1; i < t->rank; i++) inner *= t->dim[i];
+	for (i = 0; i < t->n_in; i++, to += n) {
+		ptrdiff_t n_x = t->in[i]->dim[o->axis], run;  // indexes, and how many of them move at once
+		float *x = dt__value(r, t->in[i]), *y = dt__value(r, t);
+		n = DT__MIN(n_x, n_y);
+		run = o->step == 1 ? n : 1;
+		if (backward) {
+			y = dt__gradient(r, t);
+			x = n < n_x ? dt__input_gradient_begun(r, t, i) : dt__input_gradient(r, t, i, &add);
+			if (n < n_x) add = 1;
+			if (!x) continue;
+		} else if (t->n_in == 1 && n < n_y) {
+			dt__zero(r->rows * t->size, y);
+		}
+		for (b = 0; b < blocks; b++)
+			for (k = 0; k < n; k += run) {
+				ptrdiff_t at_x = (b * n_x + from + k * o->step) * inner, at_y = (b * n_y + to + k) * inner;
+				if (backward) dt__copy(run * inner, 1, y + at_y, x + at_x, add);
+				else dt__copy(run * inner, 1, x + at_x, y + at_y, 0);
+			}
+	}
 }
 DT__BOTH_WAYS(move)
 
-DT__PRIVATE int dt__concat_shape(dt_tensor *t) {
-  DT__OPTIONS(dt_slice_options, t);
-  const dt_tensor *a = t->in[0], *b = t->in[1];
-  dt__shape_text one, two;
-  int i, ok = a->rank == b->rank;
-  if (dt__axis(t)) return 1;
-  for (i = 1; ok && i < a->rank; i++) ok = i == o->axis || a->dim[i] == b->dim[i];
-  if (!ok) return dt__bad(t, "the inputs are %s and %s: they may differ along axis %d only", dt__shape_of(a, &one), dt__shape_of(b, &two), o->axis);
-  if (b->dim[o->axis] > INT_MAX - a->dim[o->axis]) return dt__bad(t, "axis %d becomes too large", o->axis);
-  t->dim[o->axis] += b->dim[o->axis];
-  return dt__set_other_shape(t, a->rank);
+static int dt__concat_shape(dt_tensor *t) {
+	DT__OPTIONS(dt_slice_options, t);
+	const dt_tensor *a = t->in[0], *b = t->in[1];
+	dt__shape_text one, two;
+	int i, ok = a->rank == b->rank;
+	if (dt__axis(t)) return 1;
+	for (i = 1; ok && i < a->rank; i++) ok = i == o->axis || a->dim[i] == b->dim[i];
+	if (!ok) return dt__bad(t, "the inputs are %s and %s: they may differ along axis %d only", dt__shape_of(a, &one), dt__shape_of(b, &two), o->axis);
+	if (b->dim[o->axis] > INT_MAX - a->dim[o->axis]) return dt__bad(t, "axis %d becomes too large", o->axis);
+	t->dim[o->axis] += b->dim[o->axis];
+	return dt__set_other_shape(t, a->rank);
 }
 DT__OP(concat, 0, dt__concat_shape, dt__move);
 DT_API dt_tensor *dt_concat(dt_tensor *a, dt_tensor *b, int axis) {
-  const dt_slice_options o = {a, axis, 0, 0, 1, NULL};
-  return dt__layer2(&dt__concat, a, b, &o, sizeof o);
+	const dt_slice_options o = {a, axis, 0, 0, 1, NULL};
+	return dt__layer2(&dt__concat, a, b, &o, sizeof o);
 }
 
-DT__PRIVATE int dt__slice_shape(dt_tensor *t) {
-  dt_slice_options *o = (dt_slice_options *)t->options;
-  int n, end = o->end;
-  if (dt__axis(t)) return 1;
-  n = t->dim[o->axis];
-  o->step = DT__ELSE(o->step, 1);
-  if (o->end <= 0 && o->end >= -n) o->end += n;
-  if (o->begin < 0 || o->begin >= o->end || o->end > n || o->step < 1)
-    return dt__bad(t, "from %d to %d by %d along axis %d of size %d: begin lies in 0..%d, end behind it, and the step is at least 1",
-                   o->begin, end, o->step, o->axis, n, n - 1);
-  t->dim[o->axis] = (o->end - o->begin - 1) / o->step + 1;
-  return dt__set_other_shape(t, t->rank);
+static int dt__slice_shape(dt_tensor *t) {
+	dt_slice_options *o = (dt_slice_options *)t->options;
+	int n, end = o->end;
+	if (dt__axis(t)) return 1;
+	n = t->dim[o->axis];
+	o->step = DT__ELSE(o->step, 1);
+	if (o->end <= 0 && o->end >= -n) o->end += n;
+	if (o->begin < 0 || o->begin >= o->end || o->end > n || o->step < 1)
+		return dt__bad(t, "from %d to %d by %d along axis %d of size %d: begin lies in 0..%d, end behind it, and the step is at least 1",
+				o->begin, end, o->step, o->axis, n, n - 1);
+	t->dim[o->axis] = (o->end - o->begin - 1) / o->step + 1;
+	return dt__set_other_shape(t, t->rank);
 }
 DT__OP(slice, 0, dt__slice_shape, dt__move);
 DT__LAYER(slice, dt_slice_options)
 
-DT__PRIVATE int dt__pad_shape(dt_tensor *t) {
-  dt_slice_options *o = (dt_slice_options *)t->options;
-  int *n;
-  if (dt__axis(t)) return 1;
-  n = &t->dim[o->axis];
-  if (o->begin < 0 || o->end < 0 || o->begin > 1 << 24 || o->end > 1 << 24 || *n > 1 << 28)
-    return dt__bad(t, "%d before and %d after: 0 to 2^24 are needed, and 2^28 in all", o->begin, o->end);
-  *n += o->begin + o->end;
-  o->begin = -o->begin;
-  return dt__set_other_shape(t, t->rank);
+static int dt__pad_shape(dt_tensor *t) {
+	dt_slice_options *o = (dt_slice_options *)t->options;
+	int *n;
+	if (dt__axis(t)) return 1;
+	n = &t->dim[o->axis];
+	if (o->begin < 0 || o->end < 0 || o->begin > 1 << 24 || o->end > 1 << 24 || *n > 1 << 28)
+		return dt__bad(t, "%d before and %d after: 0 to 2^24 are needed, and 2^28 in all", o->begin, o->end);
+	*n += o->begin + o->end;
+	o->begin = -o->begin;
+	return dt__set_other_shape(t, t->rank);
 }
 DT__OP(pad, 0, dt__pad_shape, dt__move);
 DT_API dt_tensor *dt_pad(dt_tensor *x, int axis, int before, int after) {
-  const dt_slice_options o = {x, axis, before, after, 1, NULL};
-  return dt__layer1(&dt__pad, x, &o, sizeof o, NULL);
+	const dt_slice_options o = {x, axis, before, after, 1, NULL};
+	return dt__layer1(&dt__pad, x, &o, sizeof o, NULL);
 }
 
 // ---- embedding
 
-DT__PRIVATE int dt__embedding_shape(dt_tensor *t) {
-  dt_embedding_options *o = (dt_embedding_options *)t->options;
-  const dt_tensor *x = t->in[0];
-  const int file[2] = {o->tokens, o->features};
-  if (x->type != DT_INT32) return dt__bad(t, "the input holds floats: give the input .input_type (or .type) DT_INT32");
-  if (o->tokens < 1 || o->features < 1) return dt__bad(t, "%d tokens, %d features: at least 1 of each is needed", o->tokens, o->features);
-  if (x->rank >= DT_MAX_RANK) return dt__bad(t, "the input has %d dimensions: at most %d", x->rank, DT_MAX_RANK - 1);
-  memcpy(t->dim, x->dim, sizeof t->dim);
-  t->dim[x->rank] = o->features;
-  if (!o->init) { o->init = DT_NORMAL; o->init_value = DT__ELSE(o->init_value, 1); }
-  return dt__set_shape(t, x->rank + 1, t->dim) || dt__parameters(t, o->share, 2, file, o->init, o->init_value, 1, o->frozen);
+static int dt__embedding_shape(dt_tensor *t) {
+	dt_embedding_options *o = (dt_embedding_options *)t->options;
+	const dt_tensor *x = t->in[0];
+	const int file[2] = {o->tokens, o->features};
+	if (x->type != DT_INT32) return dt__bad(t, "the input holds floats: give the input .input_type (or .type) DT_INT32");
+	if (o->tokens < 1 || o->features < 1) return dt__bad(t, "%d tokens, %d features: at least 1 of each is needed", o->tokens, o->features);
+	if (x->rank >= DT_MAX_RANK) return dt__bad(t, "the input has %d dimensions: at most %d", x->rank, DT_MAX_RANK - 1);
+	memcpy(t->dim, x->dim, sizeof t->dim);
+	t->dim[x->rank] = o->features;
+	if (!o->init) { o->init = DT_NORMAL; o->init_value = DT__ELSE(o->init_value, 1); }
+	return dt__set_shape(t, x->rank + 1, t->dim) || dt__parameters(t, o->share, 2, file, o->init, o->init_value, 1, o->frozen);
 }
-DT__PRIVATE void dt__embedding_run(dt__replica *r, dt_tensor *t, int backward) {
-  DT__OPTIONS(dt_embedding_options, t);
-  ptrdiff_t n = r->rows * t->in[0]->size, c = o->features, i;
-  const int32_t *x = (const int32_t *)(const void *)dt__value(r, t->in[0]);
-  float *dw = backward ? dt__weights_gradient_begun(r, t, 0) : NULL;
-  for (i = 0; i < n && (dw || !backward); i++) {
-    if (x[i] < 0 || x[i] >= o->tokens) {
-      dt__fail(&r->error, DT_ERR_ARGUMENT, "dt_embedding \"%s\": token %d of sample %td lies outside 0..%d", t->name, (int)x[i],
-               r->first_row + r->from + i / t->in[0]->size, o->tokens - 1);
-      if (!dw) dt__zero(c, dt__value(r, t) + i * c);
-    } else if (dw) {
-      dt__copy(c, 1, dt__gradient(r, t) + i * c, dw + x[i] * c, 1);
-    } else {
-      dt__copy(c, 1, dt__weights(r, t, 0) + x[i] * c, dt__value(r, t) + i * c, 0);
-    }
-  }
+static void dt__embedding_run(dt__replica *r, dt_tensor *t, int backward) {
+	DT__OPTIONS(dt_embedding_options, t);
+	ptrdiff_t n = r->rows * t->in[0]->size, c = o->features, i;
+	const int32_t *x = (const int32_t *)(const void *)dt__value(r, t->in[0]);
+	float *dw = backward ? dt__weights_gradient_begun(r, t, 0) : NULL;
+	for (i = 0; i < n && (dw || !backward); i++) {
+		if (x[i] < 0 || x[i] >= o->tokens) {
+			dt__fail(&r->error, DT_ERR_ARGUMENT, "dt_embedding \"%s\": token %d of sample %td lies outside 0..%d", t->name, (int)x[i],
+					r->first_row + r->from + i / t->in[0]->size, o->tokens - 1);
+			if (!dw) dt__zero(c, dt__value(r, t) + i * c);
+		} else if (dw) {
+			dt__copy(c, 1, dt__gradient(r, t) + i * c, dw + x[i] * c, 1);
+		} else {
+			dt__copy(c, 1, dt__weights(r, t, 0) + x[i] * c, dt__value(r, t) + i * c, 0);
+		}
+	}
 }
 DT__BOTH_WAYS(embedding)
 DT__OP(embedding, DT__READS_X, dt__embedding_shape, dt__embedding);
@@ -4941,55 +4941,55 @@ DT__LAYER(embedding, dt_embedding_options)
 
 // ---- custom
 
-DT__PRIVATE int dt__custom_shape(dt_tensor *t) {
-  DT__OPTIONS(dt_custom_options, t);
-  ptrdiff_t size = 1;
-  int i;
-  if (!o->forward) return dt__bad(t, ".forward is NULL: a callback is needed");
-  memcpy(t->dim + 1, o->shape[0] ? o->shape : t->in[0]->dim + 1, sizeof o->shape);
-  for (i = 1; i < DT_MAX_RANK && t->dim[i]; i++) {}
-  if (dt__set_other_shape(t, i)) return 1;
-  for (i = 0; i < DT_MAX_RANK - 1 && o->weight[i]; i++)
-    if (o->weight[i] < 1 || !dt__mul(size, o->weight[i], &size)) return dt__bad(t, ".weight: size %d is %d: use sizes from 1 whose product fits in memory", i, o->weight[i]);
-  return i > 0 && !dt__add_variable(t, 0, "weight", i, o->weight, o->init, o->init_value, o->frozen);
+static int dt__custom_shape(dt_tensor *t) {
+	DT__OPTIONS(dt_custom_options, t);
+	ptrdiff_t size = 1;
+	int i;
+	if (!o->forward) return dt__bad(t, ".forward is NULL: a callback is needed");
+	memcpy(t->dim + 1, o->shape[0] ? o->shape : t->in[0]->dim + 1, sizeof o->shape);
+	for (i = 1; i < DT_MAX_RANK && t->dim[i]; i++) {}
+	if (dt__set_other_shape(t, i)) return 1;
+	for (i = 0; i < DT_MAX_RANK - 1 && o->weight[i]; i++)
+		if (o->weight[i] < 1 || !dt__mul(size, o->weight[i], &size)) return dt__bad(t, ".weight: size %d is %d: use sizes from 1 whose product fits in memory", i, o->weight[i]);
+	return i > 0 && !dt__add_variable(t, 0, "weight", i, o->weight, o->init, o->init_value, o->frozen);
 }
-DT__PRIVATE void dt__custom_run(dt__replica *r, dt_tensor *t, int backward) {
-  DT__OPTIONS(dt_custom_options, t);
-  dt_custom_call c = DT_DEFAULTS;
-  int i, code;
-  c.n = (int)r->rows;
-  c.n_inputs = t->n_in;
-  c.y = dt__value(r, t);
-  c.training = r->training;
-  c.step = r->step;
-  c.user = o->user;
-  if (t->variable[0]) c.weight = dt__weights(r, t, 0);
-  for (i = 0; i < t->n_in; i++) {
-    c.x[i] = dt__value(r, t->in[i]);
-    if (backward) c.dx[i] = dt__input_gradient_begun(r, t, i);
-  }
-  if (backward) {
-    c.dy = dt__gradient(r, t);
-    c.dweight = dt__weights_gradient_begun(r, t, 0);
-  }
-  code = backward ? o->backward(&c) : o->forward(&c);
-  if (code) dt__fail(&r->error, DT_ERR_CALLBACK, "dt_custom \"%s\": .%s returned %d", t->name, backward ? "backward" : "forward", code);
+static void dt__custom_run(dt__replica *r, dt_tensor *t, int backward) {
+	DT__OPTIONS(dt_custom_options, t);
+	dt_custom_call c = DT_DEFAULTS;
+	int i, code;
+	c.n = (int)r->rows;
+	c.n_inputs = t->n_in;
+	c.y = dt__value(r, t);
+	c.training = r->training;
+	c.step = r->step;
+	c.user = o->user;
+	if (t->variable[0]) c.weight = dt__weights(r, t, 0);
+	for (i = 0; i < t->n_in; i++) {
+		c.x[i] = dt__value(r, t->in[i]);
+		if (backward) c.dx[i] = dt__input_gradient_begun(r, t, i);
+	}
+	if (backward) {
+		c.dy = dt__gradient(r, t);
+		c.dweight = dt__weights_gradient_begun(r, t, 0);
+	}
+	code = backward ? o->backward(&c) : o->forward(&c);
+	if (code) dt__fail(&r->error, DT_ERR_CALLBACK, "dt_custom \"%s\": .%s returned %d", t->name, backward ? "backward" : "forward", code);
 }
 DT__BOTH_WAYS(custom)
 DT__OP(custom, DT__READS_X | DT__READS_Y | DT__ALL_ROWS, dt__custom_shape, dt__custom);
 static const dt__op dt__custom_constant = {"custom", DT__ALL_ROWS, dt__custom_shape, dt__custom_forward, NULL, NULL, NULL, NULL, NULL};
 DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
-  dt_tensor *in[DT_MAX_INPUTS];
-  int n = 1;
-  in[0] = o.x;
-  while (n < DT_MAX_INPUTS && o.more[n - 1]) { in[n] = o.more[n - 1]; n++; }
-  return dt__layer(o.backward ? &dt__custom : &dt__custom_constant, in, n, &o, sizeof o, o.name);
+	dt_tensor *in[DT_MAX_INPUTS];
+	int n = 1;
+	in[0] = o.x;
+	while (n < DT_MAX_INPUTS && o.more[n - 1]) { in[n] = o.more[n - 1]; n++; }
+	return dt__layer(o.backward ? &dt__custom : &dt__custom_constant, in, n, &o, sizeof o, o.name);
 }
 #undef DT__OP
 #undef DT__LAYER
 #undef DT__BOTH_WAYS
 
-// =============================================================================================
+// ============================================================
 // >>losses - losses, and the metrics that are counted with them
 //
 // What:    a loss is a node at the graph's end. Forward adds up weight * loss and the weights of its rows, and keeps
@@ -4998,372 +4998,372 @@ DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
 // Owns:    nothing. Labels lie in the loss node's value buffer, as int32 classes or floats.
 // Uses:    >>graph, >>kernels.   Used by: net, >>replicas.
 // Promise: definitions equal PyTorch's. Labels are checked when they are fed, not when they do harm.
-// =============================================================================================
+// ============================================================
 
-DT__PRIVATE int dt__loss_shape(dt_tensor *t) {
-  dt_loss_options *o = (dt_loss_options *)t->options;
-  const dt_tensor *p = t->in[0], *target = t->n_in > 1 ? t->in[1] : NULL;
-  dt__shape_text one, two;
-  ptrdiff_t classes = p->dim[p->rank - 1];
-  int cross = o->kind == DT_CROSS_ENTROPY;
-  if (p->type != DT_FLOAT32) return dt__bad(t, "the prediction holds integers");
-  if ((unsigned)o->kind - 1 >= DT_VALUE) return dt__bad(t, "kind %d is no loss", (int)o->kind);
-  o->weight = DT__ELSE(o->weight, 1);
-  o->delta = DT__ELSE(o->delta, 1);
-  if (!(o->weight - o->weight == 0) || !(o->delta > 0) || !(o->label_smoothing >= 0 && o->label_smoothing <= 1) || (unsigned)o->reduction > DT_SUM)
-    return dt__bad(t, ".weight %g, .delta %g, .label_smoothing %g, .reduction %d: weight is finite, delta above 0, smoothing 0 to 1, reduction DT_MEAN or DT_SUM",
-                   o->weight, o->delta, o->label_smoothing, (int)o->reduction);
-  if (cross && classes < 2) return dt__bad(t, "cross-entropy on %s needs at least 2 outputs: for one use DT_BINARY_CROSS_ENTROPY", dt__shape_of(p, &one));
-  if (!o->label_type) o->label_type = cross ? DT_INT32 : DT_FLOAT32;
-  t->type = !cross ? DT_FLOAT32 : target ? target->type : o->label_type == DT_ONE_HOT ? DT_FLOAT32 : DT_INT32;
-  t->rank = 1;
-  t->size = o->kind == DT_VALUE ? 0 : t->type == DT_INT32 ? p->size / classes : p->size;
-  if (target && target->size != t->size) return dt__bad(t, "the target is %s, the prediction %s", dt__shape_of(target, &one), dt__shape_of(p, &two));
-  if (target && target->type != t->type) return dt__bad(t, "the target holds integers");
-  t->saved_row = p->size;
-  return 0;
+static int dt__loss_shape(dt_tensor *t) {
+	dt_loss_options *o = (dt_loss_options *)t->options;
+	const dt_tensor *p = t->in[0], *target = t->n_in > 1 ? t->in[1] : NULL;
+	dt__shape_text one, two;
+	ptrdiff_t classes = p->dim[p->rank - 1];
+	int cross = o->kind == DT_CROSS_ENTROPY;
+	if (p->type != DT_FLOAT32) return dt__bad(t, "the prediction holds integers");
+	if ((unsigned)o->kind - 1 >= DT_VALUE) return dt__bad(t, "kind %d is no loss", (int)o->kind);
+	o->weight = DT__ELSE(o->weight, 1);
+	o->delta = DT__ELSE(o->delta, 1);
+	if (!(o->weight - o->weight == 0) || !(o->delta > 0) || !(o->label_smoothing >= 0 && o->label_smoothing <= 1) || (unsigned)o->reduction > DT_SUM)
+		return dt__bad(t, ".weight %g, .delta %g, .label_smoothing %g, .reduction %d: weight is finite, delta above 0, smoothing 0 to 1, reduction DT_MEAN or DT_SUM",
+				o->weight, o->delta, o->label_smoothing, (int)o->reduction);
+	if (cross && classes < 2) return dt__bad(t, "cross-entropy on %s needs at least 2 outputs: for one use DT_BINARY_CROSS_ENTROPY", dt__shape_of(p, &one));
+	if (!o->label_type) o->label_type = cross ? DT_INT32 : DT_FLOAT32;
+	t->type = !cross ? DT_FLOAT32 : target ? target->type : o->label_type == DT_ONE_HOT ? DT_FLOAT32 : DT_INT32;
+	t->rank = 1;
+	t->size = o->kind == DT_VALUE ? 0 : t->type == DT_INT32 ? p->size / classes : p->size;
+	if (target && target->size != t->size) return dt__bad(t, "the target is %s, the prediction %s", dt__shape_of(target, &one), dt__shape_of(p, &two));
+	if (target && target->type != t->type) return dt__bad(t, "the target holds integers");
+	t->saved_row = p->size;
+	return 0;
 }
 
-DT__PRIVATE ptrdiff_t dt__loss_scratch(const dt_tensor *t, ptrdiff_t rows, int backward) {
-  (void)rows;
-  return backward ? 0 : t->in[0]->dim[t->in[0]->rank - 1];
+static ptrdiff_t dt__loss_scratch(const dt_tensor *t, ptrdiff_t rows, int backward) {
+	(void)rows;
+	return backward ? 0 : t->in[0]->dim[t->in[0]->rank - 1];
 }
 
 // What the loss compares with: labels or the target's values; NULL for DT_VALUE.
-DT__PRIVATE const float *dt__loss_labels(const dt__replica *r, const dt_tensor *t) { return dt__value(r, t->n_in > 1 ? t->in[1] : t); }
-DT__PRIVATE int dt__ignored(const dt_loss_options *o, int label) {
-  return o->ignore_label && label == (o->ignore_label == DT_IGNORE_CLASS_0 ? 0 : o->ignore_label);
+static const float *dt__loss_labels(const dt__replica *r, const dt_tensor *t) { return dt__value(r, t->n_in > 1 ? t->in[1] : t); }
+static int dt__ignored(const dt_loss_options *o, int label) {
+	return o->ignore_label && label == (o->ignore_label == DT_IGNORE_CLASS_0 ? 0 : o->ignore_label);
 }
 
 // Count one row of logits for accuracy and top-k.
-DT__PRIVATE void dt__count_row(dt__replica *r, const float *x, ptrdiff_t classes, ptrdiff_t label) {
-  float *totals = r->chunk_totals + 2 * DT_MAX_INPUTS;
-  ptrdiff_t k, before = 0;
-  for (k = 0; k < classes; k++) before += !(x[k] <= x[label]) || (k < label && x[k] == x[label]);  // NaN is never right
-  totals[DT__COUNTED] += 1;
-  totals[DT__RIGHT] += before == 0;
-  totals[DT__RIGHT_TOP] += before < r->top_k;
+static void dt__count_row(dt__replica *r, const float *x, ptrdiff_t classes, ptrdiff_t label) {
+	float *totals = r->chunk_totals + 2 * DT_MAX_INPUTS;
+	ptrdiff_t k, before = 0;
+	for (k = 0; k < classes; k++) before += !(x[k] <= x[label]) || (k < label && x[k] == x[label]);  // NaN is never right
+	totals[DT__COUNTED] += 1;
+	totals[DT__RIGHT] += before == 0;
+	totals[DT__RIGHT_TOP] += before < r->top_k;
 }
 
 // One row: returns its loss, leaves its weight and the gradient d. soft: the label as floats, or NULL.
 //   q: the target distribution times class weights, Q its sum:  loss = Q log(sum exp x) - q x,  d = Q softmax(x) - q
-DT__PRIVATE double dt__cross_entropy_row(dt__replica *r, const dt_tensor *t, const float *x, ptrdiff_t classes, int label, const float *soft, double *weight, float *d) {
-  DT__OPTIONS(dt_loss_options, t);
-  const float *cw = o->class_weights;
-  double smooth = o->label_smoothing, lse, total = 0, dot = 0;
-  float top;
-  ptrdiff_t k, best = label;
-  int pass;
-  *weight = cw && !soft ? (double)cw[label] : 1;  // as PyTorch: one-hot and soft rows count 1
-  lse = (double)dt__cpu()->softmax(classes, x, d, &top);  // all logits count from the largest: no digits are lost
-  if (soft) for (best = 0, k = 1; k < classes; k++) if (soft[k] > soft[best]) best = k;
-  if (t->loss_number == 0) dt__count_row(r, x, classes, best);
-  if (!soft && !cw && smooth == 0) { d[label] -= 1; return lse + (double)(top - x[label]); }
-  for (pass = 0; pass < 2; pass++)
-    for (k = 0; k < classes; k++) {
-      double q = (cw ? (double)cw[k] : 1) * ((1 - smooth) * (soft ? (double)soft[k] : k == label) + smooth / (double)classes);
-      if (pass) { d[k] = (float)(total * (double)d[k] - q); continue; }
-      total += q;
-      dot += q * (double)(x[k] - top);
-    }
-  return total * lse - dot;
+static double dt__cross_entropy_row(dt__replica *r, const dt_tensor *t, const float *x, ptrdiff_t classes, int label, const float *soft, double *weight, float *d) {
+	DT__OPTIONS(dt_loss_options, t);
+	const float *cw = o->class_weights;
+	double smooth = o->label_smoothing, lse, total = 0, dot = 0;
+	float top;
+	ptrdiff_t k, best = label;
+	int pass;
+	*weight = cw && !soft ? (double)cw[label] : 1;  // as PyTorch: one-hot and soft rows count 1
+	lse = (double)dt__cpu()->softmax(classes, x, d, &top);  // all logits count from the largest: no digits are lost
+	if (soft) for (best = 0, k = 1; k < classes; k++) if (soft[k] > soft[best]) best = k;
+	if (t->loss_number == 0) dt__count_row(r, x, classes, best);
+	if (!soft && !cw && smooth == 0) { d[label] -= 1; return lse + (double)(top - x[label]); }
+	for (pass = 0; pass < 2; pass++)
+		for (k = 0; k < classes; k++) {
+			double q = (cw ? (double)cw[k] : 1) * ((1 - smooth) * (soft ? (double)soft[k] : k == label) + smooth / (double)classes);
+			if (pass) { d[k] = (float)(total * (double)d[k] - q); continue; }
+			total += q;
+			dot += q * (double)(x[k] - top);
+		}
+	return total * lse - dot;
 }
 
-DT__PRIVATE void dt__cross_entropy_forward(dt__replica *r, dt_tensor *t, double *sum, double *weights) {
-  DT__OPTIONS(dt_loss_options, t);
-  const dt_tensor *p = t->in[0];
-  ptrdiff_t classes = p->dim[p->rank - 1], per_sample = p->size / classes, n = r->rows * per_sample, i, k;
-  const float *labels = dt__loss_labels(r, t), *x = dt__value(r, p);
-  float *saved = r->training ? dt__saved(r, t) : NULL, *row = dt__at(r, t->scratch[0]);
-  for (i = 0; i < n; i++) {
-    float *d = saved ? saved + i * classes : row, sw = r->sample_weight ? r->sample_weight[i / per_sample] : 1;
-    double weight, loss;
-    int32_t label = 0;
-    if (t->type == DT_INT32) {
-      memcpy(&label, labels + i, sizeof label);
-      if (dt__ignored(o, label)) { dt__zero(classes, d); continue; }
-      if (label < 0 || label >= classes) {  // a target's: fed labels were checked
-        dt__fail(&r->error, DT_ERR_ARGUMENT, "the target of loss \"%s\" holds class %d, which lies outside 0..%td", t->name, (int)label, classes - 1);
-        label = 0;
-      }
-    }
-    loss = dt__cross_entropy_row(r, t, x + i * classes, classes, label, t->type == DT_INT32 ? NULL : labels + i * classes, &weight, d);
-    *sum += loss * (double)sw;
-    *weights += weight * (double)sw;
-    if (sw != 1) for (k = 0; k < classes; k++) d[k] *= sw;
-  }
+static void dt__cross_entropy_forward(dt__replica *r, dt_tensor *t, double *sum, double *weights) {
+	DT__OPTIONS(dt_loss_options, t);
+	const dt_tensor *p = t->in[0];
+	ptrdiff_t classes = p->dim[p->rank - 1], per_sample = p->size / classes, n = r->rows * per_sample, i, k;
+	const float *labels = dt__loss_labels(r, t), *x = dt__value(r, p);
+	float *saved = r->training ? dt__saved(r, t) : NULL, *row = dt__at(r, t->scratch[0]);
+	for (i = 0; i < n; i++) {
+		float *d = saved ? saved + i * classes : row, sw = r->sample_weight ? r->sample_weight[i / per_sample] : 1;
+		double weight, loss;
+		int32_t label = 0;
+		if (t->type == DT_INT32) {
+			memcpy(&label, labels + i, sizeof label);
+			if (dt__ignored(o, label)) { dt__zero(classes, d); continue; }
+			if (label < 0 || label >= classes) {  // a target's: fed labels were checked
+				dt__fail(&r->error, DT_ERR_ARGUMENT, "the target of loss \"%s\" holds class %d, which lies outside 0..%td", t->name, (int)label, classes - 1);
+				label = 0;
+			}
+		}
+		loss = dt__cross_entropy_row(r, t, x + i * classes, classes, label, t->type == DT_INT32 ? NULL : labels + i * classes, &weight, d);
+		*sum += loss * (double)sw;
+		*weights += weight * (double)sw;
+		if (sw != 1) for (k = 0; k < classes; k++) d[k] *= sw;
+	}
 }
 
 // The losses that look at one value at a time: returns the loss, *d its gradient.
-DT__PRIVATE double dt__pointwise(const dt_loss_options *o, double x, double y, double *d) {
-  double e = x - y, a = fabs(e), z;
-  switch (o->kind) {
-  case DT_BINARY_CROSS_ENTROPY:  // log(1 + exp(x)) - x y, without overflow
-    z = exp(-fabs(x));
-    *d = (x >= 0 ? 1 / (1 + z) : z / (1 + z)) - y;
-    return DT__MAX(x, 0) - x * y + log1p(z);
-  case DT_MSE: *d = 2 * e; return e * e;
-  case DT_MAE: *d = e > 0 ? 1 : e < 0 ? -1 : e; return a;
-  case DT_HUBER: *d = a < o->delta ? e : e > 0 ? o->delta : -o->delta; return a < o->delta ? 0.5 * e * e : o->delta * (a - 0.5 * o->delta);
-  default: *d = 1; return x;
-  }
+static double dt__pointwise(const dt_loss_options *o, double x, double y, double *d) {
+	double e = x - y, a = fabs(e), z;
+	switch (o->kind) {
+	case DT_BINARY_CROSS_ENTROPY:  // log(1 + exp(x)) - x y, without overflow
+		z = exp(-fabs(x));
+		*d = (x >= 0 ? 1 / (1 + z) : z / (1 + z)) - y;
+		return DT__MAX(x, 0) - x * y + log1p(z);
+	case DT_MSE: *d = 2 * e; return e * e;
+	case DT_MAE: *d = e > 0 ? 1 : e < 0 ? -1 : e; return a;
+	case DT_HUBER: *d = a < o->delta ? e : e > 0 ? o->delta : -o->delta; return a < o->delta ? 0.5 * e * e : o->delta * (a - 0.5 * o->delta);
+	default: *d = 1; return x;
+	}
 }
 
-DT__PRIVATE void dt__pointwise_forward(dt__replica *r, dt_tensor *t, double *sum, double *weights) {
-  DT__OPTIONS(dt_loss_options, t);
-  const dt_tensor *p = t->in[0];
-  const float *labels = dt__loss_labels(r, t), *x = dt__value(r, p);
-  float *saved = r->training ? dt__saved(r, t) : NULL, *totals = r->chunk_totals + 2 * DT_MAX_INPUTS;
-  double share = o->reduction == DT_SUM || o->kind == DT_VALUE ? 1 : 1 / (double)p->size;
-  ptrdiff_t i, k;
-  for (i = 0; i < r->rows; i++) {
-    double sw = r->sample_weight ? (double)r->sample_weight[i] : 1, d;
-    for (k = i * p->size; k < (i + 1) * p->size; k++) {
-      double y = labels ? (double)labels[k] : 0;
-      *sum += sw * share * dt__pointwise(o, (double)x[k], y, &d);
-      if (saved) saved[k] = (float)(sw * share * d);
-      if (o->kind == DT_BINARY_CROSS_ENTROPY && t->loss_number == 0) {
-        totals[DT__COUNTED] += 1;
-        totals[DT__RIGHT] += x[k] == x[k] && (x[k] > 0) == (y > 0.5);
-      }
-    }
-    *weights += sw;
-  }
+static void dt__pointwise_forward(dt__replica *r, dt_tensor *t, double *sum, double *weights) {
+	DT__OPTIONS(dt_loss_options, t);
+	const dt_tensor *p = t->in[0];
+	const float *labels = dt__loss_labels(r, t), *x = dt__value(r, p);
+	float *saved = r->training ? dt__saved(r, t) : NULL, *totals = r->chunk_totals + 2 * DT_MAX_INPUTS;
+	double share = o->reduction == DT_SUM || o->kind == DT_VALUE ? 1 : 1 / (double)p->size;
+	ptrdiff_t i, k;
+	for (i = 0; i < r->rows; i++) {
+		double sw = r->sample_weight ? (double)r->sample_weight[i] : 1, d;
+		for (k = i * p->size; k < (i + 1) * p->size; k++) {
+			double y = labels ? (double)labels[k] : 0;
+			*sum += sw * share * dt__pointwise(o, (double)x[k], y, &d);
+			if (saved) saved[k] = (float)(sw * share * d);
+			if (o->kind == DT_BINARY_CROSS_ENTROPY && t->loss_number == 0) {
+				totals[DT__COUNTED] += 1;
+				totals[DT__RIGHT] += x[k] == x[k] && (x[k] > 0) == (y > 0.5);
+			}
+		}
+		*weights += sw;
+	}
 }
 
-DT__PRIVATE void dt__loss_forward(dt__replica *r, dt_tensor *t) {
-  DT__OPTIONS(dt_loss_options, t);
-  double sum = 0, weights = 0;
-  if (o->kind == DT_CROSS_ENTROPY) dt__cross_entropy_forward(r, t, &sum, &weights);
-  else dt__pointwise_forward(r, t, &sum, &weights);
-  r->chunk_totals[2 * t->loss_number] = (float)sum;
-  r->chunk_totals[2 * t->loss_number + 1] = (float)weights;
+static void dt__loss_forward(dt__replica *r, dt_tensor *t) {
+	DT__OPTIONS(dt_loss_options, t);
+	double sum = 0, weights = 0;
+	if (o->kind == DT_CROSS_ENTROPY) dt__cross_entropy_forward(r, t, &sum, &weights);
+	else dt__pointwise_forward(r, t, &sum, &weights);
+	r->chunk_totals[2 * t->loss_number] = (float)sum;
+	r->chunk_totals[2 * t->loss_number + 1] = (float)weights;
 }
 
-DT__PRIVATE void dt__loss_backward(dt__replica *r, dt_tensor *t) {
-  DT__OPTIONS(dt_loss_options, t);
-  dt__pass_back(r, t, 0, (float)o->weight * (r->graph->mixed_losses ? r->weight_scale[t->loss_number] : 1), dt__saved(r, t));
+static void dt__loss_backward(dt__replica *r, dt_tensor *t) {
+	DT__OPTIONS(dt_loss_options, t);
+	dt__pass_back(r, t, 0, (float)o->weight * (r->graph->mixed_losses ? r->weight_scale[t->loss_number] : 1), dt__saved(r, t));
 }
 
 static const dt__op dt__loss = {"loss", DT__LOSS, dt__loss_shape, dt__loss_forward, NULL, dt__loss_backward, NULL, dt__loss_scratch, NULL};
 
 // The loss of the options comes first, others by name.
 // A cross-entropy on a softmax (a binary one on a sigmoid) looks through it: the same function without its overflow.
-DT__PRIVATE dt_tensor *dt__logits(dt_tensor *t, dt_loss_kind kind) {
-  return (kind == DT_CROSS_ENTROPY && t->op == &dt__softmax) || (kind == DT_BINARY_CROSS_ENTROPY && t->op == &dt__sigmoid) ? t->in[0] : t;
+static dt_tensor *dt__logits(dt_tensor *t, dt_loss_kind kind) {
+	return (kind == DT_CROSS_ENTROPY && t->op == &dt__softmax) || (kind == DT_BINARY_CROSS_ENTROPY && t->op == &dt__sigmoid) ? t->in[0] : t;
 }
-DT__PRIVATE dt_tensor *dt__add_loss(const dt_loss_options *o, int main_loss) {
-  dt_tensor *in[2], *t = o->t;
-  dt__graph *g;
-  int i;
-  if (!t) return NULL;
-  g = t->graph;
-  if (!g->error.code && g->n_losses == DT_MAX_INPUTS) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_loss: more than %d losses", DT_MAX_INPUTS);
-  in[0] = dt__logits(t, o->kind);
-  in[1] = o->target;
-  t = dt__layer(&dt__loss, in, o->target ? 2 : 1, o, sizeof *o, o->name ? o->name : "loss");
-  if (!t || t == &g->failed) return t;
-  for (i = g->n_losses++; i > 0 && (main_loss || (g->loss[i - 1] != g->main_loss && strcmp(g->loss[i - 1]->name, t->name) > 0)); i--) g->loss[i] = g->loss[i - 1];
-  g->loss[i] = t;
-  if (main_loss) g->main_loss = t;
-  return o->t;
+static dt_tensor *dt__add_loss(const dt_loss_options *o, int main_loss) {
+	dt_tensor *in[2], *t = o->t;
+	dt__graph *g;
+	int i;
+	if (!t) return NULL;
+	g = t->graph;
+	if (!g->error.code && g->n_losses == DT_MAX_INPUTS) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_loss: more than %d losses", DT_MAX_INPUTS);
+	in[0] = dt__logits(t, o->kind);
+	in[1] = o->target;
+	t = dt__layer(&dt__loss, in, o->target ? 2 : 1, o, sizeof *o, o->name ? o->name : "loss");
+	if (!t || t == &g->failed) return t;
+	for (i = g->n_losses++; i > 0 && (main_loss || (g->loss[i - 1] != g->main_loss && strcmp(g->loss[i - 1]->name, t->name) > 0)); i--) g->loss[i] = g->loss[i - 1];
+	g->loss[i] = t;
+	if (main_loss) g->main_loss = t;
+	return o->t;
 }
 
 DT_API dt_tensor *dt_loss_opt(dt_loss_options o) { return dt__add_loss(&o, 0); }
 
 // All losses are known: number them and their labels, and see whether their weights differ.
-DT__PRIVATE void dt__losses_finish(dt__graph *g) {
-  int i, sums = 0, odd = 0;
-  for (i = 0; i < g->n_losses; i++) {
-    dt_tensor *t = g->loss[i];
-    DT__OPTIONS(dt_loss_options, t);
-    t->loss_number = i;
-    if (t->n_in == 1 && o->kind != DT_VALUE) t->label = g->n_labels++;
-    sums += o->reduction == DT_SUM;
-    odd += o->kind == DT_CROSS_ENTROPY && (o->class_weights || o->ignore_label || t->in[0]->rank > 2);
-  }
-  g->mixed_losses = g->n_losses > 1 && (odd || (sums && sums < g->n_losses));
+static void dt__losses_finish(dt__graph *g) {
+	int i, sums = 0, odd = 0;
+	for (i = 0; i < g->n_losses; i++) {
+		dt_tensor *t = g->loss[i];
+		DT__OPTIONS(dt_loss_options, t);
+		t->loss_number = i;
+		if (t->n_in == 1 && o->kind != DT_VALUE) t->label = g->n_labels++;
+		sums += o->reduction == DT_SUM;
+		odd += o->kind == DT_CROSS_ENTROPY && (o->class_weights || o->ignore_label || t->in[0]->rank > 2);
+	}
+	g->mixed_losses = g->n_losses > 1 && (odd || (sums && sums < g->n_losses));
 }
 
 // ---- totals: [sum, weights] of each loss, then the counts. Replicas keep them in float, where they ride in the
 // gradient array; they are judged in double.
 
 #define DT__TOTALS (2 * DT_MAX_INPUTS + DT__N_TOTALS)
-DT__PRIVATE void dt__totals_add(double *sum, const float *totals) { int i; for (i = 0; i < DT__TOTALS; i++) sum[i] += (double)totals[i]; }
+static void dt__totals_add(double *sum, const float *totals) { int i; for (i = 0; i < DT__TOTALS; i++) sum[i] += (double)totals[i]; }
 
-DT__PRIVATE int dt__loss_means(const dt__graph *g, int i) { return ((const dt_loss_options *)g->loss[i]->options)->reduction == DT_MEAN; }
+static int dt__loss_means(const dt__graph *g, int i) { return ((const dt_loss_options *)g->loss[i]->options)->reduction == DT_MEAN; }
 
 // The loss that totals speak of.
-DT__PRIVATE double dt__totals_loss(const dt__graph *g, const double *totals) {
-  double loss = 0;
-  int i;
-  for (i = 0; i < g->n_losses; i++) {
-    DT__OPTIONS(dt_loss_options, g->loss[i]);
-    double w = o->reduction == DT_MEAN ? totals[2 * i + 1] : 1;
-    if (w != 0) loss += o->weight * totals[2 * i] / w;
-  }
-  return loss;
+static double dt__totals_loss(const dt__graph *g, const double *totals) {
+	double loss = 0;
+	int i;
+	for (i = 0; i < g->n_losses; i++) {
+		DT__OPTIONS(dt_loss_options, g->loss[i]);
+		double w = o->reduction == DT_MEAN ? totals[2 * i + 1] : 1;
+		if (w != 0) loss += o->weight * totals[2 * i] / w;
+	}
+	return loss;
 }
 
 // What the summed gradients are divided by: the weights of the first mean loss, or of mixed losses the rows; and rows seeded by hand.
-DT__PRIVATE double dt__totals_divisor(const dt__graph *g, const double *totals) {
-  double seeded = totals[2 * DT_MAX_INPUTS + DT__SEEDED];
-  int i;
-  if (g->mixed_losses) return totals[2 * DT_MAX_INPUTS + DT__ROWS] + seeded;
-  for (i = 0; i < g->n_losses; i++) if (dt__loss_means(g, i)) return totals[2 * i + 1] + seeded;
-  return seeded > 0 ? seeded : 1;
+static double dt__totals_divisor(const dt__graph *g, const double *totals) {
+	double seeded = totals[2 * DT_MAX_INPUTS + DT__SEEDED];
+	int i;
+	if (g->mixed_losses) return totals[2 * DT_MAX_INPUTS + DT__ROWS] + seeded;
+	for (i = 0; i < g->n_losses; i++) if (dt__loss_means(g, i)) return totals[2 * i + 1] + seeded;
+	return seeded > 0 ? seeded : 1;
 }
 
-DT__PRIVATE double dt__totals_accuracy(const dt__graph *g, const double *totals, int which) {
-  double counted = totals[2 * DT_MAX_INPUTS + DT__COUNTED];
-  if (counted == 0 || (which == DT__RIGHT_TOP && ((const dt_loss_options *)g->loss[0]->options)->kind != DT_CROSS_ENTROPY)) return (double)NAN;
-  return totals[2 * DT_MAX_INPUTS + which] / counted;
+static double dt__totals_accuracy(const dt__graph *g, const double *totals, int which) {
+	double counted = totals[2 * DT_MAX_INPUTS + DT__COUNTED];
+	if (counted == 0 || (which == DT__RIGHT_TOP && ((const dt_loss_options *)g->loss[0]->options)->kind != DT_CROSS_ENTROPY)) return (double)NAN;
+	return totals[2 * DT_MAX_INPUTS + which] / counted;
 }
 
 // Mixed losses: how each one's gradient is scaled so that one division serves all. global_totals: of the whole chunk.
-DT__PRIVATE void dt__losses_balance(dt__replica *r) {
-  const dt__graph *g = r->graph;
-  double totals[DT__TOTALS] = {0}, rows;
-  int i;
-  dt__totals_add(totals, r->global_totals);
-  rows = dt__totals_divisor(g, totals);
-  for (i = 0; i < g->n_losses; i++) {
-    double w = dt__loss_means(g, i) ? totals[2 * i + 1] : 1;
-    r->weight_scale[i] = w != 0 ? (float)(rows / w) : 0;
-  }
+static void dt__losses_balance(dt__replica *r) {
+	const dt__graph *g = r->graph;
+	double totals[DT__TOTALS] = {0}, rows;
+	int i;
+	dt__totals_add(totals, r->global_totals);
+	rows = dt__totals_divisor(g, totals);
+	for (i = 0; i < g->n_losses; i++) {
+		double w = dt__loss_means(g, i) ? totals[2 * i + 1] : 1;
+		r->weight_scale[i] = w != 0 ? (float)(rows / w) : 0;
+	}
 }
 
 // ---- labels
 
 // Convert the labels of one sample to the form the loss node keeps; dst may be src. index is for the message.
-DT__PRIVATE int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_type type, ptrdiff_t index, dt_error *err) {
-  DT__OPTIONS(dt_loss_options, t);
-  const dt_tensor *p = t->in[0];
-  const unsigned char *bytes = (const unsigned char *)src;
-  ptrdiff_t i, classes = p->dim[p->rank - 1];
-  for (i = 0; i < t->size; i++) {
-    float f = 0;
-    int32_t v = 0;
-    if (type == DT_UINT8) { v = bytes[i]; f = (float)v; }
-    else if (type == DT_INT32) { memcpy(&v, bytes + 4 * i, 4); f = (float)v; }
-    else { memcpy(&f, bytes + 4 * i, 4); v = f > -2e9f && f < 2e9f ? (int32_t)f : -1; }
-    if (f - f != 0) return dt__refuse(err, "label %g of sample %td is not a finite number", (double)f, index);
-    if (t->type != DT_INT32) { dst[i] = f; continue; }
-    if ((float)v != f && type != DT_INT32)
-      return dt__refuse(err, "label %g of sample %td is no whole number: for one-hot or soft labels set .label_type = DT_ONE_HOT", (double)f, index);
-    if ((v < 0 || v >= classes) && !dt__ignored(o, v))
-      return dt__refuse(err, "label %d of sample %td lies outside 0..%td, the net's outputs: add outputs, set .ignore_label, or check .label_type",
-                      (int)v, index, classes - 1);
-    memcpy(dst + i, &v, sizeof v);
-  }
-  return 0;
+static int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_type type, ptrdiff_t index, dt_error *err) {
+	DT__OPTIONS(dt_loss_options, t);
+	const dt_tensor *p = t->in[0];
+	const unsigned char *bytes = (const unsigned char *)src;
+	ptrdiff_t i, classes = p->dim[p->rank - 1];
+	for (i = 0; i < t->size; i++) {
+		float f = 0;
+		int32_t v = 0;
+		if (type == DT_UINT8) { v = bytes[i]; f = (float)v; }
+		else if (type == DT_INT32) { memcpy(&v, bytes + 4 * i, 4); f = (float)v; }
+		else { memcpy(&f, bytes + 4 * i, 4); v = f > -2e9f && f < 2e9f ? (int32_t)f : -1; }
+		if (f - f != 0) return dt__refuse(err, "label %g of sample %td is not a finite number", (double)f, index);
+		if (t->type != DT_INT32) { dst[i] = f; continue; }
+		if ((float)v != f && type != DT_INT32)
+			return dt__refuse(err, "label %g of sample %td is no whole number: for one-hot or soft labels set .label_type = DT_ONE_HOT", (double)f, index);
+		if ((v < 0 || v >= classes) && !dt__ignored(o, v))
+			return dt__refuse(err, "label %d of sample %td lies outside 0..%td, the net's outputs: add outputs, set .ignore_label, or check .label_type",
+					(int)v, index, classes - 1);
+		memcpy(dst + i, &v, sizeof v);
+	}
+	return 0;
 }
 
-// =============================================================================================
+// ============================================================
 // >>optimizers - update rules, schedules, clipping
 //
 // What:    the options resolved to numbers, the learning rate of a step, and the update of one slice.
 // Owns:    nothing; moments lie in arrays beside the flat array of variables.
 // Uses:    >>kernels, >>base.   Used by: >>replicas.
 // Promise: definitions equal PyTorch's to rounding.
-// =============================================================================================
+// ============================================================
 
 typedef struct {
-  dt_optimizer kind;
-  double rate, momentum, beta1, beta2, alpha, epsilon, decay, clip;
-  dt_schedule schedule;
-  long warmup, total, decay_steps;
-  double final_rate, factor;
-  double (*rate_at)(long step, void *user);
-  void *user;
-  int n_slots;  // arrays of moments
+	dt_optimizer kind;
+	double rate, momentum, beta1, beta2, alpha, epsilon, decay, clip;
+	dt_schedule schedule;
+	long warmup, total, decay_steps;
+	double final_rate, factor;
+	double (*rate_at)(long step, void *user);
+	void *user;
+	int n_slots;  // arrays of moments
 } dt__optimizer;
 
-DT__PRIVATE double dt__default(double value, double standard) { return value == 0 ? standard : value == DT_OFF ? 0 : value; }
+static double dt__default(double value, double standard) { return value == 0 ? standard : value == DT_OFF ? 0 : value; }
 
-DT__PRIVATE int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *err) {
-  int adam = o->optimizer == DT_ADAM || o->optimizer == DT_ADAMW, heavy = o->optimizer == DT_MOMENTUM || o->optimizer == DT_NESTEROV, i;
-  const struct { const char *flag; double *to, value, below; } number[] = {
-    {"learning_rate", &p->rate, DT__ELSE(o->learning_rate, adam ? 1e-3 : 1e-2), 1e6},
-    {"momentum", &p->momentum, dt__default(o->momentum, heavy ? 0.9 : 0), 1},
-    {"beta1", &p->beta1, dt__default(o->beta1, 0.9), 1},
-    {"beta2", &p->beta2, dt__default(o->beta2, 0.999), 1},
-    {"alpha", &p->alpha, dt__default(o->alpha, 0.99), 1},
-    {"epsilon", &p->epsilon, dt__default(o->epsilon, 1e-8), 1},
-    {"weight_decay", &p->decay, dt__default(o->weight_decay, o->optimizer == DT_ADAMW ? 0.01 : 0), 1e6},
-    {"clip_norm", &p->clip, dt__default(o->clip_norm, 0), HUGE_VAL},
-    {"final_rate", &p->final_rate, o->final_rate, 1e6},
-    {"decay_factor", &p->factor, DT__ELSE(o->decay_factor, o->schedule == DT_STEP_DECAY ? 0.1 : 0.96), 1e6},
-    {"warmup_steps", NULL, (double)o->warmup_steps, HUGE_VAL},
-    {"total_steps", NULL, (double)o->total_steps, HUGE_VAL},
-    {"decay_steps", NULL, (double)o->decay_steps, HUGE_VAL},
-    {"optimizer", NULL, (double)o->optimizer, DT_RMSPROP + 1},
-    {"schedule", NULL, (double)o->schedule, DT_LINEAR_DECAY + 1}
-  };
-  for (i = 0; i < (int)(sizeof number / sizeof *number); i++) {
-    if (!(number[i].value >= 0 && number[i].value < number[i].below))
-      return dt__refuse(err, ".%s is %g: it must be at least 0 and below %g", number[i].flag, number[i].value, number[i].below);
-    if (number[i].to) *number[i].to = number[i].value;
-  }
-  p->kind = o->optimizer;
-  p->schedule = o->schedule;
-  p->warmup = o->warmup_steps;
-  p->total = o->total_steps;
-  p->decay_steps = o->decay_steps;
-  p->rate_at = o->rate_at;
-  p->user = o->user;
-  p->n_slots = adam ? 2 : (o->optimizer == DT_RMSPROP) + (p->momentum > 0 || heavy);
-  return 0;
+static int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *err) {
+	int adam = o->optimizer == DT_ADAM || o->optimizer == DT_ADAMW, heavy = o->optimizer == DT_MOMENTUM || o->optimizer == DT_NESTEROV, i;
+	const struct { const char *flag; double *to, value, below; } number[] = {
+		{"learning_rate", &p->rate, DT__ELSE(o->learning_rate, adam ? 1e-3 : 1e-2), 1e6},
+		{"momentum", &p->momentum, dt__default(o->momentum, heavy ? 0.9 : 0), 1},
+		{"beta1", &p->beta1, dt__default(o->beta1, 0.9), 1},
+		{"beta2", &p->beta2, dt__default(o->beta2, 0.999), 1},
+		{"alpha", &p->alpha, dt__default(o->alpha, 0.99), 1},
+		{"epsilon", &p->epsilon, dt__default(o->epsilon, 1e-8), 1},
+		{"weight_decay", &p->decay, dt__default(o->weight_decay, o->optimizer == DT_ADAMW ? 0.01 : 0), 1e6},
+		{"clip_norm", &p->clip, dt__default(o->clip_norm, 0), HUGE_VAL},
+		{"final_rate", &p->final_rate, o->final_rate, 1e6},
+		{"decay_factor", &p->factor, DT__ELSE(o->decay_factor, o->schedule == DT_STEP_DECAY ? 0.1 : 0.96), 1e6},
+		{"warmup_steps", NULL, (double)o->warmup_steps, HUGE_VAL},
+		{"total_steps", NULL, (double)o->total_steps, HUGE_VAL},
+		{"decay_steps", NULL, (double)o->decay_steps, HUGE_VAL},
+		{"optimizer", NULL, (double)o->optimizer, DT_RMSPROP + 1},
+		{"schedule", NULL, (double)o->schedule, DT_LINEAR_DECAY + 1}
+	};
+	for (i = 0; i < (int)(sizeof number / sizeof *number); i++) {
+		if (!(number[i].value >= 0 && number[i].value < number[i].below))
+			return dt__refuse(err, ".%s is %g: it must be at least 0 and below %g", number[i].flag, number[i].value, number[i].below);
+		if (number[i].to) *number[i].to = number[i].value;
+	}
+	p->kind = o->optimizer;
+	p->schedule = o->schedule;
+	p->warmup = o->warmup_steps;
+	p->total = o->total_steps;
+	p->decay_steps = o->decay_steps;
+	p->rate_at = o->rate_at;
+	p->user = o->user;
+	p->n_slots = adam ? 2 : (o->optimizer == DT_RMSPROP) + (p->momentum > 0 || heavy);
+	return 0;
 }
 
 // The learning rate of the update after `step` updates.
-DT__PRIVATE double dt__rate_of(const dt__optimizer *p, long step) {
-  double t, n;
-  if (p->rate_at) return p->rate_at(step, p->user);
-  if (step < p->warmup) return p->rate * (double)(step + 1) / (double)(p->warmup + 1);
-  t = (double)(step - p->warmup);
-  n = p->total > p->warmup ? (double)(p->total - p->warmup) : 1;
-  if (p->schedule == DT_COSINE_DECAY || p->schedule == DT_LINEAR_DECAY) {
-    if (p->total == 0) return p->rate;  // length unknown: dt_train fills it in
-    t = t < n ? t / n : 1;
-    if (p->schedule == DT_LINEAR_DECAY) return p->rate + (p->final_rate - p->rate) * t;
-    return p->final_rate + (p->rate - p->final_rate) * 0.5 * (1 + cos(3.14159265358979323846 * t));
-  }
-  t /= (double)DT__ELSE(p->decay_steps, 1000);
-  if (p->schedule == DT_STEP_DECAY) return p->rate * pow(p->factor, floor(t));
-  if (p->schedule == DT_EXPONENTIAL_DECAY) return p->rate * pow(p->factor, t);
-  return p->rate;
+static double dt__rate_of(const dt__optimizer *p, long step) {
+	double t, n;
+	if (p->rate_at) return p->rate_at(step, p->user);
+	if (step < p->warmup) return p->rate * (double)(step + 1) / (double)(p->warmup + 1);
+	t = (double)(step - p->warmup);
+	n = p->total > p->warmup ? (double)(p->total - p->warmup) : 1;
+	if (p->schedule == DT_COSINE_DECAY || p->schedule == DT_LINEAR_DECAY) {
+		if (p->total == 0) return p->rate;  // length unknown: dt_train fills it in
+		t = t < n ? t / n : 1;
+		if (p->schedule == DT_LINEAR_DECAY) return p->rate + (p->final_rate - p->rate) * t;
+		return p->final_rate + (p->rate - p->final_rate) * 0.5 * (1 + cos(3.14159265358979323846 * t));
+	}
+	t /= (double)DT__ELSE(p->decay_steps, 1000);
+	if (p->schedule == DT_STEP_DECAY) return p->rate * pow(p->factor, floor(t));
+	if (p->schedule == DT_EXPONENTIAL_DECAY) return p->rate * pow(p->factor, t);
+	return p->rate;
 }
 
 // Update n values: w from the summed gradient g times scale. step counts from 1.
-DT__PRIVATE void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, const float *g, float *slot0, float *slot1, double scale, double rate, long step, int no_decay) {
-  const dt__kernels *k = dt__cpu();
-  double decay = no_decay ? 0 : p->decay;
-  dt__adam_numbers a;
-  switch (p->kind) {
-  case DT_ADAM:
-  case DT_ADAMW:
-    a.scale = (float)scale;
-    a.rate = (float)(rate / (1 - pow(p->beta1, (double)step)));
-    a.rest1 = (float)(1 - p->beta1);
-    a.beta2 = (float)p->beta2;
-    a.rest2 = (float)(1 - p->beta2);  // not 1 - (float)0.999, which is 1.3e-5 of itself less
-    a.epsilon = (float)p->epsilon;
-    a.decay = p->kind == DT_ADAM ? (float)decay : 0;
-    a.shrink = p->kind == DT_ADAMW ? (float)(1 - rate * decay) : 1;
-    a.root2 = (float)(1 / sqrt(1 - pow(p->beta2, (double)step)));
-    k->adam(n, w, g, slot0, slot1, &a);
-    break;
-  case DT_RMSPROP:
-    k->rmsprop(n, w, g, slot0, slot1, (float)scale, (float)rate, (float)p->alpha, (float)p->epsilon, (float)p->momentum, (float)decay);
-    break;
-  default:
-    k->sgd(n, w, g, slot0, (float)scale, (float)rate, (float)p->momentum, (float)decay, p->kind == DT_NESTEROV);
-    break;
-  }
+static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, const float *g, float *slot0, float *slot1, double scale, double rate, long step, int no_decay) {
+	const dt__kernels *k = dt__cpu();
+	double decay = no_decay ? 0 : p->decay;
+	dt__adam_numbers a;
+	switch (p->kind) {
+	case DT_ADAM:
+	case DT_ADAMW:
+		a.scale = (float)scale;
+		a.rate = (float)(rate / (1 - pow(p->beta1, (double)step)));
+		a.rest1 = (float)(1 - p->beta1);
+		a.beta2 = (float)p->beta2;
+		a.rest2 = (float)(1 - p->beta2);  // not 1 - (float)0.999, which is 1.3e-5 of itself less
+		a.epsilon = (float)p->epsilon;
+		a.decay = p->kind == DT_ADAM ? (float)decay : 0;
+		a.shrink = p->kind == DT_ADAMW ? (float)(1 - rate * decay) : 1;
+		a.root2 = (float)(1 / sqrt(1 - pow(p->beta2, (double)step)));
+		k->adam(n, w, g, slot0, slot1, &a);
+		break;
+	case DT_RMSPROP:
+		k->rmsprop(n, w, g, slot0, slot1, (float)scale, (float)rate, (float)p->alpha, (float)p->epsilon, (float)p->momentum, (float)decay);
+		break;
+	default:
+		k->sgd(n, w, g, slot0, (float)scale, (float)rate, (float)p->momentum, (float)decay, p->kind == DT_NESTEROV);
+		break;
+	}
 }
 
-// =============================================================================================
+// ============================================================
 // >>data - data sets: IDX, NPY, CIFAR-10, images, CSV, arrays, callbacks
 //
 // What:    a source is opened into parts that stay as they are on disk (mapped bytes where possible); a sample is
@@ -5372,7 +5372,7 @@ DT__PRIVATE void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float 
 // Uses:    >>losses (labels), >>base.   Used by: >>replicas, >>train.
 // Promise: every header is compared with the bytes there are before anything is allocated or multiplied; a sample
 //          and its augmentation depend on (seed, epoch, index) alone.
-// =============================================================================================
+// ============================================================
 
 enum { DT__FROM_ARRAYS = 1, DT__FROM_READ, DT__FROM_OPENED, DT__FROM_IDX, DT__FROM_MNIST, DT__FROM_CIFAR, DT__FROM_CSV, DT__FROM_NPY, DT__FROM_IMAGES };
 
@@ -5384,40 +5384,40 @@ typedef struct { const unsigned char *x, *y; long n; } dt__part;
 
 // The values of a file: their shape and, in NumPy's three characters, type.
 typedef struct {
-  const unsigned char *data;
-  size_t dim[DT_MAX_RANK];
-  ptrdiff_t values, stride;  // of a sample; its bytes
-  int rank, convert;         // convert: 1: no type of ours
-  char descr[4];
+	const unsigned char *data;
+	size_t dim[DT_MAX_RANK];
+	ptrdiff_t values, stride;  // of a sample; its bytes
+	int rank, convert;         // convert: 1: no type of ours
+	char descr[4];
 } dt__array;
 
 // Items one behind the other: words with their zeros, or numbers, or features.
 typedef struct { char *data; size_t size, used; int n; } dt__list;
 
 struct dt_dataset {
-  dt_source source;
-  const char *what;  // the function that made the source
-  dt_error *err;     // while it is opened
-  dt_dataset_info info;
-  long n_all;        // before folding
-  ptrdiff_t x_stride, y_stride;  // bytes; 0: as large as the model's sample
-  dt__part part[DT__MAX_PARTS];
-  int n_parts;
+	dt_source source;
+	const char *what;  // the function that made the source
+	dt_error *err;     // while it is opened
+	dt_dataset_info info;
+	long n_all;        // before folding
+	ptrdiff_t x_stride, y_stride;  // bytes; 0: as large as the model's sample
+	dt__part part[DT__MAX_PARTS];
+	int n_parts;
 #ifndef DTRAIN_NO_STDIO
-  dt__list paths[2]; // of x, of labels
-  dt__file file[2 * DT__MAX_PARTS];
-  int n_files;
+	dt__list paths[2]; // of x, of labels
+	dt__file file[2 * DT__MAX_PARTS];
+	int n_files;
 #endif
-  dt__array array[2];  // IDX and NPY: samples and labels of one file; the others are like it
-  void *x, *y;         // where they were made here
-  char *columns;       // what was fitted to the columns of a CSV
-  int borrowed;        // all of this is another data set's
+	dt__array array[2];  // IDX and NPY: samples and labels of one file; the others are like it
+	void *x, *y;         // where they were made here
+	char *columns;       // what was fitted to the columns of a CSV
+	int borrowed;        // all of this is another data set's
 };
 
-DT__PRIVATE dt_source dt__source(int kind, const char *path, const char *labels, dt_split split) {
-  dt_source s = DT_DEFAULTS;
-  s.kind = kind; s.path = path; s.labels = labels; s.split = (int)split;
-  return s;
+static dt_source dt__source(int kind, const char *path, const char *labels, dt_split split) {
+	dt_source s = DT_DEFAULTS;
+	s.kind = kind; s.path = path; s.labels = labels; s.split = (int)split;
+	return s;
 }
 DT_API dt_source dt_mnist(const char *folder, dt_split split) { return dt__source(DT__FROM_MNIST, folder, NULL, split); }
 DT_API dt_source dt_idx(const char *images, const char *labels) { return dt__source(DT__FROM_IDX, images, labels, DT_TRAIN); }
@@ -5425,36 +5425,36 @@ DT_API dt_source dt_npy(const char *x, const char *y) { return dt__source(DT__FR
 DT_API dt_source dt_images(const char *folder) { return dt__source(DT__FROM_IMAGES, folder, NULL, DT_TRAIN); }
 DT_API dt_source dt_cifar10(const char *path, dt_split split) { return dt__source(DT__FROM_CIFAR, path, NULL, split); }
 DT_API dt_source dt_csv_opt(dt_csv_options o) {
-  dt_source s = dt__source(DT__FROM_CSV, o.path, NULL, DT_TRAIN);
-  s.csv = o;
-  return s;
+	dt_source s = dt__source(DT__FROM_CSV, o.path, NULL, DT_TRAIN);
+	s.csv = o;
+	return s;
 }
 DT_API dt_source dt_arrays(const void *x, dt_type x_type, const void *y, dt_type y_type, long n) {
-  dt_source s = DT_DEFAULTS;
-  s.kind = DT__FROM_ARRAYS; s.x = x; s.x_type = x_type; s.y = y; s.y_type = y_type; s.n = n;
-  return s;
+	dt_source s = DT_DEFAULTS;
+	s.kind = DT__FROM_ARRAYS; s.x = x; s.x_type = x_type; s.y = y; s.y_type = y_type; s.n = n;
+	return s;
 }
 DT_API dt_source dt_from(int (*read)(void *user, long index, void *x, void *y), void *user, long n) {
-  dt_source s = DT_DEFAULTS;
-  s.kind = DT__FROM_READ; s.read = read; s.user = user; s.n = n;
-  return s;
+	dt_source s = DT_DEFAULTS;
+	s.kind = DT__FROM_READ; s.read = read; s.user = user; s.n = n;
+	return s;
 }
 DT_API dt_source dt_opened(dt_dataset *d) {
-  dt_source s = DT_DEFAULTS;
-  s.kind = DT__FROM_OPENED; s.dataset = d;
-  return s;
+	dt_source s = DT_DEFAULTS;
+	s.kind = DT__FROM_OPENED; s.dataset = d;
+	return s;
 }
 DT_API dt_source dt_fold(dt_source s, int folds, int fold, dt_split split) {
-  s.folds = s.folds ? -2 : folds ? folds : -1;  // errors, told when the source is opened: a fold of a fold, no folds
-  s.fold = fold;
-  s.held_out = split == DT_TEST;
-  return s;
+	s.folds = s.folds ? -2 : folds ? folds : -1;  // errors, told when the source is opened: a fold of a fold, no folds
+	s.fold = fold;
+	s.held_out = split == DT_TEST;
+	return s;
 }
 
 DT_API dt_source dt_part(dt_source s, double fraction, dt_split split) {
-  s = dt_fold(s, 1, 0, split);
-  s.fraction = fraction > 0 && fraction < 1 ? fraction : -1;
-  return s;
+	s = dt_fold(s, 1, 0, split);
+	s.fraction = fraction > 0 && fraction < 1 ? fraction : -1;
+	return s;
 }
 
 // ---- order
@@ -5462,488 +5462,488 @@ DT_API dt_source dt_part(dt_source s, double fraction, dt_split split) {
 // A Feistel network over the smallest even number of bits that holds n, walked until it lands below n: a
 // permutation of 0..n-1 without a table.
 DT_API long dt_shuffle(long position, long n, uint64_t seed, long epoch) {
-  int half = 1, round;
-  uint64_t v = (uint64_t)position, key = dt__random(seed, 0x73687566, (uint64_t)epoch), mask;
-  if (n <= 1 || position < 0 || position >= n) return position;
-  while (half < 31 && (UINT64_C(1) << (2 * half)) < (uint64_t)n) half++;
-  mask = (UINT64_C(1) << half) - 1;
-  do {
-    uint64_t left = v >> half, right = v & mask;
-    for (round = 0; round < 4; round++) {
-      uint64_t next = left ^ (dt__mix(key + (uint64_t)round * UINT64_C(0x632be59bd9b4e019) + right) & mask);
-      left = right;
-      right = next;
-    }
-    v = left << half | right;
-  } while (v >= (uint64_t)n);
-  return (long)v;
+	int half = 1, round;
+	uint64_t v = (uint64_t)position, key = dt__random(seed, 0x73687566, (uint64_t)epoch), mask;
+	if (n <= 1 || position < 0 || position >= n) return position;
+	while (half < 31 && (UINT64_C(1) << (2 * half)) < (uint64_t)n) half++;
+	mask = (UINT64_C(1) << half) - 1;
+	do {
+		uint64_t left = v >> half, right = v & mask;
+		for (round = 0; round < 4; round++) {
+			uint64_t next = left ^ (dt__mix(key + (uint64_t)round * UINT64_C(0x632be59bd9b4e019) + right) & mask);
+			left = right;
+			right = next;
+		}
+		v = left << half | right;
+	} while (v >= (uint64_t)n);
+	return (long)v;
 }
 
 // Index within a fold -> index in the file.
-DT__PRIVATE long dt__unfold(const dt_dataset *d, long i) {
-  long k = d->source.folds, fold = d->source.fold;
-  if (!k) return i;
-  if (d->source.fraction != 0) return dt_shuffle(d->source.held_out ? i : d->n_all - d->info.n + i, d->n_all, 0, 0);
-  if (d->source.held_out) return i * k + fold;
-  return i / (k - 1) * k + i % (k - 1) + (i % (k - 1) >= fold);
+static long dt__unfold(const dt_dataset *d, long i) {
+	long k = d->source.folds, fold = d->source.fold;
+	if (!k) return i;
+	if (d->source.fraction != 0) return dt_shuffle(d->source.held_out ? i : d->n_all - d->info.n + i, d->n_all, 0, 0);
+	if (d->source.held_out) return i * k + fold;
+	return i / (k - 1) * k + i % (k - 1) + (i % (k - 1) >= fold);
 }
 
 // n values of type to floats (bytes / 255) or, for integer inputs, to int32; dst may hold src at its end.
-DT__PRIVATE int dt__set_values(float *dst, const void *src, dt_type type, dt_type to, ptrdiff_t n, ptrdiff_t index, dt_error *err) {
-  const unsigned char *bytes = (const unsigned char *)src;
-  ptrdiff_t i;
-  if (type == DT_UINT8 && to == DT_FLOAT32) { dt__cpu()->from_bytes(n, bytes, 1.0f / 255, dst); return 0; }
-  if (type == to || (type == DT_ONE_HOT && to == DT_FLOAT32)) { memmove(dst, src, (size_t)n * 4); return 0; }
-  for (i = 0; i < n; i++) {
-    int32_t v;
-    if (type == DT_UINT8) v = bytes[i]; else memcpy(&v, bytes + 4 * i, 4);
-    if (type == DT_FLOAT32) {
-      float f = dt__float_from((uint32_t)v);
-      if (!(f > -2147483648.0f && f < 2147483648.0f) || f != floorf(f))
-        return dt__refuse(err, "sample %td holds %g where its DT_INT32 input needs a whole number", index, (double)f);
-      v = (int32_t)f;
-    }
-    if (to == DT_FLOAT32) dst[i] = (float)v; else memcpy(dst + i, &v, 4);
-  }
-  return 0;
+static int dt__set_values(float *dst, const void *src, dt_type type, dt_type to, ptrdiff_t n, ptrdiff_t index, dt_error *err) {
+	const unsigned char *bytes = (const unsigned char *)src;
+	ptrdiff_t i;
+	if (type == DT_UINT8 && to == DT_FLOAT32) { dt__cpu()->from_bytes(n, bytes, 1.0f / 255, dst); return 0; }
+	if (type == to || (type == DT_ONE_HOT && to == DT_FLOAT32)) { memmove(dst, src, (size_t)n * 4); return 0; }
+	for (i = 0; i < n; i++) {
+		int32_t v;
+		if (type == DT_UINT8) v = bytes[i]; else memcpy(&v, bytes + 4 * i, 4);
+		if (type == DT_FLOAT32) {
+			float f = dt__float_from((uint32_t)v);
+			if (!(f > -2147483648.0f && f < 2147483648.0f) || f != floorf(f))
+				return dt__refuse(err, "sample %td holds %g where its DT_INT32 input needs a whole number", index, (double)f);
+			v = (int32_t)f;
+		}
+		if (to == DT_FLOAT32) dst[i] = (float)v; else memcpy(dst + i, &v, 4);
+	}
+	return 0;
 }
 
-DT__PRIVATE ptrdiff_t dt__type_size(dt_type type) { return type == DT_UINT8 ? 1 : 4; }
+static ptrdiff_t dt__type_size(dt_type type) { return type == DT_UINT8 ? 1 : 4; }
 
 #ifndef DTRAIN_NO_MALLOC
 
 // How many of all samples are in the fold or part.
-DT__PRIVATE int dt__open_fold(dt_dataset *d) {
-  const dt_source *s = &d->source;
-  long n = d->n_all, held;
-  if (s->folds == -2) return dt__refuse(d->err, "dt_fold: a part of a part is not made");
-  if (s->fraction != 0) {
-    held = (long)((double)n * s->fraction + 0.5);
-    if (s->fraction < 0 || held < 1 || held >= n)
-      return dt__refuse(d->err, "dt_part: the fraction of %ld samples must leave some on both sides, as 0.2 does", n);
-  } else if (s->folds < 2 || s->fold < 0 || s->fold >= s->folds || n < s->folds) {
-    return dt__refuse(d->err, "dt_fold: fold %d of %d folds of %ld samples: 2 or more folds, no more than samples, counted from 0",
-                      s->fold, DT__MAX(s->folds, 0), n);
-  } else held = n / s->folds + (n % s->folds > s->fold);
-  d->info.n = s->held_out ? held : n - held;
-  return 0;
+static int dt__open_fold(dt_dataset *d) {
+	const dt_source *s = &d->source;
+	long n = d->n_all, held;
+	if (s->folds == -2) return dt__refuse(d->err, "dt_fold: a part of a part is not made");
+	if (s->fraction != 0) {
+		held = (long)((double)n * s->fraction + 0.5);
+		if (s->fraction < 0 || held < 1 || held >= n)
+			return dt__refuse(d->err, "dt_part: the fraction of %ld samples must leave some on both sides, as 0.2 does", n);
+	} else if (s->folds < 2 || s->fold < 0 || s->fold >= s->folds || n < s->folds) {
+		return dt__refuse(d->err, "dt_fold: fold %d of %d folds of %ld samples: 2 or more folds, no more than samples, counted from 0",
+				s->fold, DT__MAX(s->folds, 0), n);
+	} else held = n / s->folds + (n % s->folds > s->fold);
+	d->info.n = s->held_out ? held : n - held;
+	return 0;
 }
 
 // Add n samples; bounded by what a long holds.
-DT__PRIVATE int dt__add_part(dt_dataset *d, const void *x, const void *y, size_t n) {
-  dt__part *p = &d->part[d->n_parts++];
-  if (n > (size_t)(LONG_MAX - d->n_all)) return dt__bad_file(d->err, "%s: more samples than can be counted", d->what);
-  p->x = (const unsigned char *)x;
-  p->y = (const unsigned char *)y;
-  p->n = (long)n;
-  d->n_all += p->n;
-  return 0;
+static int dt__add_part(dt_dataset *d, const void *x, const void *y, size_t n) {
+	dt__part *p = &d->part[d->n_parts++];
+	if (n > (size_t)(LONG_MAX - d->n_all)) return dt__bad_file(d->err, "%s: more samples than can be counted", d->what);
+	p->x = (const unsigned char *)x;
+	p->y = (const unsigned char *)y;
+	p->n = (long)n;
+	d->n_all += p->n;
+	return 0;
 }
 
 #ifndef DTRAIN_NO_STDIO
 
-DT__PRIVATE int dt__no_memory(const dt_dataset *d) { return dt__fail(d->err, DT_ERR_MEMORY, "%s: no memory for \"%s\"", d->what, d->source.path); }
+static int dt__no_memory(const dt_dataset *d) { return dt__fail(d->err, DT_ERR_MEMORY, "%s: no memory for \"%s\"", d->what, d->source.path); }
 
-DT__PRIVATE int dt__list_add(const dt_dataset *d, dt__list *l, const void *item, size_t bytes) {
-  if (bytes > l->size - l->used) {
-    char *p = (char *)realloc(l->data, (l->size + bytes) * 2);
-    if (!p) return dt__no_memory(d);
-    l->data = p;
-    l->size = (l->size + bytes) * 2;
-  }
-  memcpy(l->data + l->used, item, bytes);
-  l->used += bytes;
-  l->n++;
-  return 0;
+static int dt__list_add(const dt_dataset *d, dt__list *l, const void *item, size_t bytes) {
+	if (bytes > l->size - l->used) {
+		char *p = (char *)realloc(l->data, (l->size + bytes) * 2);
+		if (!p) return dt__no_memory(d);
+		l->data = p;
+		l->size = (l->size + bytes) * 2;
+	}
+	memcpy(l->data + l->used, item, bytes);
+	l->used += bytes;
+	l->n++;
+	return 0;
 }
 
 // The number of a word in a list, or -1.
-DT__PRIVATE int dt__word_number(const dt__list *l, const char *word) {
-  const char *w = l->data;
-  int k;
-  for (k = 0; k < l->n; k++, w += strlen(w) + 1) if (!strcmp(w, word)) return k;
-  return -1;
+static int dt__word_number(const dt__list *l, const char *word) {
+	const char *w = l->data;
+	int k;
+	for (k = 0; k < l->n; k++, w += strlen(w) + 1) if (!strcmp(w, word)) return k;
+	return -1;
 }
 
 // The paths in a list separated by commas.
-DT__PRIVATE int dt__add_paths(const dt_dataset *d, dt__list *l, const char *paths) {
-  size_t n;
-  for (; *paths; paths += n + (paths[n] != 0)) {
-    n = strcspn(paths, ",");
-    if (n > 1023) return dt__refuse(d->err, "%s: the path \"%.40s...\" is too long", d->what, paths);
-    if (dt__list_add(d, l, paths, n + 1)) return DT_ERR_MEMORY;
-    l->data[l->used - 1] = 0;  // where its comma was
-  }
-  return 0;
+static int dt__add_paths(const dt_dataset *d, dt__list *l, const char *paths) {
+	size_t n;
+	for (; *paths; paths += n + (paths[n] != 0)) {
+		n = strcspn(paths, ",");
+		if (n > 1023) return dt__refuse(d->err, "%s: the path \"%.40s...\" is too long", d->what, paths);
+		if (dt__list_add(d, l, paths, n + 1)) return DT_ERR_MEMORY;
+		l->data[l->used - 1] = 0;  // where its comma was
+	}
+	return 0;
 }
 
 // A file of the data set; its bytes stay until the set is closed.
-DT__PRIVATE const dt__file *dt__add_file(dt_dataset *d, const char *path) {
-  if (d->n_files == DT__COUNT(d->file) || d->n_parts == DT__MAX_PARTS)
-    dt__refuse(d->err, "%s: more than %d files: join some", d->what, d->n_parts ? DT__MAX_PARTS : DT__COUNT(d->file));
-  else if (!dt__file_read(d->what, path, &d->file[d->n_files], d->err))
-    return &d->file[d->n_files++];
-  return NULL;
+static const dt__file *dt__add_file(dt_dataset *d, const char *path) {
+	if (d->n_files == DT__COUNT(d->file) || d->n_parts == DT__MAX_PARTS)
+		dt__refuse(d->err, "%s: more than %d files: join some", d->what, d->n_parts ? DT__MAX_PARTS : DT__COUNT(d->file));
+	else if (!dt__file_read(d->what, path, &d->file[d->n_files], d->err))
+		return &d->file[d->n_files++];
+	return NULL;
 }
 
-DT__PRIVATE void dt__close_files(dt_dataset *d) {
-  while (d->n_files > 0) dt__file_free(&d->file[--d->n_files]);
+static void dt__close_files(dt_dataset *d) {
+	while (d->n_files > 0) dt__file_free(&d->file[--d->n_files]);
 }
 
 // ---- arrays: IDX and NPY
 
 // The shape of a header against the bytes of the file that follow it.
-DT__PRIVATE int dt__check_size(const dt__file *f, const char *path, dt__array *a, dt_error *err) {
-  size_t width = (size_t)(a->descr[2] - '0'), bytes = width, follow = f->size - (size_t)(a->data - f->data);
-  int i;
-  for (i = a->rank - 1; i >= 0; bytes *= a->dim[i--])
-    if (a->dim[i] == 0 || (i && a->dim[i] > INT_MAX) || bytes > SIZE_MAX / a->dim[i])
-      return dt__bad_file(err, "\"%s\": size %d of its shape is %zu: %s", path, i + 1, a->dim[i], a->dim[i] ? "no memory holds so many values" : "it holds no sample");
-  a->stride = (ptrdiff_t)(bytes / a->dim[0]);
-  a->values = a->stride / (ptrdiff_t)width;
-  if (bytes == follow) return 0;
-  return dt__bad_file(err, "\"%s\" is %s: its header promises %zu bytes, %zu follow", path, bytes > follow ? "cut" : "too long", bytes, follow);
+static int dt__check_size(const dt__file *f, const char *path, dt__array *a, dt_error *err) {
+	size_t width = (size_t)(a->descr[2] - '0'), bytes = width, follow = f->size - (size_t)(a->data - f->data);
+	int i;
+	for (i = a->rank - 1; i >= 0; bytes *= a->dim[i--])
+		if (a->dim[i] == 0 || (i && a->dim[i] > INT_MAX) || bytes > SIZE_MAX / a->dim[i])
+			return dt__bad_file(err, "\"%s\": size %d of its shape is %zu: %s", path, i + 1, a->dim[i], a->dim[i] ? "no memory holds so many values" : "it holds no sample");
+	a->stride = (ptrdiff_t)(bytes / a->dim[0]);
+	a->values = a->stride / (ptrdiff_t)width;
+	if (bytes == follow) return 0;
+	return dt__bad_file(err, "\"%s\" is %s: its header promises %zu bytes, %zu follow", path, bytes > follow ? "cut" : "too long", bytes, follow);
 }
 
 // IDX: 0 0 type(8: bytes) rank, then rank big-endian sizes, then the bytes.
-DT__PRIVATE int dt__read_idx(const dt__file *f, const char *path, int labels, dt__array *a, dt_error *err) {
-  const unsigned start = f->size < 4 ? 0 : dt__read_be32(f->data), rank = start - 0x0800;
-  size_t header = 4 + 4 * (size_t)rank;
-  if ((labels ? rank != 1 : rank < 2 || rank > 4) || f->size < header)
-    return dt__bad_file(err, "\"%s\" (%zu bytes, it begins with 0x%08x) is no IDX file of bytes in %s file, and not compressed without .gz in its name?",
-                        path, f->size, start, labels ? "1 dimension: is it the label" : "2 to 4 dimensions: is it the image");
-  for (; a->rank < (int)rank; a->rank++) a->dim[a->rank] = dt__read_be32(f->data + 4 + 4 * a->rank);
-  a->data = f->data + header;
-  memcpy(a->descr, "|u1", 4);
-  if (rank == 3) a->dim[a->rank++] = 1;  // a grey image has one channel
-  return 0;
+static int dt__read_idx(const dt__file *f, const char *path, int labels, dt__array *a, dt_error *err) {
+	const unsigned start = f->size < 4 ? 0 : dt__read_be32(f->data), rank = start - 0x0800;
+	size_t header = 4 + 4 * (size_t)rank;
+	if ((labels ? rank != 1 : rank < 2 || rank > 4) || f->size < header)
+		return dt__bad_file(err, "\"%s\" (%zu bytes, it begins with 0x%08x) is no IDX file of bytes in %s file, and not compressed without .gz in its name?",
+				path, f->size, start, labels ? "1 dimension: is it the label" : "2 to 4 dimensions: is it the image");
+	for (; a->rank < (int)rank; a->rank++) a->dim[a->rank] = dt__read_be32(f->data + 4 + 4 * a->rank);
+	a->data = f->data + header;
+	memcpy(a->descr, "|u1", 4);
+	if (rank == 3) a->dim[a->rank++] = 1;  // a grey image has one channel
+	return 0;
 }
 
-DT__PRIVATE int dt__is_blank(int c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+static int dt__is_blank(int c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 // Pass blanks, and t if it follows: ' stands for either quote, . for anything.
-DT__PRIVATE int dt__pass(const char **p, const char *end, const char *t) {
-  const char *q = *p;
-  char quote = 0;
-  while (q < end && dt__is_blank(*q)) q++;
-  *p = q;
-  for (; *t; t++, q++) {
-    if (q == end || (*t != '.' && *q != (*t == '\'' && quote ? quote : *t) && (*t != '\'' || quote || *q != '"'))) return 0;
-    if (*t == '\'') quote = *q;
-  }
-  *p = q;
-  return 1;
+static int dt__pass(const char **p, const char *end, const char *t) {
+	const char *q = *p;
+	char quote = 0;
+	while (q < end && dt__is_blank(*q)) q++;
+	*p = q;
+	for (; *t; t++, q++) {
+		if (q == end || (*t != '.' && *q != (*t == '\'' && quote ? quote : *t) && (*t != '\'' || quote || *q != '"'))) return 0;
+		if (*t == '\'') quote = *q;
+	}
+	*p = q;
+	return 1;
 }
 
 // (2, 3) or (2,)
-DT__PRIVATE int dt__npy_shape(const char **p, const char *end, dt__array *a) {
-  int comma = 1;
-  if (!dt__pass(p, end, "(")) return 0;
-  for (; comma && !dt__pass(p, end, ")"); comma = dt__pass(p, end, ",")) {
-    size_t n = 0, digits = 0;
-    for (; dt__digit_at(*p, end) && n < SIZE_MAX / 10; ++*p, digits++) n = n * 10 + (size_t)(**p - '0');
-    if (!digits || a->rank == DT_MAX_RANK) return 0;
-    a->dim[a->rank++] = n;
-  }
-  return a->rank && (comma || (a->rank > 1 && dt__pass(p, end, ")")));
+static int dt__npy_shape(const char **p, const char *end, dt__array *a) {
+	int comma = 1;
+	if (!dt__pass(p, end, "(")) return 0;
+	for (; comma && !dt__pass(p, end, ")"); comma = dt__pass(p, end, ",")) {
+		size_t n = 0, digits = 0;
+		for (; dt__digit_at(*p, end) && n < SIZE_MAX / 10; ++*p, digits++) n = n * 10 + (size_t)(**p - '0');
+		if (!digits || a->rank == DT_MAX_RANK) return 0;
+		a->dim[a->rank++] = n;
+	}
+	return a->rank && (comma || (a->rank > 1 && dt__pass(p, end, ")")));
 }
 
 // NPY (numpy.lib.format): magic, version, length, {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }, the values.
-DT__PRIVATE int dt__read_npy(const dt__file *f, const char *path, dt__array *a, dt_error *err) {
-  const char *p, *end, *fortran = NULL;
-  size_t at = f->size > 12 && f->data[6] == 1 ? 10 : 12, n = f->size > 12 ? (size_t)dt__read_le(f->data + 8, (int)at - 8) : SIZE_MAX;
-  int key, seen = 0, ok, comma = 1;
-  if (n > f->size - at || n > 10000 || memcmp(f->data, "\x93NUMPY", 6) || f->data[6] < 1 || f->data[6] > 3 || f->data[7])
-    return dt__bad_file(err, "\"%s\" is no .npy file of version 1.0 to 3.0, or cut in its header, or compressed without .gz in its name: np.save it", path);
-  p = (const char *)f->data + at;
-  end = p + n;
-  ok = dt__pass(&p, end, "{");
-  while (ok && comma && !dt__pass(&p, end, "}")) {
-    key = dt__pass(&p, end, "'descr'") ? 1 : dt__pass(&p, end, "'fortran_order'") ? 2 : dt__pass(&p, end, "'shape'") ? 4 : 8;
-    ok = key < 8 && !(seen & key) && dt__pass(&p, end, ":");
-    seen |= key;
-    if (ok && key == 1 && (ok = dt__pass(&p, end, "'...'")) != 0) {
-      memcpy(a->descr, p - 4, 3);
-      ok = strlen(a->descr) == 3 && strchr("<>|", p[-4]) && strstr("f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8 b1", a->descr + 1) && p[-3] >= 'b' && (p[-4] != '|' || p[-2] == '1');
-      if (!ok) p -= 5;
-    } else if (ok && key == 2) {
-      if (dt__pass(&p, end, "True")) fortran = p - 4; else ok = dt__pass(&p, end, "False");
-    } else if (ok) ok = dt__npy_shape(&p, end, a);
-    comma = ok && dt__pass(&p, end, ",");
-  }
-  ok = ok && (comma || dt__pass(&p, end, "}")) && seen == 7 && dt__pass(&p, end, "") && p == end;
-  if (ok && fortran && a->rank > 1) { ok = 0; p = fortran; }
-  if (!ok) return dt__bad_file(err, "\"%s\": cannot take its header from \"%.*s\" on: np.save np.ascontiguousarray(a, np.float32), of 1 to %d dimensions", path, (int)DT__MIN(end - p, 24), p, DT_MAX_RANK);
-  a->data = f->data + at + n;
-  return 0;
+static int dt__read_npy(const dt__file *f, const char *path, dt__array *a, dt_error *err) {
+	const char *p, *end, *fortran = NULL;
+	size_t at = f->size > 12 && f->data[6] == 1 ? 10 : 12, n = f->size > 12 ? (size_t)dt__read_le(f->data + 8, (int)at - 8) : SIZE_MAX;
+	int key, seen = 0, ok, comma = 1;
+	if (n > f->size - at || n > 10000 || memcmp(f->data, "\x93NUMPY", 6) || f->data[6] < 1 || f->data[6] > 3 || f->data[7])
+		return dt__bad_file(err, "\"%s\" is no .npy file of version 1.0 to 3.0, or cut in its header, or compressed without .gz in its name: np.save it", path);
+	p = (const char *)f->data + at;
+	end = p + n;
+	ok = dt__pass(&p, end, "{");
+	while (ok && comma && !dt__pass(&p, end, "}")) {
+		key = dt__pass(&p, end, "'descr'") ? 1 : dt__pass(&p, end, "'fortran_order'") ? 2 : dt__pass(&p, end, "'shape'") ? 4 : 8;
+		ok = key < 8 && !(seen & key) && dt__pass(&p, end, ":");
+		seen |= key;
+		if (ok && key == 1 && (ok = dt__pass(&p, end, "'...'")) != 0) {
+			memcpy(a->descr, p - 4, 3);
+			ok = strlen(a->descr) == 3 && strchr("<>|", p[-4]) && strstr("f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8 b1", a->descr + 1) && p[-3] >= 'b' && (p[-4] != '|' || p[-2] == '1');
+			if (!ok) p -= 5;
+		} else if (ok && key == 2) {
+			if (dt__pass(&p, end, "True")) fortran = p - 4; else ok = dt__pass(&p, end, "False");
+		} else if (ok) ok = dt__npy_shape(&p, end, a);
+		comma = ok && dt__pass(&p, end, ",");
+	}
+	ok = ok && (comma || dt__pass(&p, end, "}")) && seen == 7 && dt__pass(&p, end, "") && p == end;
+	if (ok && fortran && a->rank > 1) { ok = 0; p = fortran; }
+	if (!ok) return dt__bad_file(err, "\"%s\": cannot take its header from \"%.*s\" on: np.save np.ascontiguousarray(a, np.float32), of 1 to %d dimensions", path, (int)DT__MIN(end - p, 24), p, DT_MAX_RANK);
+	a->data = f->data + at + n;
+	return 0;
 }
 
-DT__PRIVATE int dt__native(const char *descr) { const uint16_t one = 1; return (*(const char *)&one == 1) == (descr[0] != '>'); }
+static int dt__native(const char *descr) { const uint16_t one = 1; return (*(const char *)&one == 1) == (descr[0] != '>'); }
 
 // n values of one of NumPy's types to floats ('f') or int32 (all others).
-DT__PRIVATE int dt__convert(float *dst, const unsigned char *src, const char *descr, ptrdiff_t n, const char *what, ptrdiff_t sample, dt_error *err) {
-  const int width = descr[2] - '0', flip = descr[0] == '>' ? width - 1 : 0, whole = descr[1] != 'f', native = width == 8 && dt__native(descr);  // what numpy makes by default goes faster
-  const uint64_t sign = descr[1] == 'i' ? UINT64_C(1) << (8 * width - 1) : 0;
-  const double limit = whole ? 2147483647.0 : (double)FLT_MAX;
-  for (; n > 0; n--, dst++, src += width) {
-    uint64_t bits = 0;
-    double v;
-    int k = native ? 0 : width;
-    if (native) memcpy(&bits, src, 8);
-    while (k--) bits = bits << 8 | src[k ^ flip];
-    if (whole) { bits = (bits ^ sign) - sign; v = sign && bits >> 63 ? -(double)(0 - bits) : (double)bits; }
-    else if (width == 8) memcpy(&v, &bits, 8);
-    else v = (double)(width == 4 ? dt__float_from((uint32_t)bits) : dt__half((uint32_t)bits));
-    if (v - v == 0 && (v > limit || v < -limit - whole)) return dt__bad_file(err, "%s: sample %td holds %.9g, beyond %s: np.save smaller values", what, sample, v, whole ? "int32" : "float32");
-    if (whole) { int32_t i = (int32_t)v; memcpy(dst, &i, 4); } else *dst = (float)v;
-  }
-  return 0;
+static int dt__convert(float *dst, const unsigned char *src, const char *descr, ptrdiff_t n, const char *what, ptrdiff_t sample, dt_error *err) {
+	const int width = descr[2] - '0', flip = descr[0] == '>' ? width - 1 : 0, whole = descr[1] != 'f', native = width == 8 && dt__native(descr);  // what numpy makes by default goes faster
+	const uint64_t sign = descr[1] == 'i' ? UINT64_C(1) << (8 * width - 1) : 0;
+	const double limit = whole ? 2147483647.0 : (double)FLT_MAX;
+	for (; n > 0; n--, dst++, src += width) {
+		uint64_t bits = 0;
+		double v;
+		int k = native ? 0 : width;
+		if (native) memcpy(&bits, src, 8);
+		while (k--) bits = bits << 8 | src[k ^ flip];
+		if (whole) { bits = (bits ^ sign) - sign; v = sign && bits >> 63 ? -(double)(0 - bits) : (double)bits; }
+		else if (width == 8) memcpy(&v, &bits, 8);
+		else v = (double)(width == 4 ? dt__float_from((uint32_t)bits) : dt__half((uint32_t)bits));
+		if (v - v == 0 && (v > limit || v < -limit - whole)) return dt__bad_file(err, "%s: sample %td holds %.9g, beyond %s: np.save smaller values", what, sample, v, whole ? "int32" : "float32");
+		if (whole) { int32_t i = (int32_t)v; memcpy(dst, &i, 4); } else *dst = (float)v;
+	}
+	return 0;
 }
 
 // One more file of samples, path[0], and of their labels, path[1] or NULL.
-DT__PRIVATE int dt__open_pair(dt_dataset *d, const char *const *path) {
-  const dt__array *x = &d->array[0], *y = &d->array[1];
-  int k;
-  ptrdiff_t i, n;
-  for (k = 0; k < 2 && path[k]; k++) {
-    const dt__file *f = dt__add_file(d, path[k]);
-    dt__array a = DT_DEFAULTS, *before = &d->array[k];
-    dt_type *type = k ? &d->info.y_type : &d->info.x_type;
-    if (!f || (d->source.kind == DT__FROM_NPY ? dt__read_npy(f, path[k], &a, d->err) : dt__read_idx(f, path[k], k, &a, d->err))
-        || dt__check_size(f, path[k], &a, d->err)) return DT_ERR_FORMAT;
-    if (d->n_parts && (strcmp(a.descr, before->descr) || memcmp(a.dim + 1, before->dim + 1, sizeof a.dim - sizeof *a.dim)))
-      return dt__bad_file(d->err, "\"%s\" differs from the file before it in shape or type: only the number of samples may", path[k]);
-    *type = a.descr[1] == 'f' ? DT_FLOAT32 : strcmp(a.descr + 1, "u1") ? DT_INT32 : DT_UINT8;
-    a.convert = *type != DT_UINT8 && (a.descr[1] == 'u' || a.descr[2] != '4' || !dt__native(a.descr));
-    *before = a;
-  }
-  d->x_stride = x->stride;
-  d->y_stride = y->stride;
-  d->info.input[0] = 1;  // of [n]
-  for (k = 1; k < x->rank; k++) d->info.input[k - 1] = (int)x->dim[k];
-  if (y->rank && x->dim[0] != y->dim[0]) return dt__bad_file(d->err, "\"%s\" holds %zu samples, \"%s\" %zu labels: they must agree", path[0], x->dim[0], path[1], y->dim[0]);
-  n = d->info.y_type == DT_FLOAT32 ? 0 : (ptrdiff_t)y->dim[0] * y->values;
-  for (i = 0; i < n; i++) {
-    float value;
-    int v;
-    if (dt__convert(&value, y->data + i * (y->descr[2] - '0'), y->descr, 1, path[1], i / y->values, d->err)) return DT_ERR_FORMAT;
-    v = (int)dt__float_bits(value);
-    d->info.classes = DT__MAX(d->info.classes, v + (v < INT_MAX));
-  }
-  return dt__add_part(d, x->data, y->data, x->dim[0]);
+static int dt__open_pair(dt_dataset *d, const char *const *path) {
+	const dt__array *x = &d->array[0], *y = &d->array[1];
+	int k;
+	ptrdiff_t i, n;
+	for (k = 0; k < 2 && path[k]; k++) {
+		const dt__file *f = dt__add_file(d, path[k]);
+		dt__array a = DT_DEFAULTS, *before = &d->array[k];
+		dt_type *type = k ? &d->info.y_type : &d->info.x_type;
+		if (!f || (d->source.kind == DT__FROM_NPY ? dt__read_npy(f, path[k], &a, d->err) : dt__read_idx(f, path[k], k, &a, d->err))
+				|| dt__check_size(f, path[k], &a, d->err)) return DT_ERR_FORMAT;
+		if (d->n_parts && (strcmp(a.descr, before->descr) || memcmp(a.dim + 1, before->dim + 1, sizeof a.dim - sizeof *a.dim)))
+			return dt__bad_file(d->err, "\"%s\" differs from the file before it in shape or type: only the number of samples may", path[k]);
+		*type = a.descr[1] == 'f' ? DT_FLOAT32 : strcmp(a.descr + 1, "u1") ? DT_INT32 : DT_UINT8;
+		a.convert = *type != DT_UINT8 && (a.descr[1] == 'u' || a.descr[2] != '4' || !dt__native(a.descr));
+		*before = a;
+	}
+	d->x_stride = x->stride;
+	d->y_stride = y->stride;
+	d->info.input[0] = 1;  // of [n]
+	for (k = 1; k < x->rank; k++) d->info.input[k - 1] = (int)x->dim[k];
+	if (y->rank && x->dim[0] != y->dim[0]) return dt__bad_file(d->err, "\"%s\" holds %zu samples, \"%s\" %zu labels: they must agree", path[0], x->dim[0], path[1], y->dim[0]);
+	n = d->info.y_type == DT_FLOAT32 ? 0 : (ptrdiff_t)y->dim[0] * y->values;
+	for (i = 0; i < n; i++) {
+		float value;
+		int v;
+		if (dt__convert(&value, y->data + i * (y->descr[2] - '0'), y->descr, 1, path[1], i / y->values, d->err)) return DT_ERR_FORMAT;
+		v = (int)dt__float_bits(value);
+		d->info.classes = DT__MAX(d->info.classes, v + (v < INT_MAX));
+	}
+	return dt__add_part(d, x->data, y->data, x->dim[0]);
 }
 
-DT__PRIVATE int dt__open_pairs(dt_dataset *d) {
-  const dt_source *s = &d->source;
-  const char *path[2];
-  int i;
-  if (dt__add_paths(d, &d->paths[0], s->path) || (s->labels && dt__add_paths(d, &d->paths[1], s->labels))) return DT_ERR_ARGUMENT;
-  if (s->labels && d->paths[0].n != d->paths[1].n)
-    return dt__refuse(d->err, "%s: \"%.80s\" and \"%.80s\" list different numbers of files", d->what, s->path, s->labels);
-  path[0] = d->paths[0].data;
-  path[1] = d->paths[1].data;
-  for (i = 0; i < d->paths[0].n; i++) {
-    if (dt__open_pair(d, path)) return DT_ERR_FORMAT;
-    path[0] += strlen(path[0]) + 1;
-    if (path[1]) path[1] += strlen(path[1]) + 1;
-  }
-  return 0;
+static int dt__open_pairs(dt_dataset *d) {
+	const dt_source *s = &d->source;
+	const char *path[2];
+	int i;
+	if (dt__add_paths(d, &d->paths[0], s->path) || (s->labels && dt__add_paths(d, &d->paths[1], s->labels))) return DT_ERR_ARGUMENT;
+	if (s->labels && d->paths[0].n != d->paths[1].n)
+		return dt__refuse(d->err, "%s: \"%.80s\" and \"%.80s\" list different numbers of files", d->what, s->path, s->labels);
+	path[0] = d->paths[0].data;
+	path[1] = d->paths[1].data;
+	for (i = 0; i < d->paths[0].n; i++) {
+		if (dt__open_pair(d, path)) return DT_ERR_FORMAT;
+		path[0] += strlen(path[0]) + 1;
+		if (path[1]) path[1] += strlen(path[1]) + 1;
+	}
+	return 0;
 }
 
-DT__PRIVATE int dt__open_mnist(dt_dataset *d) {
-  static const char *const part[] = {"images-idx3", "images.idx3", "labels-idx1", "labels.idx1"};
-  const char *folder = d->source.path, *stem = d->source.split == DT_TEST ? "t10k" : "train", *pair[2];
-  char path[2][1024];
-  int k, i;
-  for (k = 0; k < 2; k++) {
-    FILE *f = NULL;
-    for (i = 0; i < 4 && !f; i++) {  // plain or .gz
-      size_t n = dt__format(path[k], sizeof path[k], "%s/%s-%s-ubyte%s", folder, stem, part[2 * k + i % 2], i < 2 ? "" : ".gz");
-      if (n < sizeof path[k]) f = fopen(path[k], "rb");
-    }
-    if (!f) return dt__fail(d->err, DT_ERR_IO, "dt_mnist: no \"%s-%s-ubyte\" (or .gz) in the folder \"%s\": examples/data.sh fetches all four", stem, part[2 * k], folder);
-    fclose(f);
-    pair[k] = path[k];
-  }
-  return dt__open_pair(d, pair);
+static int dt__open_mnist(dt_dataset *d) {
+	static const char *const part[] = {"images-idx3", "images.idx3", "labels-idx1", "labels.idx1"};
+	const char *folder = d->source.path, *stem = d->source.split == DT_TEST ? "t10k" : "train", *pair[2];
+	char path[2][1024];
+	int k, i;
+	for (k = 0; k < 2; k++) {
+		FILE *f = NULL;
+		for (i = 0; i < 4 && !f; i++) {  // plain or .gz
+			size_t n = dt__format(path[k], sizeof path[k], "%s/%s-%s-ubyte%s", folder, stem, part[2 * k + i % 2], i < 2 ? "" : ".gz");
+			if (n < sizeof path[k]) f = fopen(path[k], "rb");
+		}
+		if (!f) return dt__fail(d->err, DT_ERR_IO, "dt_mnist: no \"%s-%s-ubyte\" (or .gz) in the folder \"%s\": examples/data.sh fetches all four", stem, part[2 * k], folder);
+		fclose(f);
+		pair[k] = path[k];
+	}
+	return dt__open_pair(d, pair);
 }
 
 // ---- images: PGM and PPM (netpbm's, plain and raw), BMP
 
 typedef struct {
-  const unsigned char *p, *palette, *end;
-  int h, w, c, most, plain;  // most: the largest value; plain: numbers as text
-  int colors, step;  // BMP: of the palette; bytes of a pixel, else 0
-  ptrdiff_t line;    // BMP: from one row to the one below
+	const unsigned char *p, *palette, *end;
+	int h, w, c, most, plain;  // most: the largest value; plain: numbers as text
+	int colors, step;  // BMP: of the palette; bytes of a pixel, else 0
+	ptrdiff_t line;    // BMP: from one row to the one below
 } dt__image;
 
 // The next number of a text, behind blanks and comments; -1: none up to most.
-DT__PRIVATE int dt__image_number(dt__image *m, int most) {
-  int v = -1, comment = 0;
-  for (; m->p < m->end && (comment || *m->p == '#' || dt__is_blank(*m->p)); m->p++) comment = (comment || *m->p == '#') && *m->p != '\n';
-  for (; m->p < m->end && *m->p >= '0' && *m->p <= '9' && v <= most; m->p++) v = DT__MAX(v, 0) * 10 + (*m->p - '0');
-  return v <= most ? v : -1;
+static int dt__image_number(dt__image *m, int most) {
+	int v = -1, comment = 0;
+	for (; m->p < m->end && (comment || *m->p == '#' || dt__is_blank(*m->p)); m->p++) comment = (comment || *m->p == '#') && *m->p != '\n';
+	for (; m->p < m->end && *m->p >= '0' && *m->p <= '9' && v <= most; m->p++) v = DT__MAX(v, 0) * 10 + (*m->p - '0');
+	return v <= most ? v : -1;
 }
 
 // NULL, or what is wrong with a header and what must follow it.
-DT__PRIVATE const char *dt__image_start(dt__image *m, const unsigned char *b, size_t size) {
-  const unsigned char *p;
-  uint64_t line;
-  memset(m, 0, sizeof *m);
-  m->end = b + size;
-  m->most = 255;
-  if (size >= 54 && !memcmp(b, "BM", 2)) {
-    uint64_t at = dt__read_le(b + 10, 4), header = dt__read_le(b + 14, 4), bits = dt__read_le(b + 28, 2), colors = dt__read_le(b + 46, 4);
-    uint32_t h = (uint32_t)dt__read_le(b + 22, 4), up = h >> 31 ? 0 - h : h;
-    if ((bits != 8 && bits != 24 && bits != 32) || dt__read_le(b + 30, 4)) return "a BMP that is compressed, or has not 8, 24 or 32 bits";
-    colors = bits != 8 ? 0 : colors ? colors : 256;
-    if (header < 40 || colors > 256 || at < 14 + header + 4 * colors || at > size) return "a BMP with a damaged header, or of OS/2";
-    m->w = (int)DT__MIN(dt__read_le(b + 18, 4), INT_MAX);
-    m->h = (int)DT__MIN(up, INT_MAX);
-    m->step = (int)bits / 8;
-    m->colors = (int)colors;
-    m->palette = b + 14 + header;
-    m->p = b + at;
-    m->c = m->colors ? 1 : 3;
-    for (p = m->palette; p < m->palette + 4 * m->colors; p += 4) if (p[0] != p[1] || p[0] != p[2]) m->c = 3;  // not all grey
-    line = ((uint64_t)m->w * bits + 31) / 32 * 4;
-    m->line = h == up ? -(ptrdiff_t)line : (ptrdiff_t)line;
-  } else {
-    if (size < 3 || b[0] != 'P' || !memchr("2356", b[1], 4)) return "no PGM, PPM or BMP, whatever its name says";
-    m->p = b + 2;
-    m->plain = b[1] < '5';
-    m->c = b[1] == '3' || b[1] == '6' ? 3 : 1;
-    m->w = dt__image_number(m, INT_MAX / 12);
-    m->h = dt__image_number(m, INT_MAX / 12);
-    m->most = dt__image_number(m, 65535);
-    if (m->most < 1 || m->p == m->end || !dt__is_blank(*m->p++)) m->h = 0;
-    line = (uint64_t)m->w * (unsigned)m->c * (m->plain || m->most > 255 ? 2 : 1);  // plain: a digit and a blank at least
-  }
-  if (m->w < 1 || m->h < 1 || (uint64_t)m->w * (unsigned)m->h > INT_MAX / 12) return "an image with a damaged header, or too large";
-  if (line * (unsigned)m->h - (unsigned)m->plain > (size_t)(m->end - m->p)) return "a cut image";
-  if (m->line < 0) m->p -= m->line * (m->h - 1);  // the lowest row comes first
-  return NULL;
+static const char *dt__image_start(dt__image *m, const unsigned char *b, size_t size) {
+	const unsigned char *p;
+	uint64_t line;
+	memset(m, 0, sizeof *m);
+	m->end = b + size;
+	m->most = 255;
+	if (size >= 54 && !memcmp(b, "BM", 2)) {
+		uint64_t at = dt__read_le(b + 10, 4), header = dt__read_le(b + 14, 4), bits = dt__read_le(b + 28, 2), colors = dt__read_le(b + 46, 4);
+		uint32_t h = (uint32_t)dt__read_le(b + 22, 4), up = h >> 31 ? 0 - h : h;
+		if ((bits != 8 && bits != 24 && bits != 32) || dt__read_le(b + 30, 4)) return "a BMP that is compressed, or has not 8, 24 or 32 bits";
+		colors = bits != 8 ? 0 : colors ? colors : 256;
+		if (header < 40 || colors > 256 || at < 14 + header + 4 * colors || at > size) return "a BMP with a damaged header, or of OS/2";
+		m->w = (int)DT__MIN(dt__read_le(b + 18, 4), INT_MAX);
+		m->h = (int)DT__MIN(up, INT_MAX);
+		m->step = (int)bits / 8;
+		m->colors = (int)colors;
+		m->palette = b + 14 + header;
+		m->p = b + at;
+		m->c = m->colors ? 1 : 3;
+		for (p = m->palette; p < m->palette + 4 * m->colors; p += 4) if (p[0] != p[1] || p[0] != p[2]) m->c = 3;  // not all grey
+		line = ((uint64_t)m->w * bits + 31) / 32 * 4;
+		m->line = h == up ? -(ptrdiff_t)line : (ptrdiff_t)line;
+	} else {
+		if (size < 3 || b[0] != 'P' || !memchr("2356", b[1], 4)) return "no PGM, PPM or BMP, whatever its name says";
+		m->p = b + 2;
+		m->plain = b[1] < '5';
+		m->c = b[1] == '3' || b[1] == '6' ? 3 : 1;
+		m->w = dt__image_number(m, INT_MAX / 12);
+		m->h = dt__image_number(m, INT_MAX / 12);
+		m->most = dt__image_number(m, 65535);
+		if (m->most < 1 || m->p == m->end || !dt__is_blank(*m->p++)) m->h = 0;
+		line = (uint64_t)m->w * (unsigned)m->c * (m->plain || m->most > 255 ? 2 : 1);  // plain: a digit and a blank at least
+	}
+	if (m->w < 1 || m->h < 1 || (uint64_t)m->w * (unsigned)m->h > INT_MAX / 12) return "an image with a damaged header, or too large";
+	if (line * (unsigned)m->h - (unsigned)m->plain > (size_t)(m->end - m->p)) return "a cut image";
+	if (m->line < 0) m->p -= m->line * (m->h - 1);  // the lowest row comes first
+	return NULL;
 }
 
 // The pixels to x as floats or, for integer inputs, int32. NULL, or what is wrong with them.
-DT__PRIVATE const char *dt__image_values(dt__image *m, dt_type to, float *x) {
-  int y, i, k;
-  if (!m->step && !m->plain && m->most == 255) dt__set_values(x, m->p, DT_UINT8, to, (ptrdiff_t)m->h * m->w * m->c, 0, NULL);
-  else for (y = 0; y < m->h; y++) for (i = 0; i < m->w; i++) for (k = 0; k < m->c; k++, x++) {
-    int32_t v;
-    if (m->step) {
-      const unsigned char *pixel = m->p + y * m->line + (ptrdiff_t)i * m->step;
-      v = !m->colors ? pixel[2 - k] : *pixel < m->colors ? m->palette[4 * *pixel + 2 - k] : -1;  // blue comes first
-    } else if (m->plain) v = dt__image_number(m, m->most);
-    else { v = *m->p++; if (m->most > 255) v = v << 8 | *m->p++; }
-    if (v < 0 || v > m->most) return "an image with a value that is missing, no number, or above its header's largest or palette";
-    if (to == DT_INT32) memcpy(x, &v, 4); else *x = (float)v * (1.0f / (float)m->most);
-  }
-  return NULL;
+static const char *dt__image_values(dt__image *m, dt_type to, float *x) {
+	int y, i, k;
+	if (!m->step && !m->plain && m->most == 255) dt__set_values(x, m->p, DT_UINT8, to, (ptrdiff_t)m->h * m->w * m->c, 0, NULL);
+	else for (y = 0; y < m->h; y++) for (i = 0; i < m->w; i++) for (k = 0; k < m->c; k++, x++) {
+		int32_t v;
+		if (m->step) {
+			const unsigned char *pixel = m->p + y * m->line + (ptrdiff_t)i * m->step;
+			v = !m->colors ? pixel[2 - k] : *pixel < m->colors ? m->palette[4 * *pixel + 2 - k] : -1;  // blue comes first
+		} else if (m->plain) v = dt__image_number(m, m->most);
+		else { v = *m->p++; if (m->most > 255) v = v << 8 | *m->p++; }
+		if (v < 0 || v > m->most) return "an image with a value that is missing, no number, or above its header's largest or palette";
+		if (to == DT_INT32) memcpy(x, &v, 4); else *x = (float)v * (1.0f / (float)m->most);
+	}
+	return NULL;
 }
 
 // Read the header of image i, which must have the size of the first one, found once; its pixels too, if x is not NULL.
-DT__PRIVATE int dt__read_image(const dt_dataset *d, long i, int *found, dt_type to, float *x, dt_error *err) {
-  const char *const *paths = (const char *const *)(const void *)d->part->x, *path = paths[i], *wrong;
-  const int *size = d->info.input;
-  dt__image m;
-  dt__file f;
-  int code = dt__file_read("dt_images", path, &f, err);
-  if (code) return code;
-  wrong = dt__image_start(&m, f.data, f.size);
-  if (!wrong && found) { found[0] = m.h; found[1] = m.w; found[2] = m.c; }
-  if (!wrong && (size[0] != m.h || size[1] != m.w || size[2] != m.c))
-    code = dt__bad_file(err, "\"%s\" is [%d,%d,%d], \"%s\" [%d,%d,%d]: give all images one size", path, m.h, m.w, m.c, *paths, size[0], size[1], size[2]);
-  else if (!wrong && x) wrong = dt__image_values(&m, to, x);
-  if (wrong) code = dt__bad_file(err, "\"%s\" is %s (%d x %d, values to %d): save it as PGM, PPM or plain BMP", path, wrong, m.h, m.w, m.most);
-  dt__file_free(&f);
-  return code;
+static int dt__read_image(const dt_dataset *d, long i, int *found, dt_type to, float *x, dt_error *err) {
+	const char *const *paths = (const char *const *)(const void *)d->part->x, *path = paths[i], *wrong;
+	const int *size = d->info.input;
+	dt__image m;
+	dt__file f;
+	int code = dt__file_read("dt_images", path, &f, err);
+	if (code) return code;
+	wrong = dt__image_start(&m, f.data, f.size);
+	if (!wrong && found) { found[0] = m.h; found[1] = m.w; found[2] = m.c; }
+	if (!wrong && (size[0] != m.h || size[1] != m.w || size[2] != m.c))
+		code = dt__bad_file(err, "\"%s\" is [%d,%d,%d], \"%s\" [%d,%d,%d]: give all images one size", path, m.h, m.w, m.c, *paths, size[0], size[1], size[2]);
+	else if (!wrong && x) wrong = dt__image_values(&m, to, x);
+	if (wrong) code = dt__bad_file(err, "\"%s\" is %s (%d x %d, values to %d): save it as PGM, PPM or plain BMP", path, wrong, m.h, m.w, m.most);
+	dt__file_free(&f);
+	return code;
 }
 
 // ---- folders
 
 #if DT__POSIX
-DT__PRIVATE int dt__by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
+static int dt__by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
 
 // Add the paths of a folder's files whose names, in small or capital letters, match the globs; if classes, those of its
 // sub-folders, one at least in each. Names that begin with a dot are passed over.
-DT__PRIVATE int dt__list_folder(dt_dataset *d, const char *folder, int classes, const char *globs) {
-  char path[1024];
-  struct dirent **e = NULL;
-  int i, n = scandir(folder, &e, NULL, dt__by_name), before = d->paths[0].n, code = 0;
-  if (n < 0) return dt__fail(d->err, DT_ERR_IO, "%s: cannot list the folder \"%s\": %s", d->what, folder, strerror(errno));
-  for (i = 0; i < n; free(e[i++])) {
-    char *name = e[i]->d_name;
-    size_t length = dt__format(path, sizeof path, "%s/%s", folder, name);
-    struct stat st;
-    if (code || *name == '.') continue;
-    for (; *name && !classes; name++) if (*name >= 'A' && *name <= 'Z') *name = (char)(*name | 32);
-    if (!classes && !dt__glob(globs, e[i]->d_name)) continue;
-    if (length >= sizeof path) code = dt__refuse(d->err, "%s: the path \"%.80s...\" is too long", d->what, path);
-    else if (stat(path, &st)) continue;
-    else if (classes && S_ISDIR(st.st_mode)) code = dt__list_folder(d, path, 0, globs);
-    else if (!classes && S_ISREG(st.st_mode)) code = dt__list_add(d, &d->paths[0], path, length + 1);
-  }
-  free(e);
-  if (code || d->paths[0].n > before) return code;
-  return dt__fail(d->err, DT_ERR_IO, "%s: no %s\"%s\" in the folder \"%s\"", d->what, classes ? "sub-folder with " : "", globs, folder);
+static int dt__list_folder(dt_dataset *d, const char *folder, int classes, const char *globs) {
+	char path[1024];
+	struct dirent **e = NULL;
+	int i, n = scandir(folder, &e, NULL, dt__by_name), before = d->paths[0].n, code = 0;
+	if (n < 0) return dt__fail(d->err, DT_ERR_IO, "%s: cannot list the folder \"%s\": %s", d->what, folder, strerror(errno));
+	for (i = 0; i < n; free(e[i++])) {
+		char *name = e[i]->d_name;
+		size_t length = dt__format(path, sizeof path, "%s/%s", folder, name);
+		struct stat st;
+		if (code || *name == '.') continue;
+		for (; *name && !classes; name++) if (*name >= 'A' && *name <= 'Z') *name = (char)(*name | 32);
+		if (!classes && !dt__glob(globs, e[i]->d_name)) continue;
+		if (length >= sizeof path) code = dt__refuse(d->err, "%s: the path \"%.80s...\" is too long", d->what, path);
+		else if (stat(path, &st)) continue;
+		else if (classes && S_ISDIR(st.st_mode)) code = dt__list_folder(d, path, 0, globs);
+		else if (!classes && S_ISREG(st.st_mode)) code = dt__list_add(d, &d->paths[0], path, length + 1);
+	}
+	free(e);
+	if (code || d->paths[0].n > before) return code;
+	return dt__fail(d->err, DT_ERR_IO, "%s: no %s\"%s\" in the folder \"%s\"", d->what, classes ? "sub-folder with " : "", globs, folder);
 }
 
-DT__PRIVATE int dt__open_images(dt_dataset *d) {
-  const char *name, *before = NULL, **path;
-  int32_t *label;
-  int i, n;
-  if (dt__list_folder(d, d->source.path, 1, "*.pgm,*.ppm,*.pnm,*.bmp")) return DT_ERR_IO;
-  n = d->paths[0].n;
-  d->x = path = (const char **)malloc((size_t)n * sizeof *path);  // a sample is its path
-  d->y = label = (int32_t *)malloc((size_t)n * sizeof *label);
-  if (!path || !label) return dt__no_memory(d);
-  dt__add_part(d, path, label, (size_t)n);
-  name = d->paths[0].data;
-  for (i = 0; i < n; i++, before = name, name += strlen(name) + 1) {
-    path[i] = name;
-    if (dt__read_image(d, i, i ? NULL : d->info.input, DT_UINT8, NULL, d->err)) return DT_ERR_FORMAT;
-    d->info.classes += !before || strncmp(name, before, (size_t)(strrchr(name, '/') - name) + 1);
-    label[i] = d->info.classes - 1;
-  }
-  d->info.x_type = DT_UINT8;
-  d->info.y_type = DT_INT32;
-  d->x_stride = sizeof *path;
-  d->y_stride = sizeof *label;
-  return 0;
+static int dt__open_images(dt_dataset *d) {
+	const char *name, *before = NULL, **path;
+	int32_t *label;
+	int i, n;
+	if (dt__list_folder(d, d->source.path, 1, "*.pgm,*.ppm,*.pnm,*.bmp")) return DT_ERR_IO;
+	n = d->paths[0].n;
+	d->x = path = (const char **)malloc((size_t)n * sizeof *path);  // a sample is its path
+	d->y = label = (int32_t *)malloc((size_t)n * sizeof *label);
+	if (!path || !label) return dt__no_memory(d);
+	dt__add_part(d, path, label, (size_t)n);
+	name = d->paths[0].data;
+	for (i = 0; i < n; i++, before = name, name += strlen(name) + 1) {
+		path[i] = name;
+		if (dt__read_image(d, i, i ? NULL : d->info.input, DT_UINT8, NULL, d->err)) return DT_ERR_FORMAT;
+		d->info.classes += !before || strncmp(name, before, (size_t)(strrchr(name, '/') - name) + 1);
+		label[i] = d->info.classes - 1;
+	}
+	d->info.x_type = DT_UINT8;
+	d->info.y_type = DT_INT32;
+	d->x_stride = sizeof *path;
+	d->y_stride = sizeof *label;
+	return 0;
 }
 #endif
 
 // CIFAR-10 binary: records of a label byte and 3 planes of 32 x 32 bytes.
-DT__PRIVATE int dt__open_cifar(dt_dataset *d) {
-  const char *path = d->source.path, *before = NULL;
-  int k, folder = 0, code;
-  size_t i;
+static int dt__open_cifar(dt_dataset *d) {
+	const char *path = d->source.path, *before = NULL;
+	int k, folder = 0, code;
+	size_t i;
 #if DT__POSIX
-  struct stat st;
-  folder = !stat(path, &st) && S_ISDIR(st.st_mode);
-  if (folder) code = dt__list_folder(d, path, 0, d->source.split == DT_TEST ? "test_batch*.bin,test_batch*.bin.gz" : "data_batch*.bin,data_batch*.bin.gz");
-  else
+	struct stat st;
+	folder = !stat(path, &st) && S_ISDIR(st.st_mode);
+	if (folder) code = dt__list_folder(d, path, 0, d->source.split == DT_TEST ? "test_batch*.bin,test_batch*.bin.gz" : "data_batch*.bin,data_batch*.bin.gz");
+	else
 #endif
-  code = dt__add_paths(d, &d->paths[0], path);
-  path = d->paths[0].data;
-  for (k = 0; k < d->paths[0].n && !code; k++, path += strlen(path) + 1) {
-    const dt__file *f;
-    if (folder && before && !strncmp(path, before, strlen(before))) continue;  // of x.bin and x.bin.gz one is enough
-    before = path;
-    f = dt__add_file(d, path);
-    if (!f) return DT_ERR_IO;
-    if (f->size == 0 || f->size % 3073) return dt__bad_file(d->err, "\"%s\" has %zu bytes, no whole number of CIFAR-10's records of 3073: it is cut, or another file", path, f->size);
-    for (i = 0; i < f->size; i += 3073)
-      if (f->data[i] > 9) return dt__bad_file(d->err, "\"%s\": record %zu has label %u, CIFAR-10 has 0..9: damaged, or another file", path, i / 3073, (unsigned)f->data[i]);
-    code = dt__add_part(d, f->data + 1, f->data, f->size / 3073);
-  }
-  d->info.input[0] = d->info.input[1] = 32;
-  d->info.input[2] = 3;
-  d->info.classes = 10;
-  d->info.x_type = d->info.y_type = DT_UINT8;
-  d->x_stride = d->y_stride = 3073;
-  return code;
+	code = dt__add_paths(d, &d->paths[0], path);
+	path = d->paths[0].data;
+	for (k = 0; k < d->paths[0].n && !code; k++, path += strlen(path) + 1) {
+		const dt__file *f;
+		if (folder && before && !strncmp(path, before, strlen(before))) continue;  // of x.bin and x.bin.gz one is enough
+		before = path;
+		f = dt__add_file(d, path);
+		if (!f) return DT_ERR_IO;
+		if (f->size == 0 || f->size % 3073) return dt__bad_file(d->err, "\"%s\" has %zu bytes, no whole number of CIFAR-10's records of 3073: it is cut, or another file", path, f->size);
+		for (i = 0; i < f->size; i += 3073)
+			if (f->data[i] > 9) return dt__bad_file(d->err, "\"%s\": record %zu has label %u, CIFAR-10 has 0..9: damaged, or another file", path, i / 3073, (unsigned)f->data[i]);
+		code = dt__add_part(d, f->data + 1, f->data, f->size / 3073);
+	}
+	d->info.input[0] = d->info.input[1] = 32;
+	d->info.input[2] = 3;
+	d->info.classes = 10;
+	d->info.x_type = d->info.y_type = DT_UINT8;
+	d->x_stride = d->y_stride = 3073;
+	return code;
 }
 
 // ---- CSV (RFC 4180, with any of , ; tab between fields)
@@ -5953,583 +5953,583 @@ DT__PRIVATE int dt__open_cifar(dt_dataset *d) {
 // What becomes of a column, or of several crossed; those up to BUCKET are read as numbers.
 enum { DT__AS_NUMBER, DT__AS_STANDARD, DT__AS_BUCKET, DT__AS_ONE_HOT, DT__AS_HASH, DT__AS_CROSS, DT__AS_NOTHING, DT__AS_LABEL };
 static const struct { const char *name; int takes_size, n_numbers; } dt__kinds[] = {  // n_numbers: fitted; -1: any
-  {"number", 0, 1}, {"standardise", 0, 2}, {"bucket", 1, -1}, {"onehot", 0, 0}, {"hash", 1, 1}, {"cross", 1, 1}, {"drop", 0, 0}, {"label", 0, 0}};
+	{"number", 0, 1}, {"standardise", 0, 2}, {"bucket", 1, -1}, {"onehot", 0, 0}, {"hash", 1, 1}, {"cross", 1, 1}, {"drop", 0, 0}, {"label", 0, 0}};
 
 #define DT__CROSSED 4
 typedef struct {
-  int kind, n_columns, column[DT__CROSSED];  // from 0
-  int size, width;   // N of bucket, hash and cross; floats in a row of x
-  double mean, squares, count;  // while a number is fitted
-  dt__list numbers;  // fitted: the mean, and the deviation; the edges of buckets; the size of hash and cross
-  dt__list words;    // of onehot, and of labels that are words
+	int kind, n_columns, column[DT__CROSSED];  // from 0
+	int size, width;   // N of bucket, hash and cross; floats in a row of x
+	double mean, squares, count;  // while a number is fitted
+	dt__list numbers;  // fitted: the mean, and the deviation; the edges of buckets; the size of hash and cross
+	dt__list words;    // of onehot, and of labels that are words
 } dt__feature;
 
 typedef struct {
-  dt_dataset *d;
-  dt_error *err;
-  dt_csv_options o;
-  const char *path, *p, *end;  // the file that is read
-  char separator;
-  long line;                   // of the field just read, from 1
-  int column;                  // likewise, or of the one just used
-  int cut, last;               // it is longer than its text; the last of its row
-  dt__list fields, features;
-  char (*text)[DT__CSV_TEXT];  // [columns], the row's fields, of the list
-  dt__feature *feature;        // [n], of the list
-  int n, columns, label;       // columns and label (-1: none) of the file
-  int word_labels;             // -1 until the first label is seen
-  int whole_labels, width;     // width: floats of a row of x
-  float *x, *y;
-  long n_rows;
-  unsigned char *fits;         // [rows] 1: of the training part, which is fitted to; NULL: all are
+	dt_dataset *d;
+	dt_error *err;
+	dt_csv_options o;
+	const char *path, *p, *end;  // the file that is read
+	char separator;
+	long line;                   // of the field just read, from 1
+	int column;                  // likewise, or of the one just used
+	int cut, last;               // it is longer than its text; the last of its row
+	dt__list fields, features;
+	char (*text)[DT__CSV_TEXT];  // [columns], the row's fields, of the list
+	dt__feature *feature;        // [n], of the list
+	int n, columns, label;       // columns and label (-1: none) of the file
+	int word_labels;             // -1 until the first label is seen
+	int whole_labels, width;     // width: floats of a row of x
+	float *x, *y;
+	long n_rows;
+	unsigned char *fits;         // [rows] 1: of the training part, which is fitted to; NULL: all are
 } dt__table;
 
-DT__PRIVATE double *dt__numbers(const dt__feature *f) { return (double *)(void *)f->numbers.data; }
+static double *dt__numbers(const dt__feature *f) { return (double *)(void *)f->numbers.data; }
 
-DT__PRIVATE int dt__csv_bad(const dt__table *t, const char *text, const char *wrong) {
-  return dt__bad_file(t->err, "\"%s\" line %ld, column %d: \"%.40s\" %s", t->path, t->line, t->column, text, wrong);
+static int dt__csv_bad(const dt__table *t, const char *text, const char *wrong) {
+	return dt__bad_file(t->err, "\"%s\" line %ld, column %d: \"%.40s\" %s", t->path, t->line, t->column, text, wrong);
 }
 
-DT__PRIVATE int dt__csv_at_end(const dt__table *t) {  // of a field
-  return t->p == t->end || *t->p == t->separator || *t->p == '\n' || *t->p == '\r';
+static int dt__csv_at_end(const dt__table *t) {  // of a field
+	return t->p == t->end || *t->p == t->separator || *t->p == '\n' || *t->p == '\r';
 }
 
 // One field, without quotes and blanks around it.
-DT__PRIVATE int dt__csv_field(dt__table *t, char *text) {
-  const char *wrong = NULL;
-  size_t n = 0, count = 0;  // count: with blanks that may stand at the end
-  long line = t->line;
-  int quoted;
-  t->column = t->last ? 1 : t->column + 1;
-  while (t->p < t->end && (*t->p == ' ' || (*t->p == '\t' && t->separator != '\t'))) t->p++;
-  quoted = t->p < t->end && *t->p == '"';
-  for (t->p += quoted; !wrong && (quoted ? t->p < t->end : !dt__csv_at_end(t)); t->p++) {
-    if (quoted && *t->p == '"' && (++t->p == t->end || *t->p != '"')) { quoted = 2; break; }  // 2: it has ended
-    if (!*t->p) wrong = "stands before a zero byte: it is no text file";
-    t->line += *t->p == '\n';
-    if (count < DT__CSV_TEXT - 1) text[count] = *t->p;
-    count++;
-    if (quoted || *t->p != ' ') n = count;
-  }
-  t->cut = n >= DT__CSV_TEXT;
-  text[DT__MIN(n, DT__CSV_TEXT - 1)] = 0;
-  if (quoted == 1 && !wrong) { wrong = "has a quote that does not end"; t->line = line; }
-  while (quoted && !dt__csv_at_end(t) && *t->p == ' ') t->p++;
-  if (!wrong && !dt__csv_at_end(t)) wrong = "has text behind its closing quote";
-  if (wrong) return dt__csv_bad(t, text, wrong);
-  t->last = t->p == t->end || *t->p != t->separator;
-  if (!t->last || (t->p < t->end && *t->p == '\r')) t->p++;
-  if (t->last && t->p < t->end && *t->p == '\n') t->p++;
-  return 0;
+static int dt__csv_field(dt__table *t, char *text) {
+	const char *wrong = NULL;
+	size_t n = 0, count = 0;  // count: with blanks that may stand at the end
+	long line = t->line;
+	int quoted;
+	t->column = t->last ? 1 : t->column + 1;
+	while (t->p < t->end && (*t->p == ' ' || (*t->p == '\t' && t->separator != '\t'))) t->p++;
+	quoted = t->p < t->end && *t->p == '"';
+	for (t->p += quoted; !wrong && (quoted ? t->p < t->end : !dt__csv_at_end(t)); t->p++) {
+		if (quoted && *t->p == '"' && (++t->p == t->end || *t->p != '"')) { quoted = 2; break; }  // 2: it has ended
+		if (!*t->p) wrong = "stands before a zero byte: it is no text file";
+		t->line += *t->p == '\n';
+		if (count < DT__CSV_TEXT - 1) text[count] = *t->p;
+		count++;
+		if (quoted || *t->p != ' ') n = count;
+	}
+	t->cut = n >= DT__CSV_TEXT;
+	text[DT__MIN(n, DT__CSV_TEXT - 1)] = 0;
+	if (quoted == 1 && !wrong) { wrong = "has a quote that does not end"; t->line = line; }
+	while (quoted && !dt__csv_at_end(t) && *t->p == ' ') t->p++;
+	if (!wrong && !dt__csv_at_end(t)) wrong = "has text behind its closing quote";
+	if (wrong) return dt__csv_bad(t, text, wrong);
+	t->last = t->p == t->end || *t->p != t->separator;
+	if (!t->last || (t->p < t->end && *t->p == '\r')) t->p++;
+	if (t->last && t->p < t->end && *t->p == '\n') t->p++;
+	return 0;
 }
 
 // From the end of a line to the next one that is not empty.
-DT__PRIVATE void dt__csv_next_line(dt__table *t) {
-  for (t->line++; t->p < t->end && (*t->p == '\n' || *t->p == '\r'); t->p++) t->line += *t->p == '\n';
+static void dt__csv_next_line(dt__table *t) {
+	for (t->line++; t->p < t->end && (*t->p == '\n' || *t->p == '\r'); t->p++) t->line += *t->p == '\n';
 }
 
-DT__PRIVATE int dt__csv_is_missing(const char *s) {
-  return !*s || !strcmp(s, "?") || ((*s | 32) == 'n' && dt__glob("NA,N/A,nan,NaN,NAN,null,NULL", s));
+static int dt__csv_is_missing(const char *s) {
+	return !*s || !strcmp(s, "?") || ((*s | 32) == 'n' && dt__glob("NA,N/A,nan,NaN,NAN,null,NULL", s));
 }
 
-DT__PRIVATE int dt__csv_number(const char *s, float *out) {
-  const char *end;
-  double v = dt__parse_double(s, s + strlen(s), &end);
-  *out = (float)v;
-  return end > s && !*end && v - v == 0 && (double)*out - (double)*out == 0;
+static int dt__csv_number(const char *s, float *out) {
+	const char *end;
+	double v = dt__parse_double(s, s + strlen(s), &end);
+	*out = (float)v;
+	return end > s && !*end && v - v == 0 && (double)*out - (double)*out == 0;
 }
 
-DT__PRIVATE int dt__kind_of(const char *name) {
-  int kind = 0;
-  while (kind < DT__COUNT(dt__kinds) && strcmp(dt__kinds[kind].name, name)) kind++;
-  return kind;
+static int dt__kind_of(const char *name) {
+	int kind = 0;
+	while (kind < DT__COUNT(dt__kinds) && strcmp(dt__kinds[kind].name, name)) kind++;
+	return kind;
 }
 
-DT__PRIVATE int dt__add_feature(dt__table *t, const dt__feature *f) {
-  if (dt__list_add(t->d, &t->features, f, sizeof *f)) return DT_ERR_MEMORY;
-  t->feature = (dt__feature *)(void *)t->features.data;
-  t->n = t->features.n;
-  return 0;
+static int dt__add_feature(dt__table *t, const dt__feature *f) {
+	if (dt__list_add(t->d, &t->features, f, sizeof *f)) return DT_ERR_MEMORY;
+	t->feature = (dt__feature *)(void *)t->features.data;
+	t->n = t->features.n;
+	return 0;
 }
 
-DT__PRIVATE int dt__add_number(const dt__table *t, dt__feature *f, double v) { return dt__list_add(t->d, &f->numbers, &v, sizeof v); }
+static int dt__add_number(const dt__table *t, dt__feature *f, double v) { return dt__list_add(t->d, &f->numbers, &v, sizeof v); }
 
-DT__PRIVATE int dt__add_word(const dt__table *t, dt__feature *f, const char *s) {
-  return dt__word_number(&f->words, s) < 0 ? dt__list_add(t->d, &f->words, s, strlen(s) + 1) : 0;
+static int dt__add_word(const dt__table *t, dt__feature *f, const char *s) {
+	return dt__word_number(&f->words, s) < 0 ? dt__list_add(t->d, &f->words, s, strlen(s) + 1) : 0;
 }
 
 // ---- .columns: "age standardise, city onehot, zip hash 64, income bucket 10, city*sex cross 32, id drop"
 
 // A number in digits alone; 0: it is none.
-DT__PRIVATE int dt__digits(const char *s) {
-  int v = 0;
-  for (; *s >= '0' && *s <= '9' && v < 1000000; s++) v = v * 10 + (*s - '0');
-  return *s ? 0 : v;
+static int dt__digits(const char *s) {
+	int v = 0;
+	for (; *s >= '0' && *s <= '9' && v < 1000000; s++) v = v * 10 + (*s - '0');
+	return *s ? 0 : v;
 }
 
 // A column by its name in the header, or its number from 1; -1: there is none.
-DT__PRIVATE int dt__csv_column(const dt__table *t, const char *name) {
-  int i = 0, number = dt__digits(name);
-  while (i < t->columns && strcmp(t->text[i], name)) i++;
-  return i < t->columns ? i : number <= t->columns ? number - 1 : -1;
+static int dt__csv_column(const dt__table *t, const char *name) {
+	int i = 0, number = dt__digits(name);
+	while (i < t->columns && strcmp(t->text[i], name)) i++;
+	return i < t->columns ? i : number <= t->columns ? number - 1 : -1;
 }
 
 // Cut off blanks.
-DT__PRIVATE char *dt__trim(char *s) {
-  size_t n = strlen(s);
-  while (n && s[n - 1] == ' ') s[--n] = 0;
-  return s + strspn(s, " ");
+static char *dt__trim(char *s) {
+	size_t n = strlen(s);
+	while (n && s[n - 1] == ' ') s[--n] = 0;
+	return s + strspn(s, " ");
 }
 
 // Cut off the last word, before which stands a blank.
-DT__PRIVATE char *dt__cut_word(char *s) {
-  char *word;
-  dt__trim(s);
-  word = strrchr(s, ' ');
-  if (word) *word++ = 0;
-  return word ? word : s + strlen(s);
+static char *dt__cut_word(char *s) {
+	char *word;
+	dt__trim(s);
+	word = strrchr(s, ' ');
+	if (word) *word++ = 0;
+	return word ? word : s + strlen(s);
 }
 
-DT__PRIVATE int dt__column_spec(dt__table *t, const char *spec, int n) {
-  char item[640], *word, *name, *next;  // four names and a kind fit
-  int wrong = dt__format(item, sizeof item, " %.*s", n, spec) >= sizeof item, column;
-  dt__feature f = DT_DEFAULTS;
-  word = dt__cut_word(item);
-  f.size = dt__digits(word);
-  if (f.size) word = dt__cut_word(item);
-  f.kind = dt__kind_of(word);
-  wrong |= f.kind >= DT__AS_LABEL || dt__kinds[f.kind].takes_size != (f.size > 0) || f.size == 1 || f.size > 100000;
-  for (name = item; name && !wrong; name = next) {
-    next = f.kind == DT__AS_CROSS ? strchr(name, '*') : NULL;
-    if (next) *next++ = 0;
-    name = dt__trim(name);
-    if ((wrong = !*name || f.n_columns == DT__CROSSED) != 0) break;
-    column = f.column[f.n_columns++] = dt__csv_column(t, name);
-    if (column < 0 || column == t->label)
-      return dt__refuse(t->err, "dt_csv: .columns names \"%.60s\", which is %s in \"%s\": use a name of its header or a number from 1", name, column < 0 ? "no column" : "the label", t->path);
-  }
-  if (wrong || (f.kind == DT__AS_CROSS && f.n_columns < 2))
-    return dt__refuse(t->err, "dt_csv: .columns has \"%.*s\": say NAME and number, standardise, onehot, hash N, bucket N, cross N or drop; N from 2; name the column, for cross two or more (a*b), not more than %d", DT__MIN(n, 40), spec, DT__CROSSED);
-  if (f.kind == DT__AS_CROSS) return dt__add_feature(t, &f);
-  t->feature[f.column[0]] = f;
-  return 0;
+static int dt__column_spec(dt__table *t, const char *spec, int n) {
+	char item[640], *word, *name, *next;  // four names and a kind fit
+	int wrong = dt__format(item, sizeof item, " %.*s", n, spec) >= sizeof item, column;
+	dt__feature f = DT_DEFAULTS;
+	word = dt__cut_word(item);
+	f.size = dt__digits(word);
+	if (f.size) word = dt__cut_word(item);
+	f.kind = dt__kind_of(word);
+	wrong |= f.kind >= DT__AS_LABEL || dt__kinds[f.kind].takes_size != (f.size > 0) || f.size == 1 || f.size > 100000;
+	for (name = item; name && !wrong; name = next) {
+		next = f.kind == DT__AS_CROSS ? strchr(name, '*') : NULL;
+		if (next) *next++ = 0;
+		name = dt__trim(name);
+		if ((wrong = !*name || f.n_columns == DT__CROSSED) != 0) break;
+		column = f.column[f.n_columns++] = dt__csv_column(t, name);
+		if (column < 0 || column == t->label)
+			return dt__refuse(t->err, "dt_csv: .columns names \"%.60s\", which is %s in \"%s\": use a name of its header or a number from 1", name, column < 0 ? "no column" : "the label", t->path);
+	}
+	if (wrong || (f.kind == DT__AS_CROSS && f.n_columns < 2))
+		return dt__refuse(t->err, "dt_csv: .columns has \"%.*s\": say NAME and number, standardise, onehot, hash N, bucket N, cross N or drop; N from 2; name the column, for cross two or more (a*b), not more than %d", DT__MIN(n, 40), spec, DT__CROSSED);
+	if (f.kind == DT__AS_CROSS) return dt__add_feature(t, &f);
+	t->feature[f.column[0]] = f;
+	return 0;
 }
 
 // One feature per column, then the crosses.
-DT__PRIVATE int dt__columns_spec(dt__table *t) {
-  const char *spec = t->o.columns;
-  dt__feature f = DT_DEFAULTS;
-  size_t n;
-  int i;
-  f.n_columns = 1;
-  for (i = 0; i < t->columns; i++) {
-    f.kind = i == t->label ? DT__AS_LABEL : DT__AS_NUMBER;
-    f.column[0] = i;
-    if (dt__add_feature(t, &f)) return DT_ERR_MEMORY;
-  }
-  for (; spec && *spec; spec += n + (spec[n] != 0)) {
-    n = strcspn(spec, ",;");
-    if (n > strspn(spec, " ") && dt__column_spec(t, spec, (int)DT__MIN(n, 1000))) return DT_ERR_ARGUMENT;
-  }
-  return 0;
+static int dt__columns_spec(dt__table *t) {
+	const char *spec = t->o.columns;
+	dt__feature f = DT_DEFAULTS;
+	size_t n;
+	int i;
+	f.n_columns = 1;
+	for (i = 0; i < t->columns; i++) {
+		f.kind = i == t->label ? DT__AS_LABEL : DT__AS_NUMBER;
+		f.column[0] = i;
+		if (dt__add_feature(t, &f)) return DT_ERR_MEMORY;
+	}
+	for (; spec && *spec; spec += n + (spec[n] != 0)) {
+		n = strcspn(spec, ",;");
+		if (n > strspn(spec, " ") && dt__column_spec(t, spec, (int)DT__MIN(n, 1000))) return DT_ERR_ARGUMENT;
+	}
+	return 0;
 }
 
 // ---- what was fitted, as JSON: [["standardise",[0],12.5,3.25],["onehot",[1],"a","b"],["cross",[1,2],64],["label",[3]]]
 
-DT__PRIVATE void dt__put_columns(dt__writer *w, const dt__table *t) {
-  int i, k;
-  for (i = 0; i < t->n; i++) {
-    const dt__feature *f = &t->feature[i];
-    const char *word = f->words.data;
-    dt__print(w, "%s[\"%s\",[", i ? "," : "[", dt__kinds[f->kind].name);
-    for (k = 0; k < f->n_columns; k++) dt__print(w, "%s%d", k ? "," : "", f->column[k]);
-    dt__put(w, ']');
-    for (k = 0; k < f->numbers.n; k++) dt__print(w, ",%.17g", dt__numbers(f)[k]);
-    for (k = 0; k < f->words.n; k++, word += strlen(word) + 1) { dt__put_text(w, ",\""); dt__put_json(w, word); dt__put(w, '"'); }
-    dt__put(w, ']');
-  }
-  dt__put(w, ']');
+static void dt__put_columns(dt__writer *w, const dt__table *t) {
+	int i, k;
+	for (i = 0; i < t->n; i++) {
+		const dt__feature *f = &t->feature[i];
+		const char *word = f->words.data;
+		dt__print(w, "%s[\"%s\",[", i ? "," : "[", dt__kinds[f->kind].name);
+		for (k = 0; k < f->n_columns; k++) dt__print(w, "%s%d", k ? "," : "", f->column[k]);
+		dt__put(w, ']');
+		for (k = 0; k < f->numbers.n; k++) dt__print(w, ",%.17g", dt__numbers(f)[k]);
+		for (k = 0; k < f->words.n; k++, word += strlen(word) + 1) { dt__put_text(w, ",\""); dt__put_json(w, word); dt__put(w, '"'); }
+		dt__put(w, ']');
+	}
+	dt__put(w, ']');
 }
 
-DT__PRIVATE int dt__json_word(dt__json *j, char word[128]) {
-  size_t n = 0;
-  if (!dt__json_string(j, word, 127, &n) || n > 127 || memchr(word, 0, n)) return dt__json_fail(j, "a bad word");
-  word[n] = 0;
-  return 1;
+static int dt__json_word(dt__json *j, char word[128]) {
+	size_t n = 0;
+	if (!dt__json_string(j, word, 127, &n) || n > 127 || memchr(word, 0, n)) return dt__json_fail(j, "a bad word");
+	word[n] = 0;
+	return 1;
 }
 
 // After the first error all functions of dt__json return 0.
-DT__PRIVATE int dt__columns_parse(dt__table *t) {
-  const char *fitted = t->o.fitted, *list = "a list is expected";
-  dt__json j = {fitted, fitted + strlen(fitted), NULL};
-  int first = 1;
-  dt__json_expect(&j, '[', list);
-  while (dt__json_more(&j, ']', &first)) {
-    char word[128] = "";
-    uint64_t column;
-    double number;
-    const double *v;
-    dt__feature *f, empty = DT_DEFAULTS;
-    int inner = 1, n_numbers;
-    if (dt__add_feature(t, &empty)) return DT_ERR_MEMORY;
-    f = &t->feature[t->n - 1];
-    dt__json_expect(&j, '[', list);
-    dt__json_word(&j, word);
-    f->kind = dt__kind_of(word);
-    if (f->kind > DT__AS_LABEL) { dt__json_fail(&j, "an unknown kind of column"); break; }
-    dt__json_expect(&j, ',', "',' is expected");
-    dt__json_expect(&j, '[', list);
-    while (dt__json_more(&j, ']', &inner) && dt__json_uint(&j, &column)) {
-      if (f->n_columns == DT__CROSSED || column > 100000) dt__json_fail(&j, "a bad column");
-      else f->column[f->n_columns++] = (int)column;
-    }
-    for (inner = 0; dt__json_more(&j, ']', &inner);) {
-      if (dt__json_peek(&j) == '"') {
-        if (dt__json_word(&j, word) && dt__add_word(t, f, word)) return DT_ERR_MEMORY;
-      } else if (dt__json_number(&j, &number) && number - number != 0) dt__json_fail(&j, "a number too large");
-      else if (!j.error && dt__add_number(t, f, number)) return DT_ERR_MEMORY;
-    }
-    n_numbers = dt__kinds[f->kind].n_numbers;
-    v = dt__numbers(f);
-    if (f->n_columns < 1 || f->numbers.n > 100000 || (n_numbers >= 0 && f->numbers.n != n_numbers) || (f->kind == DT__AS_STANDARD && !(v[1] > 0))
-        || ((f->kind == DT__AS_HASH || f->kind == DT__AS_CROSS) && !(v[0] >= 2 && v[0] <= 100000))) dt__json_fail(&j, "a bad column");
-    if (f->kind == DT__AS_LABEL) t->word_labels = f->words.n > 0;
-  }
-  if (!t->n || j.p != j.end) dt__json_fail(&j, "no column, or something behind the list");
-  return j.error ? dt__bad_file(t->err, "dt_csv: .fitted: %s, at byte %td: it must come from dt_dataset_columns", j.error, j.p - fitted) : 0;
+static int dt__columns_parse(dt__table *t) {
+	const char *fitted = t->o.fitted, *list = "a list is expected";
+	dt__json j = {fitted, fitted + strlen(fitted), NULL};
+	int first = 1;
+	dt__json_expect(&j, '[', list);
+	while (dt__json_more(&j, ']', &first)) {
+		char word[128] = "";
+		uint64_t column;
+		double number;
+		const double *v;
+		dt__feature *f, empty = DT_DEFAULTS;
+		int inner = 1, n_numbers;
+		if (dt__add_feature(t, &empty)) return DT_ERR_MEMORY;
+		f = &t->feature[t->n - 1];
+		dt__json_expect(&j, '[', list);
+		dt__json_word(&j, word);
+		f->kind = dt__kind_of(word);
+		if (f->kind > DT__AS_LABEL) { dt__json_fail(&j, "an unknown kind of column"); break; }
+		dt__json_expect(&j, ',', "',' is expected");
+		dt__json_expect(&j, '[', list);
+		while (dt__json_more(&j, ']', &inner) && dt__json_uint(&j, &column)) {
+			if (f->n_columns == DT__CROSSED || column > 100000) dt__json_fail(&j, "a bad column");
+			else f->column[f->n_columns++] = (int)column;
+		}
+		for (inner = 0; dt__json_more(&j, ']', &inner);) {
+			if (dt__json_peek(&j) == '"') {
+				if (dt__json_word(&j, word) && dt__add_word(t, f, word)) return DT_ERR_MEMORY;
+			} else if (dt__json_number(&j, &number) && number - number != 0) dt__json_fail(&j, "a number too large");
+			else if (!j.error && dt__add_number(t, f, number)) return DT_ERR_MEMORY;
+		}
+		n_numbers = dt__kinds[f->kind].n_numbers;
+		v = dt__numbers(f);
+		if (f->n_columns < 1 || f->numbers.n > 100000 || (n_numbers >= 0 && f->numbers.n != n_numbers) || (f->kind == DT__AS_STANDARD && !(v[1] > 0))
+				|| ((f->kind == DT__AS_HASH || f->kind == DT__AS_CROSS) && !(v[0] >= 2 && v[0] <= 100000))) dt__json_fail(&j, "a bad column");
+		if (f->kind == DT__AS_LABEL) t->word_labels = f->words.n > 0;
+	}
+	if (!t->n || j.p != j.end) dt__json_fail(&j, "no column, or something behind the list");
+	return j.error ? dt__bad_file(t->err, "dt_csv: .fitted: %s, at byte %td: it must come from dt_dataset_columns", j.error, j.p - fitted) : 0;
 }
 
 // ---- rows
 
 // The fields of the next row into t->text. *keep: 0 if a missing value drops it.
-DT__PRIVATE int dt__csv_row(dt__table *t, int *keep) {
-  int k;
-  *keep = 1;
-  for (k = 0; k < t->columns; k++) {
-    char *text = t->text[k];
-    if (dt__csv_field(t, text)) return DT_ERR_FORMAT;
-    if (t->last != (k == t->columns - 1)) {
-      long line = t->line;
-      while (!t->last && !dt__csv_field(t, text)) {}
-      return dt__bad_file(t->err, "\"%s\" line %ld has %d fields, the first row has %d", t->path, line, t->column, t->columns);
-    }
-    if (k < t->n && t->feature[k].kind == DT__AS_NOTHING) continue;
-    if (t->cut) return dt__csv_bad(t, text, "… has more than 127 bytes");
-    if (!dt__csv_is_missing(text)) continue;
-    if (t->o.missing == DT_MISSING_SKIP) *keep = 0;
-    else if (k == t->label || t->o.missing == DT_MISSING_ERROR)
-      return dt__csv_bad(t, text, k == t->label ? "is a missing label: set .missing = DT_MISSING_SKIP" : "is a missing value: set .missing");
-    *text = 0;
-  }
-  return 0;
+static int dt__csv_row(dt__table *t, int *keep) {
+	int k;
+	*keep = 1;
+	for (k = 0; k < t->columns; k++) {
+		char *text = t->text[k];
+		if (dt__csv_field(t, text)) return DT_ERR_FORMAT;
+		if (t->last != (k == t->columns - 1)) {
+			long line = t->line;
+			while (!t->last && !dt__csv_field(t, text)) {}
+			return dt__bad_file(t->err, "\"%s\" line %ld has %d fields, the first row has %d", t->path, line, t->column, t->columns);
+		}
+		if (k < t->n && t->feature[k].kind == DT__AS_NOTHING) continue;
+		if (t->cut) return dt__csv_bad(t, text, "… has more than 127 bytes");
+		if (!dt__csv_is_missing(text)) continue;
+		if (t->o.missing == DT_MISSING_SKIP) *keep = 0;
+		else if (k == t->label || t->o.missing == DT_MISSING_ERROR)
+			return dt__csv_bad(t, text, k == t->label ? "is a missing label: set .missing = DT_MISSING_SKIP" : "is a missing value: set .missing");
+		*text = 0;
+	}
+	return 0;
 }
 
 // Learn from a row, before there is t->x; then its features to x and its label to y. Mean and sum of squares by Welford 1962.
-DT__PRIVATE int dt__use_row(dt__table *t, long row) {
-  float *x = t->x ? t->x + (ptrdiff_t)row * t->width : NULL;
-  dt__feature *f;
-  for (f = t->feature; f < t->feature + t->n; f++) {
-    const double *fitted = dt__numbers(f);
-    int column = f->column[0], label = f->kind == DT__AS_LABEL;
-    const char *s;
-    float v;
-    int k, words, number;
-    if (f->kind == DT__AS_NOTHING || (label && column != t->label)) continue;
-    t->column = column + 1;
-    s = t->text[column];
-    number = dt__csv_number(s, &v);
-    if (label && t->word_labels < 0) t->word_labels = !number;
-    words = label ? t->word_labels : f->kind >= DT__AS_ONE_HOT;
-    if (!words && !number) {
-      if (*s) return dt__csv_bad(t, s, "is no number: repair it, or let .columns say what it is (\"NAME onehot\")");
-      v = (float)NAN;
-    }
-    if (!x) {
-      if ((label && words) || f->kind == DT__AS_ONE_HOT) {
-        const char *at = s;
-        for (k = 1; *at && k; at += k) k = dt__utf8((const unsigned char *)at, (ptrdiff_t)strlen(at));
-        if (!k) return dt__csv_bad(t, s, "is no UTF-8, in which words are kept: convert the file");
-        if (*s && dt__add_word(t, f, s)) return DT_ERR_MEMORY;
-        if (!label && f->words.n > 1000) return dt__csv_bad(t, s, "is one value too many, after 1,000: use \"hash N\" instead of \"onehot\"");
-      } else if (f->kind == DT__AS_BUCKET) {
-        if (v == v && dt__add_number(t, f, (double)v)) return DT_ERR_MEMORY;
-      } else if (f->kind <= DT__AS_STANDARD && v == v) {
-        double d = (double)v - f->mean;
-        f->mean += d / ++f->count;
-        f->squares += d * ((double)v - f->mean);
-      }
-    } else if (label) {
-      if (words && (v = (float)dt__word_number(&f->words, s)) < 0)
-        return dt__bad_file(t->err, "\"%s\" line %ld: the label \"%.40s\" is none of the %d of the training data", t->path, t->line, s, f->words.n);
-      t->y[row] = v;
-      t->whole_labels &= v >= 0 && v < 1e6f && v == floorf(v);
-    } else if (f->kind <= DT__AS_STANDARD) {
-      if (v != v) v = t->o.missing == DT_MISSING_MEAN ? (float)fitted[0] : 0;
-      *x = f->kind == DT__AS_NUMBER ? v : (float)(((double)v - fitted[0]) / fitted[1]);
-    } else {
-      uint32_t hash = 0;
-      for (k = 0; k < f->n_columns; k++) hash = dt__crc32c(hash, t->text[f->column[k]], strlen(t->text[f->column[k]]) + 1);
-      memset(x, 0, (size_t)f->width * sizeof *x);
-      if (f->kind == DT__AS_ONE_HOT) k = dt__word_number(&f->words, s);
-      else if (f->kind != DT__AS_BUCKET) k = (int)(dt__mix(hash) % (uint64_t)f->width);
-      else for (k = v == v ? 0 : -1; k >= 0 && k < f->numbers.n && (double)v >= fitted[k]; k++) {}
-      if (k >= 0) x[k] = 1;
-    }
-    if (x) x += f->width;
-  }
-  return 0;
+static int dt__use_row(dt__table *t, long row) {
+	float *x = t->x ? t->x + (ptrdiff_t)row * t->width : NULL;
+	dt__feature *f;
+	for (f = t->feature; f < t->feature + t->n; f++) {
+		const double *fitted = dt__numbers(f);
+		int column = f->column[0], label = f->kind == DT__AS_LABEL;
+		const char *s;
+		float v;
+		int k, words, number;
+		if (f->kind == DT__AS_NOTHING || (label && column != t->label)) continue;
+		t->column = column + 1;
+		s = t->text[column];
+		number = dt__csv_number(s, &v);
+		if (label && t->word_labels < 0) t->word_labels = !number;
+		words = label ? t->word_labels : f->kind >= DT__AS_ONE_HOT;
+		if (!words && !number) {
+			if (*s) return dt__csv_bad(t, s, "is no number: repair it, or let .columns say what it is (\"NAME onehot\")");
+			v = (float)NAN;
+		}
+		if (!x) {
+			if ((label && words) || f->kind == DT__AS_ONE_HOT) {
+				const char *at = s;
+				for (k = 1; *at && k; at += k) k = dt__utf8((const unsigned char *)at, (ptrdiff_t)strlen(at));
+				if (!k) return dt__csv_bad(t, s, "is no UTF-8, in which words are kept: convert the file");
+				if (*s && dt__add_word(t, f, s)) return DT_ERR_MEMORY;
+				if (!label && f->words.n > 1000) return dt__csv_bad(t, s, "is one value too many, after 1,000: use \"hash N\" instead of \"onehot\"");
+			} else if (f->kind == DT__AS_BUCKET) {
+				if (v == v && dt__add_number(t, f, (double)v)) return DT_ERR_MEMORY;
+			} else if (f->kind <= DT__AS_STANDARD && v == v) {
+				double d = (double)v - f->mean;
+				f->mean += d / ++f->count;
+				f->squares += d * ((double)v - f->mean);
+			}
+		} else if (label) {
+			if (words && (v = (float)dt__word_number(&f->words, s)) < 0)
+				return dt__bad_file(t->err, "\"%s\" line %ld: the label \"%.40s\" is none of the %d of the training data", t->path, t->line, s, f->words.n);
+			t->y[row] = v;
+			t->whole_labels &= v >= 0 && v < 1e6f && v == floorf(v);
+		} else if (f->kind <= DT__AS_STANDARD) {
+			if (v != v) v = t->o.missing == DT_MISSING_MEAN ? (float)fitted[0] : 0;
+			*x = f->kind == DT__AS_NUMBER ? v : (float)(((double)v - fitted[0]) / fitted[1]);
+		} else {
+			uint32_t hash = 0;
+			for (k = 0; k < f->n_columns; k++) hash = dt__crc32c(hash, t->text[f->column[k]], strlen(t->text[f->column[k]]) + 1);
+			memset(x, 0, (size_t)f->width * sizeof *x);
+			if (f->kind == DT__AS_ONE_HOT) k = dt__word_number(&f->words, s);
+			else if (f->kind != DT__AS_BUCKET) k = (int)(dt__mix(hash) % (uint64_t)f->width);
+			else for (k = v == v ? 0 : -1; k >= 0 && k < f->numbers.n && (double)v >= fitted[k]; k++) {}
+			if (k >= 0) x[k] = 1;
+		}
+		if (x) x += f->width;
+	}
+	return 0;
 }
 
-DT__PRIVATE int dt__by_value(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return x < y ? -1 : x > y;
+static int dt__by_value(const void *a, const void *b) {
+	const double x = *(const double *)a, y = *(const double *)b;
+	return x < y ? -1 : x > y;
 }
 
-DT__PRIVATE int dt__fit_end(dt__table *t) {
-  dt__feature *f;
-  int k;
-  for (f = t->feature; f < t->feature + t->n; f++) {
-    double *v = dt__numbers(f), fitted[2] = {f->size ? f->size : f->mean, f->squares > 0 ? sqrt(f->squares / f->count) : 1};
-    int all = f->numbers.n, n = 0;
-    for (k = 0; k < dt__kinds[f->kind].n_numbers; k++) if (dt__add_number(t, f, fitted[k])) return DT_ERR_MEMORY;
-    if (f->kind != DT__AS_BUCKET || !all) continue;
-    qsort(v, (size_t)all, sizeof *v, dt__by_value);  // edges between equal shares of the values, each once
-    for (k = 1; k < f->size; k++) {
-      double edge = v[(uint64_t)all * (unsigned)k / (unsigned)f->size];
-      if (edge > v[n ? n - 1 : 0]) v[n++] = edge;  // n < k: what is read is not yet overwritten
-    }
-    f->numbers.n = n;
-  }
-  return 0;
+static int dt__fit_end(dt__table *t) {
+	dt__feature *f;
+	int k;
+	for (f = t->feature; f < t->feature + t->n; f++) {
+		double *v = dt__numbers(f), fitted[2] = {f->size ? f->size : f->mean, f->squares > 0 ? sqrt(f->squares / f->count) : 1};
+		int all = f->numbers.n, n = 0;
+		for (k = 0; k < dt__kinds[f->kind].n_numbers; k++) if (dt__add_number(t, f, fitted[k])) return DT_ERR_MEMORY;
+		if (f->kind != DT__AS_BUCKET || !all) continue;
+		qsort(v, (size_t)all, sizeof *v, dt__by_value);  // edges between equal shares of the values, each once
+		for (k = 1; k < f->size; k++) {
+			double edge = v[(uint64_t)all * (unsigned)k / (unsigned)f->size];
+			if (edge > v[n ? n - 1 : 0]) v[n++] = edge;  // n < k: what is read is not yet overwritten
+		}
+		f->numbers.n = n;
+	}
+	return 0;
 }
 
-DT__PRIVATE int dt__feature_width(const dt__feature *f) {
-  if (f->kind == DT__AS_BUCKET) return f->numbers.n + 1;
-  if (f->kind == DT__AS_ONE_HOT) return f->words.n;
-  return dt__kinds[f->kind].takes_size ? (int)*dt__numbers(f) : f->kind <= DT__AS_STANDARD;
+static int dt__feature_width(const dt__feature *f) {
+	if (f->kind == DT__AS_BUCKET) return f->numbers.n + 1;
+	if (f->kind == DT__AS_ONE_HOT) return f->words.n;
+	return dt__kinds[f->kind].takes_size ? (int)*dt__numbers(f) : f->kind <= DT__AS_STANDARD;
 }
 
 // Find the separator, the columns and the header, and stop before the first row of data; t->text holds the header or is empty.
-DT__PRIVATE int dt__csv_start(dt__table *t, int file) {
-  const dt_csv_options *o = &t->o;
-  const char *q, *s, *first;
-  char text[DT__CSV_TEXT];
-  int n, most = 0, words = 0, word = 0;
-  long line;
-  float v;
-  if (o->separator < 0 || o->separator > 255 || (o->separator && strchr("\"\r\n", o->separator)))
-    return dt__refuse(t->err, "dt_csv: .separator is %d: give one character, but no quote or line end", o->separator);
-  if (t->end - t->p >= 3 && !memcmp(t->p, "\xef\xbb\xbf", 3)) t->p += 3;  // a byte order mark
-  for (t->line = 0; t->line < o->skip && t->p < t->end; t->p++) t->line += *t->p == '\n';
-  dt__csv_next_line(t);
-  t->separator = o->separator ? (char)o->separator : ',';
-  for (s = o->separator ? "" : ",;\t"; *s; s++) {
-    for (q = t->p, n = 0; q < t->end && *q != '\n'; q++) n += *q == *s;
-    if (n > most) { most = n; t->separator = *s; }
-  }
-  first = t->p;
-  line = t->line;
-  t->last = 1;
-  t->fields.used = 0;
-  do {
-    if (dt__csv_field(t, text) || dt__list_add(t->d, &t->fields, text, sizeof text)) return DT_ERR_FORMAT;
-    if (t->column > 100000) return dt__csv_bad(t, text, "is one field too many");
-    if (!dt__csv_number(text, &v) && !dt__csv_is_missing(text)) { words++; word = t->column; }
-  } while (!t->last);
-  n = t->column;
-  if (t->columns && t->columns != n) return dt__bad_file(t->err, "\"%s\": file %d has %d columns, the first has %d", t->path, file, n, t->columns);
-  t->columns = n;
-  t->label = o->label == DT_OFF ? -1 : o->label > 0 ? o->label - 1 : o->label ? n : n - 1;
-  if (t->label >= n) return dt__refuse(t->err, "\"%s\" has %d columns, .label is %d: columns count from 1", t->path, n, o->label);
-  if (n == (t->label >= 0)) return dt__bad_file(t->err, "\"%s\" has no features: it is empty, or needs another .separator", t->path);
-  t->text = (char (*)[DT__CSV_TEXT])t->fields.data;
-  // A word in the label's column alone is no header but a label.
-  if (o->header != DT_OFF && (o->header || (words && (words > 1 || word != t->label + 1)))) { dt__csv_next_line(t); return 0; }
-  memset(t->text, 0, (size_t)n * sizeof *t->text);
-  t->p = first;
-  t->line = line;
-  return 0;
+static int dt__csv_start(dt__table *t, int file) {
+	const dt_csv_options *o = &t->o;
+	const char *q, *s, *first;
+	char text[DT__CSV_TEXT];
+	int n, most = 0, words = 0, word = 0;
+	long line;
+	float v;
+	if (o->separator < 0 || o->separator > 255 || (o->separator && strchr("\"\r\n", o->separator)))
+		return dt__refuse(t->err, "dt_csv: .separator is %d: give one character, but no quote or line end", o->separator);
+	if (t->end - t->p >= 3 && !memcmp(t->p, "\xef\xbb\xbf", 3)) t->p += 3;  // a byte order mark
+	for (t->line = 0; t->line < o->skip && t->p < t->end; t->p++) t->line += *t->p == '\n';
+	dt__csv_next_line(t);
+	t->separator = o->separator ? (char)o->separator : ',';
+	for (s = o->separator ? "" : ",;\t"; *s; s++) {
+		for (q = t->p, n = 0; q < t->end && *q != '\n'; q++) n += *q == *s;
+		if (n > most) { most = n; t->separator = *s; }
+	}
+	first = t->p;
+	line = t->line;
+	t->last = 1;
+	t->fields.used = 0;
+	do {
+		if (dt__csv_field(t, text) || dt__list_add(t->d, &t->fields, text, sizeof text)) return DT_ERR_FORMAT;
+		if (t->column > 100000) return dt__csv_bad(t, text, "is one field too many");
+		if (!dt__csv_number(text, &v) && !dt__csv_is_missing(text)) { words++; word = t->column; }
+	} while (!t->last);
+	n = t->column;
+	if (t->columns && t->columns != n) return dt__bad_file(t->err, "\"%s\": file %d has %d columns, the first has %d", t->path, file, n, t->columns);
+	t->columns = n;
+	t->label = o->label == DT_OFF ? -1 : o->label > 0 ? o->label - 1 : o->label ? n : n - 1;
+	if (t->label >= n) return dt__refuse(t->err, "\"%s\" has %d columns, .label is %d: columns count from 1", t->path, n, o->label);
+	if (n == (t->label >= 0)) return dt__bad_file(t->err, "\"%s\" has no features: it is empty, or needs another .separator", t->path);
+	t->text = (char (*)[DT__CSV_TEXT])t->fields.data;
+	// A word in the label's column alone is no header but a label.
+	if (o->header != DT_OFF && (o->header || (words && (words > 1 || word != t->label + 1)))) { dt__csv_next_line(t); return 0; }
+	memset(t->text, 0, (size_t)n * sizeof *t->text);
+	t->p = first;
+	t->line = line;
+	return 0;
 }
 
 // The files of the set one after another: to count the rows, to learn from those of the training side, to apply.
-DT__PRIVATE int dt__csv_pass(dt__table *t) {
-  long row = 0;
-  int i, k, keep, used, labels;
-  t->path = t->d->paths[0].data;
-  for (i = 0; i < t->d->n_files; i++, t->path += strlen(t->path) + 1) {
-    const dt__feature *f;
-    t->p = (const char *)t->d->file[i].data;
-    t->end = t->p + t->d->file[i].size;
-    if (dt__csv_start(t, i + 1) || (!t->n && dt__columns_spec(t))) return DT_ERR_FORMAT;
-    labels = 0;
-    for (f = t->feature; f < t->feature + t->n; labels += f++->kind == DT__AS_LABEL)
-      for (k = 0; k < f->n_columns; k++)
-        if (f->kind == DT__AS_LABEL ? t->label >= 0 && f->column[k] != t->label : f->column[k] >= t->columns || f->column[k] == t->label)
-          return dt__bad_file(t->err, "\"%s\" has %d columns and its label in column %d, unlike the training data",
-                              t->path, t->columns, t->label + 1);
-    if (t->label >= 0 && !labels) return dt__bad_file(t->err, "\"%s\": the training data had no label: set .label = DT_OFF", t->path);
-    for (; t->p < t->end && row < t->n_rows; dt__csv_next_line(t), row += keep) {  // no more than were counted, should the file grow
-      if (dt__csv_row(t, &keep)) return DT_ERR_FORMAT;
-      used = t->x || (!t->o.fitted && (t->fits ? t->fits[row] : !t->d->source.folds));
-      if (keep && used && dt__use_row(t, row)) return DT_ERR_FORMAT;
-    }
-  }
-  t->n_rows = row;
-  return 0;
+static int dt__csv_pass(dt__table *t) {
+	long row = 0;
+	int i, k, keep, used, labels;
+	t->path = t->d->paths[0].data;
+	for (i = 0; i < t->d->n_files; i++, t->path += strlen(t->path) + 1) {
+		const dt__feature *f;
+		t->p = (const char *)t->d->file[i].data;
+		t->end = t->p + t->d->file[i].size;
+		if (dt__csv_start(t, i + 1) || (!t->n && dt__columns_spec(t))) return DT_ERR_FORMAT;
+		labels = 0;
+		for (f = t->feature; f < t->feature + t->n; labels += f++->kind == DT__AS_LABEL)
+			for (k = 0; k < f->n_columns; k++)
+				if (f->kind == DT__AS_LABEL ? t->label >= 0 && f->column[k] != t->label : f->column[k] >= t->columns || f->column[k] == t->label)
+					return dt__bad_file(t->err, "\"%s\" has %d columns and its label in column %d, unlike the training data",
+							t->path, t->columns, t->label + 1);
+		if (t->label >= 0 && !labels) return dt__bad_file(t->err, "\"%s\": the training data had no label: set .label = DT_OFF", t->path);
+		for (; t->p < t->end && row < t->n_rows; dt__csv_next_line(t), row += keep) {  // no more than were counted, should the file grow
+			if (dt__csv_row(t, &keep)) return DT_ERR_FORMAT;
+			used = t->x || (!t->o.fitted && (t->fits ? t->fits[row] : !t->d->source.folds));
+			if (keep && used && dt__use_row(t, row)) return DT_ERR_FORMAT;
+		}
+	}
+	t->n_rows = row;
+	return 0;
 }
 
 // Count the rows and find those of the training side of a fold or part.
-DT__PRIVATE int dt__csv_training_rows(dt__table *t) {
-  dt_dataset training = *t->d;
-  long i;
-  if (dt__csv_pass(t)) return DT_ERR_FORMAT;
-  t->fits = (unsigned char *)calloc((size_t)t->n_rows + 1, 1);
-  if (!t->fits) return dt__no_memory(t->d);
-  training.n_all = t->n_rows;
-  training.source.held_out = 0;
-  if (dt__open_fold(&training)) return DT_ERR_ARGUMENT;
-  for (i = 0; i < training.info.n; i++) t->fits[dt__unfold(&training, i)] = 1;
-  return 0;
+static int dt__csv_training_rows(dt__table *t) {
+	dt_dataset training = *t->d;
+	long i;
+	if (dt__csv_pass(t)) return DT_ERR_FORMAT;
+	t->fits = (unsigned char *)calloc((size_t)t->n_rows + 1, 1);
+	if (!t->fits) return dt__no_memory(t->d);
+	training.n_all = t->n_rows;
+	training.source.held_out = 0;
+	if (dt__open_fold(&training)) return DT_ERR_ARGUMENT;
+	for (i = 0; i < training.info.n; i++) t->fits[dt__unfold(&training, i)] = 1;
+	return 0;
 }
 
-DT__PRIVATE char *dt__columns_of_file(const char *path, dt_error *err);  // in >>checkpoint
+static char *dt__columns_of_file(const char *path, dt_error *err);  // in >>checkpoint
 
-DT__PRIVATE int dt__csv_read(dt__table *t) {
-  dt_dataset *d = t->d;
-  dt__writer w = DT_DEFAULTS;
-  const char *path;
-  double width = 0;
-  ptrdiff_t n;
-  long row;
-  int i, whole;
-  if (dt__add_paths(d, &d->paths[0], t->o.path)) return DT_ERR_ARGUMENT;
-  path = d->paths[0].data;
-  for (i = 0; i < d->paths[0].n; i++, path += strlen(path) + 1) if (!dt__add_file(d, path)) return DT_ERR_IO;
-  if (t->o.fitted ? dt__columns_parse(t) : d->source.folds && dt__csv_training_rows(t)) return DT_ERR_FORMAT;
-  if (dt__csv_pass(t) || (!t->o.fitted && dt__fit_end(t))) return DT_ERR_FORMAT;
-  for (i = 0; i < t->n; i++) width += t->feature[i].width = dt__feature_width(&t->feature[i]);
-  if (width < 1 || width > 10000000) return dt__bad_file(t->err, "\"%s\" gives %.0f features: at least one, and at most 10,000,000", t->o.path, width);
-  if (t->n_rows == 0) return dt__bad_file(t->err, "\"%s\" has no row of data", t->o.path);
-  t->width = d->info.input[0] = (int)width;
-  if (!dt__mul(t->n_rows, t->width, &n)) return dt__no_memory(d);
-  d->x = t->x = (float *)calloc((size_t)n, sizeof *t->x);
-  d->y = t->y = (float *)calloc((size_t)t->n_rows, sizeof *t->y);
-  if (!t->x || !t->y) return dt__no_memory(d);
-  if (dt__csv_pass(t)) return DT_ERR_FORMAT;
-  dt__put_columns(&w, t);
-  w.size = w.n + 1;
-  w.n = 0;
-  d->columns = w.text = (char *)malloc(w.size);
-  if (!w.text) return dt__no_memory(d);
-  dt__put_columns(&w, t);
-  d->info.x_type = DT_FLOAT32;
-  d->x_stride = t->width * (ptrdiff_t)sizeof *t->x;
-  if (t->label < 0) return dt__add_part(d, t->x, NULL, (size_t)t->n_rows);
-  whole = t->whole_labels && t->o.label_type != DT_FLOAT32;
-  d->info.y_type = whole ? DT_INT32 : DT_FLOAT32;
-  d->y_stride = sizeof *t->y;
-  for (row = 0; whole && row < t->n_rows; row++) {
-    int32_t label = (int32_t)t->y[row];
-    memcpy(&t->y[row], &label, sizeof label);
-    d->info.classes = DT__MAX(d->info.classes, (int)label + 1);
-  }
-  return dt__add_part(d, t->x, t->y, (size_t)t->n_rows);
+static int dt__csv_read(dt__table *t) {
+	dt_dataset *d = t->d;
+	dt__writer w = DT_DEFAULTS;
+	const char *path;
+	double width = 0;
+	ptrdiff_t n;
+	long row;
+	int i, whole;
+	if (dt__add_paths(d, &d->paths[0], t->o.path)) return DT_ERR_ARGUMENT;
+	path = d->paths[0].data;
+	for (i = 0; i < d->paths[0].n; i++, path += strlen(path) + 1) if (!dt__add_file(d, path)) return DT_ERR_IO;
+	if (t->o.fitted ? dt__columns_parse(t) : d->source.folds && dt__csv_training_rows(t)) return DT_ERR_FORMAT;
+	if (dt__csv_pass(t) || (!t->o.fitted && dt__fit_end(t))) return DT_ERR_FORMAT;
+	for (i = 0; i < t->n; i++) width += t->feature[i].width = dt__feature_width(&t->feature[i]);
+	if (width < 1 || width > 10000000) return dt__bad_file(t->err, "\"%s\" gives %.0f features: at least one, and at most 10,000,000", t->o.path, width);
+	if (t->n_rows == 0) return dt__bad_file(t->err, "\"%s\" has no row of data", t->o.path);
+	t->width = d->info.input[0] = (int)width;
+	if (!dt__mul(t->n_rows, t->width, &n)) return dt__no_memory(d);
+	d->x = t->x = (float *)calloc((size_t)n, sizeof *t->x);
+	d->y = t->y = (float *)calloc((size_t)t->n_rows, sizeof *t->y);
+	if (!t->x || !t->y) return dt__no_memory(d);
+	if (dt__csv_pass(t)) return DT_ERR_FORMAT;
+	dt__put_columns(&w, t);
+	w.size = w.n + 1;
+	w.n = 0;
+	d->columns = w.text = (char *)malloc(w.size);
+	if (!w.text) return dt__no_memory(d);
+	dt__put_columns(&w, t);
+	d->info.x_type = DT_FLOAT32;
+	d->x_stride = t->width * (ptrdiff_t)sizeof *t->x;
+	if (t->label < 0) return dt__add_part(d, t->x, NULL, (size_t)t->n_rows);
+	whole = t->whole_labels && t->o.label_type != DT_FLOAT32;
+	d->info.y_type = whole ? DT_INT32 : DT_FLOAT32;
+	d->y_stride = sizeof *t->y;
+	for (row = 0; whole && row < t->n_rows; row++) {
+		int32_t label = (int32_t)t->y[row];
+		memcpy(&t->y[row], &label, sizeof label);
+		d->info.classes = DT__MAX(d->info.classes, (int)label + 1);
+	}
+	return dt__add_part(d, t->x, t->y, (size_t)t->n_rows);
 }
 
-DT__PRIVATE int dt__open_csv(dt_dataset *d) {
-  dt__table t = DT_DEFAULTS;
-  char *fitted = NULL;
-  int code;
-  t.d = d;
-  t.err = d->err;
-  t.o = d->source.csv;
-  t.n_rows = LONG_MAX;
-  t.whole_labels = 1;
-  t.word_labels = -1;
-  if (t.o.skip < 0) return dt__refuse(d->err, "dt_csv: .skip is %d: it must be 0 or more", t.o.skip);
-  if (t.o.fitted && *t.o.fitted != '[') {
-    t.o.fitted = fitted = dt__columns_of_file(t.o.fitted, d->err);
-    if (!fitted) return DT_ERR_IO;
-  }
-  code = dt__csv_read(&t);
-  free(fitted);
-  dt__close_files(d);
-  for (; t.n > 0; t.n--, t.feature++) { free(t.feature->numbers.data); free(t.feature->words.data); }
-  free(t.features.data);
-  free(t.fields.data);
-  free(t.fits);
-  return code;
+static int dt__open_csv(dt_dataset *d) {
+	dt__table t = DT_DEFAULTS;
+	char *fitted = NULL;
+	int code;
+	t.d = d;
+	t.err = d->err;
+	t.o = d->source.csv;
+	t.n_rows = LONG_MAX;
+	t.whole_labels = 1;
+	t.word_labels = -1;
+	if (t.o.skip < 0) return dt__refuse(d->err, "dt_csv: .skip is %d: it must be 0 or more", t.o.skip);
+	if (t.o.fitted && *t.o.fitted != '[') {
+		t.o.fitted = fitted = dt__columns_of_file(t.o.fitted, d->err);
+		if (!fitted) return DT_ERR_IO;
+	}
+	code = dt__csv_read(&t);
+	free(fitted);
+	dt__close_files(d);
+	for (; t.n > 0; t.n--, t.feature++) { free(t.feature->numbers.data); free(t.feature->words.data); }
+	free(t.features.data);
+	free(t.fields.data);
+	free(t.fits);
+	return code;
 }
 #endif  // DTRAIN_NO_STDIO
 
-DT__PRIVATE int dt__open_memory(dt_dataset *d) {
-  const dt_source *s = &d->source;
-  int read = s->kind == DT__FROM_READ;
-  if (s->n < 1) return dt__refuse(d->err, "%s: n is %ld: at least 1 sample is needed", d->what, s->n);
-  if (read ? !s->read : !s->x) return dt__refuse(d->err, "%s: %s is NULL", d->what, read ? "read" : "x");
-  if (s->x_type == DT_ONE_HOT) return dt__refuse(d->err, "dt_arrays: x_type is DT_ONE_HOT, which is for labels");
-  d->info.x_type = DT__ELSE(s->x_type, DT_FLOAT32);
-  d->info.y_type = s->y_type;
-  return dt__add_part(d, s->x, s->y, (size_t)s->n);
+static int dt__open_memory(dt_dataset *d) {
+	const dt_source *s = &d->source;
+	int read = s->kind == DT__FROM_READ;
+	if (s->n < 1) return dt__refuse(d->err, "%s: n is %ld: at least 1 sample is needed", d->what, s->n);
+	if (read ? !s->read : !s->x) return dt__refuse(d->err, "%s: %s is NULL", d->what, read ? "read" : "x");
+	if (s->x_type == DT_ONE_HOT) return dt__refuse(d->err, "dt_arrays: x_type is DT_ONE_HOT, which is for labels");
+	d->info.x_type = DT__ELSE(s->x_type, DT_FLOAT32);
+	d->info.y_type = s->y_type;
+	return dt__add_part(d, s->x, s->y, (size_t)s->n);
 }
 
-DT__PRIVATE int dt__open_opened(dt_dataset *d) {
-  const dt_source s = d->source;
-  dt_error *err = d->err;
-  if (!s.dataset) return dt__refuse(err, "dt_opened: the data set is NULL");
-  *d = *s.dataset;
-  d->err = err;
-  d->borrowed = 1;
-  if (!s.folds) return 0;
-  d->source = dt_fold(d->source, s.folds, s.fold, s.held_out ? DT_TEST : DT_TRAIN);
-  d->source.fraction = s.fraction;
-  return 0;
+static int dt__open_opened(dt_dataset *d) {
+	const dt_source s = d->source;
+	dt_error *err = d->err;
+	if (!s.dataset) return dt__refuse(err, "dt_opened: the data set is NULL");
+	*d = *s.dataset;
+	d->err = err;
+	d->borrowed = 1;
+	if (!s.folds) return 0;
+	d->source = dt_fold(d->source, s.folds, s.fold, s.held_out ? DT_TEST : DT_TRAIN);
+	d->source.fraction = s.fraction;
+	return 0;
 }
 
 // By kind of source.
 static const struct { const char *name; int (*open)(dt_dataset *d); } dt__opener[] = {
-  {"", NULL}, {"dt_arrays", dt__open_memory}, {"dt_from", dt__open_memory}, {"dt_opened", dt__open_opened},
+	{"", NULL}, {"dt_arrays", dt__open_memory}, {"dt_from", dt__open_memory}, {"dt_opened", dt__open_opened},
 #ifndef DTRAIN_NO_STDIO
-  {"dt_idx", dt__open_pairs}, {"dt_mnist", dt__open_mnist}, {"dt_cifar10", dt__open_cifar}, {"dt_csv", dt__open_csv},
-  {"dt_npy", dt__open_pairs},
+	{"dt_idx", dt__open_pairs}, {"dt_mnist", dt__open_mnist}, {"dt_cifar10", dt__open_cifar}, {"dt_csv", dt__open_csv},
+	{"dt_npy", dt__open_pairs},
 #if DT__POSIX
-  {"dt_images", dt__open_images},
+	{"dt_images", dt__open_images},
 #endif
 #endif
 };
 
 DT_API void dt_dataset_close(dt_dataset *d) {
-  if (d && !d->borrowed) {
+	if (d && !d->borrowed) {
 #ifndef DTRAIN_NO_STDIO
-    dt__close_files(d);
-    free(d->paths[0].data);
-    free(d->paths[1].data);
+		dt__close_files(d);
+		free(d->paths[0].data);
+		free(d->paths[1].data);
 #endif
-    free(d->x);
-    free(d->y);
-    free(d->columns);
-  }
-  free(d);
+		free(d->x);
+		free(d->y);
+		free(d->columns);
+	}
+	free(d);
 }
 
 DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
-  dt_dataset *d = NULL;
-  if (!s || s->kind < DT__FROM_ARRAYS || s->kind > DT__FROM_IMAGES)
-    dt__refuse(err, "dt_dataset_open: no source: use dt_csv, dt_arrays or a relative");
-  else if (s->kind >= DT__COUNT(dt__opener))
-    dt__fail(err, DT_ERR_DISABLED, "dt_dataset_open: this build has DTRAIN_NO_STDIO, or a folder needs POSIX: use dt_from or dt_arrays");
-  else if (s->kind >= DT__FROM_IDX && (!s->path || !*s->path))
-    dt__refuse(err, "%s: the path is empty: name a file or folder", dt__opener[s->kind].name);
-  else if (!(d = (dt_dataset *)calloc(1, sizeof *d)))
-    dt__fail(err, DT_ERR_MEMORY, "dt_dataset_open: no memory for a data set");
-  if (!d) return NULL;
-  d->source = *s;
-  d->what = dt__opener[s->kind].name;
-  d->err = err;
-  if (dt__opener[s->kind].open(d) || (s->folds && dt__open_fold(d))) { dt_dataset_close(d); return NULL; }
-  if (!d->source.folds) d->info.n = d->n_all;
-  d->err = NULL;
-  return d;
+	dt_dataset *d = NULL;
+	if (!s || s->kind < DT__FROM_ARRAYS || s->kind > DT__FROM_IMAGES)
+		dt__refuse(err, "dt_dataset_open: no source: use dt_csv, dt_arrays or a relative");
+	else if (s->kind >= DT__COUNT(dt__opener))
+		dt__fail(err, DT_ERR_DISABLED, "dt_dataset_open: this build has DTRAIN_NO_STDIO, or a folder needs POSIX: use dt_from or dt_arrays");
+	else if (s->kind >= DT__FROM_IDX && (!s->path || !*s->path))
+		dt__refuse(err, "%s: the path is empty: name a file or folder", dt__opener[s->kind].name);
+	else if (!(d = (dt_dataset *)calloc(1, sizeof *d)))
+		dt__fail(err, DT_ERR_MEMORY, "dt_dataset_open: no memory for a data set");
+	if (!d) return NULL;
+	d->source = *s;
+	d->what = dt__opener[s->kind].name;
+	d->err = err;
+	if (dt__opener[s->kind].open(d) || (s->folds && dt__open_fold(d))) { dt_dataset_close(d); return NULL; }
+	if (!d->source.folds) d->info.n = d->n_all;
+	d->err = NULL;
+	return d;
 }
 #else
 DT_API void dt_dataset_close(dt_dataset *d) { (void)d; }
@@ -6539,106 +6539,106 @@ DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) { (void)s;
 DT_API const char *dt_dataset_columns(const dt_dataset *d) { return d ? d->columns : NULL; }
 
 DT_API dt_dataset_info dt_dataset_describe(const dt_dataset *d) {
-  const dt_dataset_info none = DT_DEFAULTS;
-  return d ? d->info : none;
+	const dt_dataset_info none = DT_DEFAULTS;
+	return d ? d->info : none;
 }
 
 // ---- one sample
 
 // Sample index of d: x to dst as t's input wants it, labels to the loss node's place.
-DT__PRIVATE int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_type, float *x, const dt_tensor *loss, dt_type y_type, float *y, long index, dt_error *err) {
-  unsigned char pixels[3072];
-  const unsigned char *from, *label = NULL;
-  const dt__part *p = d->part;
-  ptrdiff_t n = t->size, values = d->array[1].rank ? d->array[1].values : 1;
-  long i = dt__unfold(d, index), k = i;
-  int code;
-  if (d->source.kind == DT__FROM_READ) {  // bytes go to the end of the place, and spread from there
-    unsigned char *to = (unsigned char *)x + (4 - dt__type_size(x_type)) * n, *label_to = NULL;
-    if (loss) label_to = (unsigned char *)y + (4 - dt__type_size(y_type)) * loss->size;
-    code = d->source.read(d->source.user, i, to, label_to);
-    if (code) return dt__fail(err, DT_ERR_CALLBACK, "dt_from: read returned %d for sample %ld", code, i);
-    from = to;
-    label = label_to;
-  } else {
-    for (; k >= p->n; p++) k -= p->n;
-    x_type = d->info.x_type;
-    if (d->info.y_type) y_type = d->info.y_type;
-    from = p->x + k * DT__ELSE(d->x_stride, n * dt__type_size(x_type));
-    if (loss && p->y) label = p->y + k * DT__ELSE(d->y_stride, loss->size * dt__type_size(y_type));
-  }
-  if (d->source.kind == DT__FROM_CIFAR) {  // planes
-    unsigned char *to = pixels;
-    for (k = 0; k < 1024; k++, to += 3) { to[0] = from[k]; to[1] = from[1024 + k]; to[2] = from[2048 + k]; }
-    from = pixels;
-  }
+static int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_type, float *x, const dt_tensor *loss, dt_type y_type, float *y, long index, dt_error *err) {
+	unsigned char pixels[3072];
+	const unsigned char *from, *label = NULL;
+	const dt__part *p = d->part;
+	ptrdiff_t n = t->size, values = d->array[1].rank ? d->array[1].values : 1;
+	long i = dt__unfold(d, index), k = i;
+	int code;
+	if (d->source.kind == DT__FROM_READ) {  // bytes go to the end of the place, and spread from there
+		unsigned char *to = (unsigned char *)x + (4 - dt__type_size(x_type)) * n, *label_to = NULL;
+		if (loss) label_to = (unsigned char *)y + (4 - dt__type_size(y_type)) * loss->size;
+		code = d->source.read(d->source.user, i, to, label_to);
+		if (code) return dt__fail(err, DT_ERR_CALLBACK, "dt_from: read returned %d for sample %ld", code, i);
+		from = to;
+		label = label_to;
+	} else {
+		for (; k >= p->n; p++) k -= p->n;
+		x_type = d->info.x_type;
+		if (d->info.y_type) y_type = d->info.y_type;
+		from = p->x + k * DT__ELSE(d->x_stride, n * dt__type_size(x_type));
+		if (loss && p->y) label = p->y + k * DT__ELSE(d->y_stride, loss->size * dt__type_size(y_type));
+	}
+	if (d->source.kind == DT__FROM_CIFAR) {  // planes
+		unsigned char *to = pixels;
+		for (k = 0; k < 1024; k++, to += 3) { to[0] = from[k]; to[1] = from[1024 + k]; to[2] = from[2048 + k]; }
+		from = pixels;
+	}
 #ifndef DTRAIN_NO_STDIO
-  if (d->array[0].convert) {
-    if (dt__convert(x, from, d->array[0].descr, n, "dt_npy", i, err)) return DT_ERR_FORMAT;
-    from = (const unsigned char *)x;
-  }
-  if (d->source.kind == DT__FROM_IMAGES) code = dt__read_image(d, k, NULL, t->type, x, err);
-  else
+	if (d->array[0].convert) {
+		if (dt__convert(x, from, d->array[0].descr, n, "dt_npy", i, err)) return DT_ERR_FORMAT;
+		from = (const unsigned char *)x;
+	}
+	if (d->source.kind == DT__FROM_IMAGES) code = dt__read_image(d, k, NULL, t->type, x, err);
+	else
 #endif
-  code = dt__set_values(x, from, x_type, t->type, n, i, err);
-  if (code || !loss) return code;
-  if (!label) return dt__refuse(err, "the data has no labels, which the loss \"%s\" needs", loss->name);
-  if (d->y_stride && values != loss->size) return dt__fail(err, DT_ERR_SHAPE, "a label of the data has %td values, the loss \"%s\" needs %td", values, loss->name, loss->size);
+	code = dt__set_values(x, from, x_type, t->type, n, i, err);
+	if (code || !loss) return code;
+	if (!label) return dt__refuse(err, "the data has no labels, which the loss \"%s\" needs", loss->name);
+	if (d->y_stride && values != loss->size) return dt__fail(err, DT_ERR_SHAPE, "a label of the data has %td values, the loss \"%s\" needs %td", values, loss->name, loss->size);
 #ifndef DTRAIN_NO_STDIO
-  if (d->array[1].convert) {
-    if (dt__convert(y, label, d->array[1].descr, values, "dt_npy", i, err)) return DT_ERR_FORMAT;
-    label = (const unsigned char *)y;
-  }
+	if (d->array[1].convert) {
+		if (dt__convert(y, label, d->array[1].descr, values, "dt_npy", i, err)) return DT_ERR_FORMAT;
+		label = (const unsigned char *)y;
+	}
 #endif
-  return dt__set_labels(loss, y, label, y_type, i, err);
+	return dt__set_labels(loss, y, label, y_type, i, err);
 }
 
 // ---- augmentation of one image x [h, w, c], in place
 
-DT__PRIVATE void dt__shift_image(float *x, int h, int w, int c, int down, int right) {
-  const ptrdiff_t line = (ptrdiff_t)w * c, by = (ptrdiff_t)right * c, kept = line - DT__MAX(by, -by);
-  int i;
-  if (!down && !right) return;
-  for (i = 0; i < h; i++) {
-    int y = down > 0 ? h - 1 - i : i;  // never overwrite a row that is still to move
-    float *to = x + y * line;
-    if (y - down < 0 || y - down >= h || kept <= 0) { memset(to, 0, (size_t)line * sizeof *x); continue; }
-    memmove(to + DT__MAX(by, 0), x + (y - down) * line + DT__MAX(-by, 0), (size_t)kept * sizeof *x);
-    memset(by > 0 ? to : to + kept, 0, (size_t)(line - kept) * sizeof *x);
-  }
+static void dt__shift_image(float *x, int h, int w, int c, int down, int right) {
+	const ptrdiff_t line = (ptrdiff_t)w * c, by = (ptrdiff_t)right * c, kept = line - DT__MAX(by, -by);
+	int i;
+	if (!down && !right) return;
+	for (i = 0; i < h; i++) {
+		int y = down > 0 ? h - 1 - i : i;  // never overwrite a row that is still to move
+		float *to = x + y * line;
+		if (y - down < 0 || y - down >= h || kept <= 0) { memset(to, 0, (size_t)line * sizeof *x); continue; }
+		memmove(to + DT__MAX(by, 0), x + (y - down) * line + DT__MAX(-by, 0), (size_t)kept * sizeof *x);
+		memset(by > 0 ? to : to + kept, 0, (size_t)(line - kept) * sizeof *x);
+	}
 }
 
-DT__PRIVATE void dt__mirror_image(float *x, int h, int w, int c) {
-  int y, i, k;
-  for (y = 0; y < h; y++, x += (ptrdiff_t)w * c) for (i = 0; i < w / 2; i++) for (k = 0; k < c; k++) {
-    float *a = x + i * c + k, *b = x + (w - 1 - i) * c + k, v = *a;
-    *a = *b;
-    *b = v;
-  }
+static void dt__mirror_image(float *x, int h, int w, int c) {
+	int y, i, k;
+	for (y = 0; y < h; y++, x += (ptrdiff_t)w * c) for (i = 0; i < w / 2; i++) for (k = 0; k < c; k++) {
+		float *a = x + i * c + k, *b = x + (w - 1 - i) * c + k, v = *a;
+		*a = *b;
+		*b = v;
+	}
 }
 
 // Crop and flip (training only), normalise, then the user's own.
-DT__PRIVATE int dt__augment(const dt_options *o, const dt_tensor *t, float *x, int training, long epoch, long index, dt_error *err) {
-  uint64_t random = dt__random(o->seed ^ UINT64_C(0x617567), (uint64_t)epoch, (uint64_t)index);
-  ptrdiff_t i;
-  int k, c = t->dim[t->rank - 1], code;
-  if (training && t->rank == 4) {
-    int h = t->dim[1], w = t->dim[2];
-    uint64_t places = 2 * (uint64_t)o->crop + 1;
-    dt__shift_image(x, h, w, c, (int)(random % places) - o->crop, (int)((random >> 24) % places) - o->crop);
-    if (o->flip && random >> 63) dt__mirror_image(x, h, w, c);
-  }
-  for (k = 0; k < DT__MIN(c, DT_MAX_CHANNELS); k++) {
-    float mean = (float)o->mean[k], scale = (float)(1 / o->deviation[k]);
-    if (o->deviation[k] == 0) continue;
-    for (i = k; i < t->size; i += c) x[i] = (x[i] - mean) * scale;
-  }
-  if (!training || !o->augment) return 0;
-  code = o->augment(o->user, x, index, dt__mix(random));
-  return code ? dt__fail(err, DT_ERR_CALLBACK, "augment returned %d for sample %ld", code, index) : 0;
+static int dt__augment(const dt_options *o, const dt_tensor *t, float *x, int training, long epoch, long index, dt_error *err) {
+	uint64_t random = dt__random(o->seed ^ UINT64_C(0x617567), (uint64_t)epoch, (uint64_t)index);
+	ptrdiff_t i;
+	int k, c = t->dim[t->rank - 1], code;
+	if (training && t->rank == 4) {
+		int h = t->dim[1], w = t->dim[2];
+		uint64_t places = 2 * (uint64_t)o->crop + 1;
+		dt__shift_image(x, h, w, c, (int)(random % places) - o->crop, (int)((random >> 24) % places) - o->crop);
+		if (o->flip && random >> 63) dt__mirror_image(x, h, w, c);
+	}
+	for (k = 0; k < DT__MIN(c, DT_MAX_CHANNELS); k++) {
+		float mean = (float)o->mean[k], scale = (float)(1 / o->deviation[k]);
+		if (o->deviation[k] == 0) continue;
+		for (i = k; i < t->size; i += c) x[i] = (x[i] - mean) * scale;
+	}
+	if (!training || !o->augment) return 0;
+	code = o->augment(o->user, x, index, dt__mix(random));
+	return code ? dt__fail(err, DT_ERR_CALLBACK, "augment returned %d for sample %ld", code, index) : 0;
 }
 
-// =============================================================================================
+// ============================================================
 // >>replicas - collectives between threads; the model, its replicas, and the strategies of one process
 //
 // What:    a replica is a thread with its own activations and gradients; a batch is split over the replicas by rows.
@@ -6650,168 +6650,168 @@ DT__PRIVATE int dt__augment(const dt_options *o, const dt_tensor *t, float *x, i
 // Uses:    >>data, >>optimizers, >>losses, >>graph.   Used by: >>checkpoint, >>train.
 // Promise: sums are a binary tree over the replica index, so a setup gives the same bits every time; a replica that
 //          fails still comes to every barrier, and then nothing is updated.
-// =============================================================================================
+// ============================================================
 
 // ---- reduction of slices
 
 typedef struct { ptrdiff_t begin, end; } dt__span;
 
 // Slice i of n values in parts, even to one unit. With units of a cache line two owners never share one.
-DT__PRIVATE dt__span dt__slice_of(ptrdiff_t n, ptrdiff_t unit, int parts, int i) {
-  ptrdiff_t units = (n + unit - 1) / unit;
-  dt__span s;
-  s.begin = DT__MIN(n, (units / parts * i + DT__MIN(i, units % parts)) * unit);
-  s.end = DT__MIN(n, (units / parts * (i + 1) + DT__MIN(i + 1, units % parts)) * unit);
-  return s;
+static dt__span dt__slice_of(ptrdiff_t n, ptrdiff_t unit, int parts, int i) {
+	ptrdiff_t units = (n + unit - 1) / unit;
+	dt__span s;
+	s.begin = DT__MIN(n, (units / parts * i + DT__MIN(i, units % parts)) * unit);
+	s.end = DT__MIN(n, (units / parts * (i + 1) + DT__MIN(i + 1, units % parts)) * unit);
+	return s;
 }
 
 // Combine a slice of buf[0..n-1] into buf[0], by a binary tree over the index, a piece of L1 at a time; the others are
 // scratch. spread: the result goes to all of them.
-DT__PRIVATE void dt__reduce_slice(float *const *buf, int n, dt__span s, dt_reduction how, int spread) {
-  ptrdiff_t at, count, j;
-  int i, step;
-  for (at = s.begin; at < s.end; at += count) {
-    count = DT__MIN(s.end - at, 1024);
-    for (step = 1; step < n; step *= 2)
-      for (i = 0; i + step < n; i += 2 * step) {
-        float *to = buf[i] + at;
-        const float *from = buf[i + step] + at;
-        if (how != DT_MAX) dt__copy(count, 1, from, to, 1);
-        else for (j = 0; j < count; j++) if (from[j] > to[j] || from[j] != from[j]) to[j] = from[j];
-      }
-    if (how == DT_MEAN) dt__cpu()->axpby(count, 1 / (float)n, buf[0] + at, 0, buf[0] + at);
-    for (i = 1; i < n && spread; i++) dt__copy(count, 1, buf[0] + at, buf[i] + at, 0);
-  }
+static void dt__reduce_slice(float *const *buf, int n, dt__span s, dt_reduction how, int spread) {
+	ptrdiff_t at, count, j;
+	int i, step;
+	for (at = s.begin; at < s.end; at += count) {
+		count = DT__MIN(s.end - at, 1024);
+		for (step = 1; step < n; step *= 2)
+			for (i = 0; i + step < n; i += 2 * step) {
+				float *to = buf[i] + at;
+				const float *from = buf[i + step] + at;
+				if (how != DT_MAX) dt__copy(count, 1, from, to, 1);
+				else for (j = 0; j < count; j++) if (from[j] > to[j] || from[j] != from[j]) to[j] = from[j];
+			}
+		if (how == DT_MEAN) dt__cpu()->axpby(count, 1 / (float)n, buf[0] + at, 0, buf[0] + at);
+		for (i = 1; i < n && spread; i++) dt__copy(count, 1, buf[0] + at, buf[i] + at, 0);
+	}
 }
 
 // ---- groups of threads
 
 typedef struct {
-  int n, open;
-  dt_comm *comm;  // [n]
-  float **buf;    // [n], what each rank brings
+	int n, open;
+	dt_comm *comm;  // [n]
+	float **buf;    // [n], what each rank brings
 #ifndef DTRAIN_NO_THREADS
-  dt__meeting meeting;
+	dt__meeting meeting;
 #endif
 } dt__group;
 
 struct dt_comm {
-  dt__group *group;
-  int rank;
-  const char *call;  // what this rank does now
-  size_t n;
-  int detail;        // how, or the root
+	dt__group *group;
+	int rank;
+	const char *call;  // what this rank does now
+	size_t n;
+	int detail;        // how, or the root
 };
 
-DT__PRIVATE int dt__is_null(dt_error *err, const char *what, const char *name) { return dt__refuse(err, "%s: the %s is NULL", what, name); }
+static int dt__is_null(dt_error *err, const char *what, const char *name) { return dt__refuse(err, "%s: the %s is NULL", what, name); }
 #define dt__not_now(err, ...) dt__fail(err, DT_ERR_STATE, __VA_ARGS__)
 
-DT__PRIVATE dt__span dt__comm_slice(const dt_comm *c, size_t n, int rank) { return dt__slice_of((ptrdiff_t)n, 1, c->group->n, rank); }
+static dt__span dt__comm_slice(const dt_comm *c, size_t n, int rank) { return dt__slice_of((ptrdiff_t)n, 1, c->group->n, rank); }
 
 DT_API int dt_comm_rank(const dt_comm *c) { return c ? c->rank : 0; }
 DT_API int dt_comm_size(const dt_comm *c) { return c ? c->group->n : 0; }
 DT_API void dt_comm_slice(const dt_comm *c, size_t n, size_t *begin, size_t *end) {
-  dt__span s = {0, 0};
-  if (c) s = dt__comm_slice(c, n, c->rank);
-  *begin = (size_t)s.begin;
-  *end = (size_t)s.end;
+	dt__span s = {0, 0};
+	if (c) s = dt__comm_slice(c, n, c->rank);
+	*begin = (size_t)s.begin;
+	*end = (size_t)s.end;
 }
 
 #if !defined(DTRAIN_NO_MALLOC)
 DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err) {
-  dt__group *g;
-  int i;
-  if (n < 1 || n > 1024 || !out) return dt__refuse(err, "dt_comm_group: n is %d: give 1 to 1024, and an array for them", n);
+	dt__group *g;
+	int i;
+	if (n < 1 || n > 1024 || !out) return dt__refuse(err, "dt_comm_group: n is %d: give 1 to 1024, and an array for them", n);
 #ifdef DTRAIN_NO_THREADS
-  if (n > 1) return dt__disabled(err, "dt_comm_group", "DTRAIN_NO_THREADS");
+	if (n > 1) return dt__disabled(err, "dt_comm_group", "DTRAIN_NO_THREADS");
 #endif
-  g = (dt__group *)calloc(1, sizeof *g + (size_t)n * (sizeof *g->comm + sizeof *g->buf));
+	g = (dt__group *)calloc(1, sizeof *g + (size_t)n * (sizeof *g->comm + sizeof *g->buf));
 #ifndef DTRAIN_NO_THREADS
-  if (g && dt__meeting_open(&g->meeting, n)) { free(g); g = NULL; }
+	if (g && dt__meeting_open(&g->meeting, n)) { free(g); g = NULL; }
 #endif
-  if (!g) return dt__fail(err, DT_ERR_MEMORY, "dt_comm_group: no memory, or no mutex, for %d handles", n);
-  g->n = g->open = n;
-  g->comm = (dt_comm *)(void *)(g + 1);
-  g->buf = (float **)(void *)(g->comm + n);
-  for (i = 0; i < n; i++) { out[i] = &g->comm[i]; out[i]->group = g; out[i]->rank = i; }
-  return 0;
+	if (!g) return dt__fail(err, DT_ERR_MEMORY, "dt_comm_group: no memory, or no mutex, for %d handles", n);
+	g->n = g->open = n;
+	g->comm = (dt_comm *)(void *)(g + 1);
+	g->buf = (float **)(void *)(g->comm + n);
+	for (i = 0; i < n; i++) { out[i] = &g->comm[i]; out[i]->group = g; out[i]->rank = i; }
+	return 0;
 }
 
 DT_API void dt_comm_close(dt_comm *c) {
-  dt__group *g;
-  if (!c) return;
-  g = c->group;
+	dt__group *g;
+	if (!c) return;
+	g = c->group;
 #ifndef DTRAIN_NO_THREADS
-  dt__meeting_leave(&g->meeting, c->rank);
-  if (DT__ADD(&g->open, -1)) return;
-  dt__meeting_close(&g->meeting);
+	dt__meeting_leave(&g->meeting, c->rank);
+	if (DT__ADD(&g->open, -1)) return;
+	dt__meeting_close(&g->meeting);
 #endif
-  free(g);
+	free(g);
 }
 #else
 DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err) { (void)n; (void)out; return dt__disabled(err, "dt_comm_group", "DTRAIN_NO_MALLOC"); }
 DT_API void dt_comm_close(dt_comm *c) { (void)c; }
 #endif
 
-DT__PRIVATE int dt__group_meet(const dt_comm *c, dt_error *err) {
-  int left = 0;
+static int dt__group_meet(const dt_comm *c, dt_error *err) {
+	int left = 0;
 #ifndef DTRAIN_NO_THREADS
-  left = DT__LOAD(&c->group->meeting.broken);
-  if (!left) left = dt__meet(&c->group->meeting);
+	left = DT__LOAD(&c->group->meeting.broken);
+	if (!left) left = dt__meet(&c->group->meeting);
 #endif
-  if (!left) return 0;
-  return dt__not_now(err, "%s: rank %d closed its handle: let all make the same calls first", c->call, left - 1);
+	if (!left) return 0;
+	return dt__not_now(err, "%s: rank %d closed its handle: let all make the same calls first", c->call, left - 1);
 }
 
 // What is wrong with the calls that all ranks have made: the same answer on every rank. detail must be below most.
-DT__PRIVATE int dt__group_compare(const dt_comm *c, int most, dt_error *err) {
-  const dt_comm *first = c->group->comm, *o = first;
-  int i;
-  for (i = 0; i < c->group->n; i++, o++) {
-    if (o->n && !c->group->buf[i]) return dt__refuse(err, "%s: the array of rank %d is NULL", o->call, i);
-    if (strcmp(o->call, first->call) || o->n != first->n || o->detail != first->detail)
-      return dt__not_now(err, "rank 0 calls %s, n = %zu, root or reduction %d; rank %d calls %s, %zu, %d: "
-                      "let all make the same call", first->call, first->n, first->detail, i, o->call, o->n, o->detail);
-  }
-  if (c->detail >= 0 && c->detail < most) return 0;
-  return dt__refuse(err, "%s: the root or reduction is %d: give 0 .. %d", c->call, c->detail, most - 1);
+static int dt__group_compare(const dt_comm *c, int most, dt_error *err) {
+	const dt_comm *first = c->group->comm, *o = first;
+	int i;
+	for (i = 0; i < c->group->n; i++, o++) {
+		if (o->n && !c->group->buf[i]) return dt__refuse(err, "%s: the array of rank %d is NULL", o->call, i);
+		if (strcmp(o->call, first->call) || o->n != first->n || o->detail != first->detail)
+			return dt__not_now(err, "rank 0 calls %s, n = %zu, root or reduction %d; rank %d calls %s, %zu, %d: "
+					"let all make the same call", first->call, first->n, first->detail, i, o->call, o->n, o->detail);
+	}
+	if (c->detail >= 0 && c->detail < most) return 0;
+	return dt__refuse(err, "%s: the root or reduction is %d: give 0 .. %d", c->call, c->detail, most - 1);
 }
 
 enum { DT__ALLREDUCE, DT__REDUCE_SCATTER, DT__ALLGATHER, DT__BROADCAST, DT__BARRIER };
 
 // Say what this rank does, wait for all, do its part, and wait until nobody reads the others' arrays and calls any more.
-DT__PRIVATE int dt__collective(dt_comm *c, int kind, float *buf, size_t n, int detail, dt_error *err) {
-  static const char *const name[] = {"dt_allreduce", "dt_reduce_scatter", "dt_allgather", "dt_broadcast", "dt_barrier"};
-  dt__group *g;
-  dt__span s;
-  int i, code, left;
-  if (!c) return dt__is_null(err, name[kind], "comm");
-  g = c->group;
-  c->call = name[kind];
-  c->n = n;
-  c->detail = detail;
-  g->buf[c->rank] = buf;
-  if ((code = dt__group_meet(c, err)) != 0) return code;
-  code = dt__group_compare(c, kind == DT__BROADCAST ? g->n : DT_MAX + 1, err);
-  if (!code && kind == DT__BROADCAST) dt__copy((ptrdiff_t)n, 1, g->buf[detail], buf, 0);
-  for (i = 0; !code && n && kind == DT__ALLGATHER && i < g->n; i++) {
-    s = dt__comm_slice(c, n, i);
-    dt__copy(s.end - s.begin, 1, g->buf[i] + s.begin, buf + s.begin, 0);
-  }
-  if (!code && n && kind <= DT__REDUCE_SCATTER) {
-    s = dt__comm_slice(c, n, c->rank);
-    dt__reduce_slice(g->buf, g->n, s, (dt_reduction)detail, kind == DT__ALLREDUCE);
-    if (kind == DT__REDUCE_SCATTER) dt__copy(s.end - s.begin, 1, g->buf[0] + s.begin, buf + s.begin, 0);
-  }
-  left = dt__group_meet(c, err);
-  return code ? code : left;
+static int dt__collective(dt_comm *c, int kind, float *buf, size_t n, int detail, dt_error *err) {
+	static const char *const name[] = {"dt_allreduce", "dt_reduce_scatter", "dt_allgather", "dt_broadcast", "dt_barrier"};
+	dt__group *g;
+	dt__span s;
+	int i, code, left;
+	if (!c) return dt__is_null(err, name[kind], "comm");
+	g = c->group;
+	c->call = name[kind];
+	c->n = n;
+	c->detail = detail;
+	g->buf[c->rank] = buf;
+	if ((code = dt__group_meet(c, err)) != 0) return code;
+	code = dt__group_compare(c, kind == DT__BROADCAST ? g->n : DT_MAX + 1, err);
+	if (!code && kind == DT__BROADCAST) dt__copy((ptrdiff_t)n, 1, g->buf[detail], buf, 0);
+	for (i = 0; !code && n && kind == DT__ALLGATHER && i < g->n; i++) {
+		s = dt__comm_slice(c, n, i);
+		dt__copy(s.end - s.begin, 1, g->buf[i] + s.begin, buf + s.begin, 0);
+	}
+	if (!code && n && kind <= DT__REDUCE_SCATTER) {
+		s = dt__comm_slice(c, n, c->rank);
+		dt__reduce_slice(g->buf, g->n, s, (dt_reduction)detail, kind == DT__ALLREDUCE);
+		if (kind == DT__REDUCE_SCATTER) dt__copy(s.end - s.begin, 1, g->buf[0] + s.begin, buf + s.begin, 0);
+	}
+	left = dt__group_meet(c, err);
+	return code ? code : left;
 }
 
 DT_API int dt_allreduce(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) {
-  return dt__collective(c, DT__ALLREDUCE, buf, n, (int)how, err);
+	return dt__collective(c, DT__ALLREDUCE, buf, n, (int)how, err);
 }
 DT_API int dt_reduce_scatter(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) {
-  return dt__collective(c, DT__REDUCE_SCATTER, buf, n, (int)how, err);
+	return dt__collective(c, DT__REDUCE_SCATTER, buf, n, (int)how, err);
 }
 DT_API int dt_allgather(dt_comm *c, float *buf, size_t n, dt_error *err) { return dt__collective(c, DT__ALLGATHER, buf, n, 0, err); }
 DT_API int dt_broadcast(dt_comm *c, float *buf, size_t n, int root, dt_error *err) { return dt__collective(c, DT__BROADCAST, buf, n, root, err); }
@@ -6820,43 +6820,43 @@ DT_API int dt_barrier(dt_comm *c, dt_error *err) { return dt__collective(c, DT__
 // ---- the model
 
 typedef struct {  // what a job works on: arrays of the caller, or samples of a data set
-  const dt_batch *batch;
-  const dt_dataset *data;
-  long epoch, position;  // of the batch's first sample in the epoch
-  int shuffle;
-  ptrdiff_t n;           // samples; 0: no forward has left its values
-  int training, labelled, checking, parts;
-  const float *seed;     // dt_backward_from
-  int input_gradient;    // 1: that of the last backward lies at input 0
+	const dt_batch *batch;
+	const dt_dataset *data;
+	long epoch, position;  // of the batch's first sample in the epoch
+	int shuffle;
+	ptrdiff_t n;           // samples; 0: no forward has left its values
+	int training, labelled, checking, parts;
+	const float *seed;     // dt_backward_from
+	int input_gradient;    // 1: that of the last backward lies at input 0
 } dt__task;
 
 struct dt_model {
-  dt__pool pool;
-  dt_options o;
-  dt__graph graph;
-  dt__optimizer optimizer;
-  dt_strategy strategy;
-  int batch, n_replicas, parts, threaded;
-  dt__replica *replica;
-  float *slot[2];  // moments, as long as the trainable variables
-  float **buf;     // [n_replicas], for reductions
-  long step;
-  dt__task task;
-  int state;       // DT__EMPTY …
-  int running;     // inside dt_train
-  double rate;     // of the running step
-  double norm;     // of the last gradient, NAN if not needed
-  int bad;         // a value of the last update was not finite, so nothing was updated
-  dt_dataset *data[2];  // DT_TRAIN, DT_TEST
-  char *columns;   // what was fitted to the columns of a CSV; of malloc, as data sets are
-  dt_report report;
-  size_t bytes;
-  int lost;        // the memory is not enough
-  void (*job)(dt__replica *set, int n);
+	dt__pool pool;
+	dt_options o;
+	dt__graph graph;
+	dt__optimizer optimizer;
+	dt_strategy strategy;
+	int batch, n_replicas, parts, threaded;
+	dt__replica *replica;
+	float *slot[2];  // moments, as long as the trainable variables
+	float **buf;     // [n_replicas], for reductions
+	long step;
+	dt__task task;
+	int state;       // DT__EMPTY …
+	int running;     // inside dt_train
+	double rate;     // of the running step
+	double norm;     // of the last gradient, NAN if not needed
+	int bad;         // a value of the last update was not finite, so nothing was updated
+	dt_dataset *data[2];  // DT_TRAIN, DT_TEST
+	char *columns;   // what was fitted to the columns of a CSV; of malloc, as data sets are
+	dt_report report;
+	size_t bytes;
+	int lost;        // the memory is not enough
+	void (*job)(dt__replica *set, int n);
 #ifndef DTRAIN_NO_THREADS
-  dt__meeting meeting;
-  pthread_t *thread;
-  int n_threads, quit;
+	dt__meeting meeting;
+	pthread_t *thread;
+	int n_threads, quit;
 #endif
 };
 
@@ -6864,944 +6864,944 @@ enum { DT__EMPTY, DT__ACCUMULATED, DT__REDUCED };  // what the gradients hold
 
 // ---- jobs: a function that every replica's thread runs on its own replica, or the caller on all of them
 
-DT__PRIVATE void dt__wait(const dt__replica *set) {
+static void dt__wait(const dt__replica *set) {
 #ifndef DTRAIN_NO_THREADS
-  if (set->model->threaded) dt__meet(&set->model->meeting);
+	if (set->model->threaded) dt__meet(&set->model->meeting);
 #else
-  (void)set;
+	(void)set;
 #endif
 }
 
 #ifndef DTRAIN_NO_THREADS
-DT__PRIVATE void *dt__replica_main(void *p) {
-  dt__replica *r = (dt__replica *)p;
-  dt_model *m = r->model;
-  for (;;) {
-    dt__meet(&m->meeting);
-    if (m->quit) return NULL;
-    m->job(r, 1);
-    dt__meet(&m->meeting);
-  }
+static void *dt__replica_main(void *p) {
+	dt__replica *r = (dt__replica *)p;
+	dt_model *m = r->model;
+	for (;;) {
+		dt__meet(&m->meeting);
+		if (m->quit) return NULL;
+		m->job(r, 1);
+		dt__meet(&m->meeting);
+	}
 }
 
-DT__PRIVATE int dt__threads_start(dt_model *m, dt_error *err) {
-  int i;
-  if (m->n_replicas == 1) return 0;
-  m->threaded = !dt__meeting_open(&m->meeting, m->n_replicas);
-  for (i = 1; m->threaded && i < m->n_replicas; i++, m->n_threads++)
-    if (pthread_create(&m->thread[i], NULL, dt__replica_main, &m->replica[i])) break;
-  if (i == m->n_replicas) return 0;
-  return dt__fail(err, DT_ERR_MEMORY, "the system refuses thread %d of %d: use fewer .replicas", i, m->n_replicas);
+static int dt__threads_start(dt_model *m, dt_error *err) {
+	int i;
+	if (m->n_replicas == 1) return 0;
+	m->threaded = !dt__meeting_open(&m->meeting, m->n_replicas);
+	for (i = 1; m->threaded && i < m->n_replicas; i++, m->n_threads++)
+		if (pthread_create(&m->thread[i], NULL, dt__replica_main, &m->replica[i])) break;
+	if (i == m->n_replicas) return 0;
+	return dt__fail(err, DT_ERR_MEMORY, "the system refuses thread %d of %d: use fewer .replicas", i, m->n_replicas);
 }
 
-DT__PRIVATE void dt__threads_stop(dt_model *m) {
-  if (!m->threaded) return;
-  m->quit = 1;
-  DT__STORE(&m->meeting.n, m->n_threads + 1);  // fewer than planned if one could not be started
-  dt__meet(&m->meeting);
-  for (; m->n_threads; m->n_threads--) pthread_join(m->thread[m->n_threads], NULL);
-  dt__meeting_close(&m->meeting);
+static void dt__threads_stop(dt_model *m) {
+	if (!m->threaded) return;
+	m->quit = 1;
+	DT__STORE(&m->meeting.n, m->n_threads + 1);  // fewer than planned if one could not be started
+	dt__meet(&m->meeting);
+	for (; m->n_threads; m->n_threads--) pthread_join(m->thread[m->n_threads], NULL);
+	dt__meeting_close(&m->meeting);
 }
 #endif
 
-DT__PRIVATE void dt__run_job(dt_model *m, void (*job)(dt__replica *set, int n)) {
-  m->job = job;
-  dt__wait(m->replica);
-  job(m->replica, m->threaded ? 1 : m->n_replicas);
-  dt__wait(m->replica);
+static void dt__run_job(dt_model *m, void (*job)(dt__replica *set, int n)) {
+	m->job = job;
+	dt__wait(m->replica);
+	job(m->replica, m->threaded ? 1 : m->n_replicas);
+	dt__wait(m->replica);
 }
 
 // Sum [floats] at exchange_at over all replicas: into all of them, or else into replica 0's.
-DT__PRIVATE void dt__sum_replicas(dt__replica *set, int n, ptrdiff_t floats, int spread) {
-  dt_model *m = set->model;
-  int i;
-  for (i = 0; i < n; i++) m->buf[set[i].rank] = set[i].exchange_at;
-  dt__wait(set);
-  for (i = 0; i < n; i++)
-    dt__reduce_slice(m->buf, m->n_replicas, dt__slice_of(floats, 16, m->n_replicas, set[i].rank), DT_SUM, spread);
-  dt__wait(set);
+static void dt__sum_replicas(dt__replica *set, int n, ptrdiff_t floats, int spread) {
+	dt_model *m = set->model;
+	int i;
+	for (i = 0; i < n; i++) m->buf[set[i].rank] = set[i].exchange_at;
+	dt__wait(set);
+	for (i = 0; i < n; i++)
+		dt__reduce_slice(m->buf, m->n_replicas, dt__slice_of(floats, 16, m->n_replicas, set[i].rank), DT_SUM, spread);
+	dt__wait(set);
 }
 
-DT__PRIVATE void dt__exchange_replicas(dt__replica *set, int n, ptrdiff_t floats) { dt__sum_replicas(set, n, floats, 1); }
+static void dt__exchange_replicas(dt__replica *set, int n, ptrdiff_t floats) { dt__sum_replicas(set, n, floats, 1); }
 
-DT__PRIVATE const char *dt__row_of(const void *p, const dt_tensor *t, dt_type type, ptrdiff_t row) {
-  return (const char *)p + row * t->size * (ptrdiff_t)dt__type_size(type);
+static const char *dt__row_of(const void *p, const dt_tensor *t, dt_type type, ptrdiff_t row) {
+	return (const char *)p + row * t->size * (ptrdiff_t)dt__type_size(type);
 }
 
 // Row i of the replica's part into the input and label buffers: from a data set,
-DT__PRIVATE void dt__feed_sample(dt__replica *r, ptrdiff_t i) {
-  const dt_options *o = &r->model->o;
-  const dt__task *k = &r->model->task;
-  const dt_tensor *t = r->graph->input[0], *loss = NULL;
-  float *x = dt__value(r, t) + i * t->size, *y = NULL;
-  long index = k->position + (long)(r->first_row + i);
-  dt_type type = DT_TYPE_DEFAULT;
-  int l;
-  for (l = 0; k->labelled && l < r->graph->n_losses; l++) if (r->graph->loss[l]->label == 0) loss = r->graph->loss[l];
-  if (k->shuffle) index = dt_shuffle(index, k->data->info.n, o->seed, k->epoch);
-  if (loss) { type = ((const dt_loss_options *)loss->options)->label_type; y = dt__value(r, loss) + i * loss->size; }
-  if (!dt__read_sample(k->data, t, DT__ELSE(o->input_type, DT_FLOAT32), x, loss, type, y, index, &r->error) && t->type == DT_FLOAT32)
-    dt__augment(o, t, x, k->training, k->epoch, index, &r->error);
+static void dt__feed_sample(dt__replica *r, ptrdiff_t i) {
+	const dt_options *o = &r->model->o;
+	const dt__task *k = &r->model->task;
+	const dt_tensor *t = r->graph->input[0], *loss = NULL;
+	float *x = dt__value(r, t) + i * t->size, *y = NULL;
+	long index = k->position + (long)(r->first_row + i);
+	dt_type type = DT_TYPE_DEFAULT;
+	int l;
+	for (l = 0; k->labelled && l < r->graph->n_losses; l++) if (r->graph->loss[l]->label == 0) loss = r->graph->loss[l];
+	if (k->shuffle) index = dt_shuffle(index, k->data->info.n, o->seed, k->epoch);
+	if (loss) { type = ((const dt_loss_options *)loss->options)->label_type; y = dt__value(r, loss) + i * loss->size; }
+	if (!dt__read_sample(k->data, t, DT__ELSE(o->input_type, DT_FLOAT32), x, loss, type, y, index, &r->error) && t->type == DT_FLOAT32)
+		dt__augment(o, t, x, k->training, k->epoch, index, &r->error);
 }
 
 // … or from the caller's arrays.
-DT__PRIVATE void dt__feed_row(dt__replica *r, ptrdiff_t i) {
-  const dt__task *k = &r->model->task;
-  const dt__graph *g = r->graph;
-  ptrdiff_t row = r->first_row + i;
-  int l;
-  for (l = 0; l < g->n_inputs; l++) {
-    const dt_tensor *t = g->input[l];
-    dt_type type = DT__ELSE(((const dt_input_options *)t->options)->type, DT_FLOAT32);
-    const char *x = dt__row_of(k->batch->x[l], t, type, row);
-    dt__set_values(dt__value(r, t) + i * t->size, x, type, t->type, t->size, row, &r->error);
-  }
-  for (l = 0; k->labelled && l < g->n_losses; l++) {
-    const dt_tensor *t = g->loss[l];
-    DT__OPTIONS(dt_loss_options, t);
-    const char *y = t->label < 0 ? NULL : dt__row_of(k->batch->y[t->label], t, o->label_type, row);
-    if (y) dt__set_labels(t, dt__value(r, t) + i * t->size, y, o->label_type, row, &r->error);
-  }
+static void dt__feed_row(dt__replica *r, ptrdiff_t i) {
+	const dt__task *k = &r->model->task;
+	const dt__graph *g = r->graph;
+	ptrdiff_t row = r->first_row + i;
+	int l;
+	for (l = 0; l < g->n_inputs; l++) {
+		const dt_tensor *t = g->input[l];
+		dt_type type = DT__ELSE(((const dt_input_options *)t->options)->type, DT_FLOAT32);
+		const char *x = dt__row_of(k->batch->x[l], t, type, row);
+		dt__set_values(dt__value(r, t) + i * t->size, x, type, t->type, t->size, row, &r->error);
+	}
+	for (l = 0; k->labelled && l < g->n_losses; l++) {
+		const dt_tensor *t = g->loss[l];
+		DT__OPTIONS(dt_loss_options, t);
+		const char *y = t->label < 0 ? NULL : dt__row_of(k->batch->y[t->label], t, o->label_type, row);
+		if (y) dt__set_labels(t, dt__value(r, t) + i * t->size, y, o->label_type, row, &r->error);
+	}
 }
 
 // The replica's rows of part `part`.
-DT__PRIVATE void dt__feed(dt__replica *r, int part) {
-  const dt__task *k = &r->model->task;
-  ptrdiff_t from = k->n * part / k->parts, n = k->n * (part + 1) / k->parts - from, i;
-  double start = dt__now();
-  r->first_row = from + n * r->rank / r->model->n_replicas;
-  r->rows = from + n * (r->rank + 1) / r->model->n_replicas - r->first_row;
-  r->training = k->training;
-  r->labelled = k->labelled;
-  r->checking = k->checking;
-  r->step = r->model->step;
-  memset(r->chunk_totals, 0, sizeof r->chunk_totals);
-  r->chunk_totals[2 * DT_MAX_INPUTS + DT__ROWS] = (float)r->rows;
-  r->sample_weight = k->batch && k->batch->weight ? k->batch->weight + r->first_row : NULL;
-  for (i = 0; i < r->rows && !r->error.code; i++) if (k->data) dt__feed_sample(r, i); else dt__feed_row(r, i);
-  if (r->error.code) r->rows = 0;  // go on without rows, so that nobody waits for this replica in vain
-  r->data_seconds += dt__now() - start;
+static void dt__feed(dt__replica *r, int part) {
+	const dt__task *k = &r->model->task;
+	ptrdiff_t from = k->n * part / k->parts, n = k->n * (part + 1) / k->parts - from, i;
+	double start = dt__now();
+	r->first_row = from + n * r->rank / r->model->n_replicas;
+	r->rows = from + n * (r->rank + 1) / r->model->n_replicas - r->first_row;
+	r->training = k->training;
+	r->labelled = k->labelled;
+	r->checking = k->checking;
+	r->step = r->model->step;
+	memset(r->chunk_totals, 0, sizeof r->chunk_totals);
+	r->chunk_totals[2 * DT_MAX_INPUTS + DT__ROWS] = (float)r->rows;
+	r->sample_weight = k->batch && k->batch->weight ? k->batch->weight + r->first_row : NULL;
+	for (i = 0; i < r->rows && !r->error.code; i++) if (k->data) dt__feed_sample(r, i); else dt__feed_row(r, i);
+	if (r->error.code) r->rows = 0;  // go on without rows, so that nobody waits for this replica in vain
+	r->data_seconds += dt__now() - start;
 }
 
 // global_totals: the sums over the parts so far.
-DT__PRIVATE void dt__job_forward_part(dt__replica *set, int n, int part) {
-  int i, j;
-  for (i = 0; i < n; i++) dt__feed(&set[i], part);
-  dt__forward(set, n);
-  for (i = 0; i < n; i++)
-    for (j = 0; j < DT__TOTALS; j++)
-      set[i].global_totals[j] = (part ? set[i].global_totals[j] : 0) + set[i].chunk_totals[j];
+static void dt__job_forward_part(dt__replica *set, int n, int part) {
+	int i, j;
+	for (i = 0; i < n; i++) dt__feed(&set[i], part);
+	dt__forward(set, n);
+	for (i = 0; i < n; i++)
+		for (j = 0; j < DT__TOTALS; j++)
+			set[i].global_totals[j] = (part ? set[i].global_totals[j] : 0) + set[i].chunk_totals[j];
 }
 
-DT__PRIVATE void dt__job_forward(dt__replica *set, int n) { dt__job_forward_part(set, n, 0); }
+static void dt__job_forward(dt__replica *set, int n) { dt__job_forward_part(set, n, 0); }
 
 // Mixed losses: the totals of the whole batch, on all replicas, give each loss its scale.
-DT__PRIVATE void dt__balance(dt__replica *set, int n) {
-  int i;
-  for (i = 0; i < n; i++) set[i].exchange_at = set[i].global_totals;
-  dt__sum_replicas(set, n, DT__TOTALS, 1);
-  for (i = 0; i < n; i++) { dt__losses_balance(&set[i]); set[i].rehearsing = 0; }
+static void dt__balance(dt__replica *set, int n) {
+	int i;
+	for (i = 0; i < n; i++) set[i].exchange_at = set[i].global_totals;
+	dt__sum_replicas(set, n, DT__TOTALS, 1);
+	for (i = 0; i < n; i++) { dt__losses_balance(&set[i]); set[i].rehearsing = 0; }
 }
 
 // Backward of the last forward; its totals join the gradients.
-DT__PRIVATE void dt__job_backward(dt__replica *set, int n) {
-  const dt__task *k = &set->model->task;
-  const dt__graph *g = set->graph;
-  int i, j;
-  if (g->mixed_losses && k->parts == 1 && !k->seed) dt__balance(set, n);
-  for (i = 0; i < n; i++) {
-    dt__replica *r = &set[i];
-    float *totals = r->gradients + g->totals;
-    if (k->seed) {
-      dt__copy(r->rows * g->output->size, 1, k->seed + r->first_row * g->output->size, dt__gradient(r, g->output), 0);
-      totals[2 * DT_MAX_INPUTS + DT__SEEDED] += (float)r->rows;
-    } else for (j = 0; j < DT__TOTALS; j++) totals[j] += r->chunk_totals[j];
-  }
-  dt__backward(set, n, k->seed != NULL);
+static void dt__job_backward(dt__replica *set, int n) {
+	const dt__task *k = &set->model->task;
+	const dt__graph *g = set->graph;
+	int i, j;
+	if (g->mixed_losses && k->parts == 1 && !k->seed) dt__balance(set, n);
+	for (i = 0; i < n; i++) {
+		dt__replica *r = &set[i];
+		float *totals = r->gradients + g->totals;
+		if (k->seed) {
+			dt__copy(r->rows * g->output->size, 1, k->seed + r->first_row * g->output->size, dt__gradient(r, g->output), 0);
+			totals[2 * DT_MAX_INPUTS + DT__SEEDED] += (float)r->rows;
+		} else for (j = 0; j < DT__TOTALS; j++) totals[j] += r->chunk_totals[j];
+	}
+	dt__backward(set, n, k->seed != NULL);
 }
 
-DT__PRIVATE void dt__job_accumulate(dt__replica *set, int n) {
-  int part, i, parts = set->model->task.parts;
-  if (set->graph->mixed_losses && parts > 1) {  // the weights of the whole batch are needed first: a forward for them
-    for (i = 0; i < n; i++) set[i].rehearsing = 1;
-    for (part = 0; part < parts; part++) dt__job_forward_part(set, n, part);
-    dt__balance(set, n);
-  }
-  for (part = 0; part < parts; part++) {
-    dt__job_forward_part(set, n, part);
-    dt__job_backward(set, n);
-  }
+static void dt__job_accumulate(dt__replica *set, int n) {
+	int part, i, parts = set->model->task.parts;
+	if (set->graph->mixed_losses && parts > 1) {  // the weights of the whole batch are needed first: a forward for them
+		for (i = 0; i < n; i++) set[i].rehearsing = 1;
+		for (part = 0; part < parts; part++) dt__job_forward_part(set, n, part);
+		dt__balance(set, n);
+	}
+	for (part = 0; part < parts; part++) {
+		dt__job_forward_part(set, n, part);
+		dt__job_backward(set, n);
+	}
 }
 
-DT__PRIVATE void dt__job_clear(dt__replica *set, int n) {
-  int i;
-  for (i = 0; i < n; i++) dt__gradients_clear(&set[i]);
+static void dt__job_clear(dt__replica *set, int n) {
+	int i;
+	for (i = 0; i < n; i++) dt__gradients_clear(&set[i]);
 }
 
 // Sums of all replicas into replica 0's array; afterwards the others hold nothing.
-DT__PRIVATE void dt__job_reduce(dt__replica *set, int n) {
-  int i;
-  for (i = 0; i < n; i++) {
-    dt__gradients_complete(&set[i]);
-    set[i].exchange_at = set[i].gradients;
-  }
-  dt__sum_replicas(set, n, set->graph->n_gradients, 0);
-  for (i = 0; i < n; i++) if (set[i].rank) dt__gradients_clear(&set[i]);
+static void dt__job_reduce(dt__replica *set, int n) {
+	int i;
+	for (i = 0; i < n; i++) {
+		dt__gradients_complete(&set[i]);
+		set[i].exchange_at = set[i].gradients;
+	}
+	dt__sum_replicas(set, n, set->graph->n_gradients, 0);
+	for (i = 0; i < n; i++) if (set[i].rank) dt__gradients_clear(&set[i]);
 }
 
 // The replica's own slice of the flat gradient array, without its tail.
-DT__PRIVATE dt__span dt__own_slice(const dt__replica *r) {
-  dt__span s = dt__slice_of(r->graph->n_gradients, 16, r->model->n_replicas, r->rank);
-  s.begin = DT__MIN(s.begin, r->graph->n_trainable);
-  s.end = DT__MIN(s.end, r->graph->n_trainable);
-  return s;
+static dt__span dt__own_slice(const dt__replica *r) {
+	dt__span s = dt__slice_of(r->graph->n_gradients, 16, r->model->n_replicas, r->rank);
+	s.begin = DT__MIN(s.begin, r->graph->n_trainable);
+	s.end = DT__MIN(s.end, r->graph->n_trainable);
+	return s;
 }
 
 // The slice's part of the squared norm; every replica adds these up in the same order.
-DT__PRIVATE double dt__slice_squares(const dt__replica *r) {
-  const float *g = r->model->replica[0].gradients;
-  dt__span s = dt__own_slice(r);
-  ptrdiff_t count;
-  double sum = 0;
-  for (; s.begin < s.end; s.begin += count) {
-    count = DT__MIN(s.end - s.begin, 4096);
-    sum += (double)dt__cpu()->dot(count, g + s.begin, g + s.begin);
-  }
-  return sum;
+static double dt__slice_squares(const dt__replica *r) {
+	const float *g = r->model->replica[0].gradients;
+	dt__span s = dt__own_slice(r);
+	ptrdiff_t count;
+	double sum = 0;
+	for (; s.begin < s.end; s.begin += count) {
+		count = DT__MIN(s.end - s.begin, 4096);
+		sum += (double)dt__cpu()->dot(count, g + s.begin, g + s.begin);
+	}
+	return sum;
 }
 
 // Hand n of the replica's variables to the other copies.
-DT__PRIVATE void dt__spread(const dt__replica *r, ptrdiff_t begin, ptrdiff_t n) {
-  const dt_model *m = r->model;
-  int i;
-  for (i = 0; i < m->n_replicas; i++) dt__copy(n, 1, r->variables + begin, m->replica[i].variables + begin, 0);
+static void dt__spread(const dt__replica *r, ptrdiff_t begin, ptrdiff_t n) {
+	const dt_model *m = r->model;
+	int i;
+	for (i = 0; i < m->n_replicas; i++) dt__copy(n, 1, r->variables + begin, m->replica[i].variables + begin, 0);
 }
 
-DT__PRIVATE void dt__spread_variable(dt_model *m, const dt__variable *v) { dt__spread(m->replica, v->offset, v->size); }
+static void dt__spread_variable(dt_model *m, const dt__variable *v) { dt__spread(m->replica, v->offset, v->size); }
 
 // Apply the optimizer to the own slice, variable by variable.
-DT__PRIVATE void dt__update_slice(dt__replica *r, double scale) {
-  dt_model *m = r->model;
-  const float *g = m->replica[0].gradients;
-  dt__span s = dt__own_slice(r);
-  int i;
-  for (i = 0; i < r->graph->n_variables; i++) {
-    const dt__variable *v = r->graph->variable[i];
-    ptrdiff_t from = DT__MAX(s.begin, v->offset), to = DT__MIN(s.end, v->offset + v->size);
-    if (from >= to) continue;  // as all that are not trained, which lie behind
-    dt__optimizer_apply(&m->optimizer, to - from, r->variables + from, g + from, m->slot[0] ? m->slot[0] + from : NULL,
-                        m->slot[1] ? m->slot[1] + from : NULL, scale, m->rate, m->step + 1, v->no_decay);
-  }
-  dt__spread(r, s.begin, s.end - s.begin);
+static void dt__update_slice(dt__replica *r, double scale) {
+	dt_model *m = r->model;
+	const float *g = m->replica[0].gradients;
+	dt__span s = dt__own_slice(r);
+	int i;
+	for (i = 0; i < r->graph->n_variables; i++) {
+		const dt__variable *v = r->graph->variable[i];
+		ptrdiff_t from = DT__MAX(s.begin, v->offset), to = DT__MIN(s.end, v->offset + v->size);
+		if (from >= to) continue;  // as all that are not trained, which lie behind
+		dt__optimizer_apply(&m->optimizer, to - from, r->variables + from, g + from, m->slot[0] ? m->slot[0] + from : NULL,
+				m->slot[1] ? m->slot[1] + from : NULL, scale, m->rate, m->step + 1, v->no_decay);
+	}
+	dt__spread(r, s.begin, s.end - s.begin);
 }
 
 // Running statistics, by replica 0 for all.
-DT__PRIVATE void dt__update_statistics(dt__replica *r) {
-  const dt__graph *g = r->graph;
-  int i, pass;
-  for (pass = 0; pass < 2; pass++)
-    for (i = 0; i < g->n; i++) if (g->node[i]->op->update) g->node[i]->op->update(r, g->node[i], pass);
-  for (i = 0; i < g->n_variables; i++) if (g->variable[i]->statistic) dt__spread_variable(r->model, g->variable[i]);
+static void dt__update_statistics(dt__replica *r) {
+	const dt__graph *g = r->graph;
+	int i, pass;
+	for (pass = 0; pass < 2; pass++)
+		for (i = 0; i < g->n; i++) if (g->node[i]->op->update) g->node[i]->op->update(r, g->node[i], pass);
+	for (i = 0; i < g->n_variables; i++) if (g->variable[i]->statistic) dt__spread_variable(r->model, g->variable[i]);
 }
 
 // Profile: the time since the last mark was for what (-1: nothing).
-DT__PRIVATE void dt__profile_mark(dt__replica *r, int what) {
-  double now;
-  if (!r->seconds) return;
-  now = dt__now();
-  if (what >= 0) r->seconds[2 * r->graph->n + what] += now - r->marked;
-  r->marked = now;
+static void dt__profile_mark(dt__replica *r, int what) {
+	double now;
+	if (!r->seconds) return;
+	now = dt__now();
+	if (what >= 0) r->seconds[2 * r->graph->n + what] += now - r->marked;
+	r->marked = now;
 }
 
 // Reduce if nobody has, then norm, update, statistics, clear.
-DT__PRIVATE void dt__job_update(dt__replica *set, int n) {
-  dt_model *m = set->model;
-  double totals[DT__TOTALS] = {0}, clip = m->optimizer.clip, scale, norm = 0, loss;
-  int i, need_norm = clip > 0 || !m->o.no_nan_guard, bad, failed = 0;
-  dt__profile_mark(set, -1);
-  if (m->state != DT__REDUCED) dt__job_reduce(set, n);
-  dt__profile_mark(set, DT__PROFILED_REDUCE);
-  for (i = 0; i < n && need_norm; i++) set[i].squares = dt__slice_squares(&set[i]);
-  dt__wait(set);
-  dt__totals_add(totals, m->replica[0].gradients + set->graph->totals);
-  scale = dt__totals_divisor(set->graph, totals);
-  scale = scale > 0 ? 1 / scale : 0;
-  loss = dt__totals_loss(set->graph, totals);
-  for (i = 0; i < m->n_replicas; i++) {
-    failed |= m->replica[i].error.code;
-    if (need_norm) norm += m->replica[i].squares;
-  }
-  norm = sqrt(norm) * scale;
-  if (clip > 0 && norm > clip) scale *= clip / (norm + 1e-6);
-  bad = !m->o.no_nan_guard && !(loss - loss == 0 && norm - norm == 0);
-  failed |= bad;
-  for (i = 0; i < n && !failed; i++) dt__update_slice(&set[i], scale);
-  if (set->rank == 0) {
-    m->bad = bad;
-    if (!failed) {
-      m->norm = need_norm ? norm : (double)NAN;
-      m->report.train_loss = loss;
-      m->report.train_accuracy = dt__totals_accuracy(set->graph, totals, DT__RIGHT);
-    }
-  }
-  dt__wait(set);  // nobody clears what another still reads
-  if (set->rank == 0 && !failed) dt__update_statistics(set);
-  dt__job_clear(set, n);
-  dt__profile_mark(set, DT__PROFILED_UPDATE);
+static void dt__job_update(dt__replica *set, int n) {
+	dt_model *m = set->model;
+	double totals[DT__TOTALS] = {0}, clip = m->optimizer.clip, scale, norm = 0, loss;
+	int i, need_norm = clip > 0 || !m->o.no_nan_guard, bad, failed = 0;
+	dt__profile_mark(set, -1);
+	if (m->state != DT__REDUCED) dt__job_reduce(set, n);
+	dt__profile_mark(set, DT__PROFILED_REDUCE);
+	for (i = 0; i < n && need_norm; i++) set[i].squares = dt__slice_squares(&set[i]);
+	dt__wait(set);
+	dt__totals_add(totals, m->replica[0].gradients + set->graph->totals);
+	scale = dt__totals_divisor(set->graph, totals);
+	scale = scale > 0 ? 1 / scale : 0;
+	loss = dt__totals_loss(set->graph, totals);
+	for (i = 0; i < m->n_replicas; i++) {
+		failed |= m->replica[i].error.code;
+		if (need_norm) norm += m->replica[i].squares;
+	}
+	norm = sqrt(norm) * scale;
+	if (clip > 0 && norm > clip) scale *= clip / (norm + 1e-6);
+	bad = !m->o.no_nan_guard && !(loss - loss == 0 && norm - norm == 0);
+	failed |= bad;
+	for (i = 0; i < n && !failed; i++) dt__update_slice(&set[i], scale);
+	if (set->rank == 0) {
+		m->bad = bad;
+		if (!failed) {
+			m->norm = need_norm ? norm : (double)NAN;
+			m->report.train_loss = loss;
+			m->report.train_accuracy = dt__totals_accuracy(set->graph, totals, DT__RIGHT);
+		}
+	}
+	dt__wait(set);  // nobody clears what another still reads
+	if (set->rank == 0 && !failed) dt__update_statistics(set);
+	dt__job_clear(set, n);
+	dt__profile_mark(set, DT__PROFILED_UPDATE);
 }
 
-DT__PRIVATE void dt__job_step(dt__replica *set, int n) {
-  dt__job_accumulate(set, n);
-  dt__job_update(set, n);
+static void dt__job_step(dt__replica *set, int n) {
+	dt__job_accumulate(set, n);
+	dt__job_update(set, n);
 }
 
 // ---- creation
 
 // What the random values of an initialiser are multiplied by.
-DT__PRIVATE double dt__initial_scale(const dt__variable *v) {
-  static const double spread[] = {6, 2, 6, 2, 3, 1};  // squared, times the fan
-  double fan = (double)DT__MAX(v->fan_in, 1);
-  if (v->init < DT_HE_UNIFORM) fan += (double)DT__MAX(v->fan_out, 1);
-  if (v->init < DT_UNIFORM) return sqrt(spread[v->init] / fan);
-  return v->init == DT_ORTHOGONAL ? 1 : DT__ELSE(v->init_value, 0.05);
+static double dt__initial_scale(const dt__variable *v) {
+	static const double spread[] = {6, 2, 6, 2, 3, 1};  // squared, times the fan
+	double fan = (double)DT__MAX(v->fan_in, 1);
+	if (v->init < DT_HE_UNIFORM) fan += (double)DT__MAX(v->fan_out, 1);
+	if (v->init < DT_UNIFORM) return sqrt(spread[v->init] / fan);
+	return v->init == DT_ORTHOGONAL ? 1 : DT__ELSE(v->init_value, 0.05);
 }
 
 // Gram-Schmidt, twice for accuracy, over the shorter side of w [rows, columns].
-DT__PRIVATE void dt__make_orthogonal(ptrdiff_t rows, ptrdiff_t columns, double scale, float *w) {
-  ptrdiff_t n = DT__MIN(rows, columns), length = DT__MAX(rows, columns), a, b, i;
-  ptrdiff_t between = rows <= columns ? columns : 1;  // from vector to vector
-  ptrdiff_t step = rows <= columns ? 1 : columns;     // along one
-  int pass;
-  for (a = 0; a < n; a++) {
-    float *x = w + a * between;
-    double norm = 0;
-    for (pass = 0; pass < 2; pass++)
-      for (b = 0; b < a; b++) {
-        const float *y = w + b * between;
-        double dot = 0;
-        for (i = 0; i < length; i++) dot += (double)x[i * step] * (double)y[i * step];
-        for (i = 0; i < length; i++) x[i * step] -= (float)(dot * (double)y[i * step]);
-      }
-    for (i = 0; i < length; i++) norm += (double)x[i * step] * (double)x[i * step];
-    norm = norm > 0 ? 1 / sqrt(norm) : 0;
-    for (i = 0; i < length; i++) x[i * step] *= (float)norm;
-  }
-  for (i = 0; i < rows * columns; i++) w[i] *= (float)scale;
+static void dt__make_orthogonal(ptrdiff_t rows, ptrdiff_t columns, double scale, float *w) {
+	ptrdiff_t n = DT__MIN(rows, columns), length = DT__MAX(rows, columns), a, b, i;
+	ptrdiff_t between = rows <= columns ? columns : 1;  // from vector to vector
+	ptrdiff_t step = rows <= columns ? 1 : columns;     // along one
+	int pass;
+	for (a = 0; a < n; a++) {
+		float *x = w + a * between;
+		double norm = 0;
+		for (pass = 0; pass < 2; pass++)
+			for (b = 0; b < a; b++) {
+				const float *y = w + b * between;
+				double dot = 0;
+				for (i = 0; i < length; i++) dot += (double)x[i * step] * (double)y[i * step];
+				for (i = 0; i < length; i++) x[i * step] -= (float)(dot * (double)y[i * step]);
+			}
+		for (i = 0; i < length; i++) norm += (double)x[i * step] * (double)x[i * step];
+		norm = norm > 0 ? 1 / sqrt(norm) : 0;
+		for (i = 0; i < length; i++) x[i * step] *= (float)norm;
+	}
+	for (i = 0; i < rows * columns; i++) w[i] *= (float)scale;
 }
 
 // A variable as the matrices that its memory holds: outputs are columns where they lie side by side, each group of a convolution is one.
-DT__PRIVATE void dt__orthogonal_variable(const dt__variable *v, float *w) {
-  int conv = v->rank == 4 && v->walk_rank == 5 && v->walk_stride[0] != 1;
-  ptrdiff_t groups = conv ? v->walk_dim[0] : 1, size = v->size / groups, first = v->rank > 1 ? v->dim[0] / groups : 1;
-  ptrdiff_t columns = conv || (v->rank > 1 && v->walk_stride[0] == 1) ? first : size / first;
-  for (; groups; groups--, w += size) dt__make_orthogonal(size / columns, columns, DT__ELSE(v->init_value, 1), w);
+static void dt__orthogonal_variable(const dt__variable *v, float *w) {
+	int conv = v->rank == 4 && v->walk_rank == 5 && v->walk_stride[0] != 1;
+	ptrdiff_t groups = conv ? v->walk_dim[0] : 1, size = v->size / groups, first = v->rank > 1 ? v->dim[0] / groups : 1;
+	ptrdiff_t columns = conv || (v->rank > 1 && v->walk_stride[0] == 1) ? first : size / first;
+	for (; groups; groups--, w += size) dt__make_orthogonal(size / columns, columns, DT__ELSE(v->init_value, 1), w);
 }
 
 // First values, drawn in file order so that the memory's layout does not matter.
-DT__PRIVATE void dt__initialise_variable(const dt__variable *v, uint64_t seed, float *w) {
-  uint64_t key = dt__random_key(seed, (uint64_t)v->number + 1), bits;
-  int normal = v->init % 2 || v->init == DT_ORTHOGONAL, last = v->walk_rank - 1;
-  double scale = v->init == DT_CONSTANT ? 0 : dt__initial_scale(v);
-  ptrdiff_t i, j;
-  for (i = 0; i < v->size; i += v->walk_dim[last]) {
-    float *line = w + dt__walk(v, i);
-    for (j = 0; j < v->walk_dim[last]; j++, line += v->walk_stride[last]) {
-      bits = dt__mix(key + (uint64_t)(i + j));
-      *line = v->init == DT_CONSTANT ? (float)v->init_value : (float)(scale * (normal ? dt__normal(bits) : 2 * dt__uniform(bits) - 1));
-    }
-  }
-  if (v->init == DT_ORTHOGONAL) dt__orthogonal_variable(v, w);
+static void dt__initialise_variable(const dt__variable *v, uint64_t seed, float *w) {
+	uint64_t key = dt__random_key(seed, (uint64_t)v->number + 1), bits;
+	int normal = v->init % 2 || v->init == DT_ORTHOGONAL, last = v->walk_rank - 1;
+	double scale = v->init == DT_CONSTANT ? 0 : dt__initial_scale(v);
+	ptrdiff_t i, j;
+	for (i = 0; i < v->size; i += v->walk_dim[last]) {
+		float *line = w + dt__walk(v, i);
+		for (j = 0; j < v->walk_dim[last]; j++, line += v->walk_stride[last]) {
+			bits = dt__mix(key + (uint64_t)(i + j));
+			*line = v->init == DT_CONSTANT ? (float)v->init_value : (float)(scale * (normal ? dt__normal(bits) : 2 * dt__uniform(bits) - 1));
+		}
+	}
+	if (v->init == DT_ORTHOGONAL) dt__orthogonal_variable(v, w);
 }
 
-DT__PRIVATE void dt__initialise(dt_model *m) {
-  int k;
-  for (k = 0; k < m->graph.n_variables; k++) {
-    dt__initialise_variable(m->graph.variable[k], m->o.seed, m->replica[0].variables + m->graph.variable[k]->offset);
-    dt__spread_variable(m, m->graph.variable[k]);
-  }
+static void dt__initialise(dt_model *m) {
+	int k;
+	for (k = 0; k < m->graph.n_variables; k++) {
+		dt__initialise_variable(m->graph.variable[k], m->o.seed, m->replica[0].variables + m->graph.variable[k]->offset);
+		dt__spread_variable(m, m->graph.variable[k]);
+	}
 }
 
 // An array on a cache line of its own. Counting goes on where memory is lacking, for the message.
-DT__PRIVATE void *dt__reserve(dt_model *m, ptrdiff_t count, size_t size) {
-  size_t bytes = (size_t)count * size + DT__ALIGN - 1, total;
-  unsigned char *p;
-  if (m->pool.measuring) { dt__count_piece(&m->pool, bytes, &total); return NULL; }
-  p = (unsigned char *)dt__take(&m->pool, bytes);
-  m->lost |= !p;
-  return p ? p + (0 - (uintptr_t)p) % DT__ALIGN : NULL;
+static void *dt__reserve(dt_model *m, ptrdiff_t count, size_t size) {
+	size_t bytes = (size_t)count * size + DT__ALIGN - 1, total;
+	unsigned char *p;
+	if (m->pool.measuring) { dt__count_piece(&m->pool, bytes, &total); return NULL; }
+	p = (unsigned char *)dt__take(&m->pool, bytes);
+	m->lost |= !p;
+	return p ? p + (0 - (uintptr_t)p) % DT__ALIGN : NULL;
 }
 
-DT__PRIVATE int dt__too_small(dt_error *err, size_t needs, size_t has) {
-  return dt__fail(err, DT_ERR_MEMORY, "the model needs %zu bytes, has %zu: raise .memory_size, or use a smaller .batch", needs, has);
+static int dt__too_small(dt_error *err, size_t needs, size_t has) {
+	return dt__fail(err, DT_ERR_MEMORY, "the model needs %zu bytes, has %zu: raise .memory_size, or use a smaller .batch", needs, has);
 }
 
 #define DT__RESERVE(type, n) (type *)dt__reserve(m, n, sizeof(type))
-DT__PRIVATE int dt__model_memory(dt_model *m, dt_error *err) {
-  const dt__graph *g = &m->graph;
-  float *variables = NULL;
-  int i;
-  m->replica = DT__RESERVE(dt__replica, m->n_replicas);
-  m->buf = DT__RESERVE(float *, m->n_replicas);
+static int dt__model_memory(dt_model *m, dt_error *err) {
+	const dt__graph *g = &m->graph;
+	float *variables = NULL;
+	int i;
+	m->replica = DT__RESERVE(dt__replica, m->n_replicas);
+	m->buf = DT__RESERVE(float *, m->n_replicas);
 #ifndef DTRAIN_NO_THREADS
-  m->thread = DT__RESERVE(pthread_t, m->n_replicas);
+	m->thread = DT__RESERVE(pthread_t, m->n_replicas);
 #endif
-  for (i = 0; i < m->optimizer.n_slots && g->training; i++) m->slot[i] = DT__RESERVE(float, g->n_trainable);
-  for (i = 0; i < m->n_replicas; i++) {
-    dt__replica none, *r = m->replica ? &m->replica[i] : &none;
-    r->graph = g;
-    r->model = m;
-    r->rank = i;
-    r->seed = m->o.seed;
-    r->exchange = dt__exchange_replicas;
-    r->written = DT__RESERVE(unsigned char, 2 * (ptrdiff_t)g->n);
-    r->variable_written = DT__RESERVE(unsigned char, g->n_variables);
-    r->gradients = DT__RESERVE(float, g->n_gradients);
-    r->block = DT__RESERVE(float, g->block_floats);
-    if (g->profile) r->seconds = DT__RESERVE(double, 2 * (ptrdiff_t)g->n + DT__PROFILED_ALL);
-    if (!i || m->strategy != DT_CENTRAL) variables = DT__RESERVE(float, g->n_floats);
-    r->variables = variables;
-  }
-  m->bytes = m->pool.used;
-  if (!m->lost) return 0;
-  if (m->pool.base) return dt__too_small(err, m->bytes, m->pool.size);
-  return dt__fail(err, DT_ERR_MEMORY, "no memory for the model's %zu bytes (%td variables, %td samples; on each of %d replicas): "
-                  "use a smaller .batch or fewer .replicas", m->bytes, g->n_floats, g->rows, m->n_replicas);
+	for (i = 0; i < m->optimizer.n_slots && g->training; i++) m->slot[i] = DT__RESERVE(float, g->n_trainable);
+	for (i = 0; i < m->n_replicas; i++) {
+		dt__replica none, *r = m->replica ? &m->replica[i] : &none;
+		r->graph = g;
+		r->model = m;
+		r->rank = i;
+		r->seed = m->o.seed;
+		r->exchange = dt__exchange_replicas;
+		r->written = DT__RESERVE(unsigned char, 2 * (ptrdiff_t)g->n);
+		r->variable_written = DT__RESERVE(unsigned char, g->n_variables);
+		r->gradients = DT__RESERVE(float, g->n_gradients);
+		r->block = DT__RESERVE(float, g->block_floats);
+		if (g->profile) r->seconds = DT__RESERVE(double, 2 * (ptrdiff_t)g->n + DT__PROFILED_ALL);
+		if (!i || m->strategy != DT_CENTRAL) variables = DT__RESERVE(float, g->n_floats);
+		r->variables = variables;
+	}
+	m->bytes = m->pool.used;
+	if (!m->lost) return 0;
+	if (m->pool.base) return dt__too_small(err, m->bytes, m->pool.size);
+	return dt__fail(err, DT_ERR_MEMORY, "no memory for the model's %zu bytes (%td variables, %td samples; on each of %d replicas): "
+			"use a smaller .batch or fewer .replicas", m->bytes, g->n_floats, g->rows, m->n_replicas);
 }
 #undef DT__RESERVE
 
 // The options that need no model.
-DT__PRIVATE int dt__check_options(const dt_options *o, dt_error *err) {
-  const struct { const char *name; long value, most; } number[] = {
-    {"batch", o->batch, INT_MAX}, {"replica_batch", o->replica_batch, INT_MAX}, {"replicas", o->replicas, 1024},
-    {"accumulate", o->accumulate, 1 << 20}, {"strategy (a dt_strategy)", (long)o->strategy, DT_CENTRAL},
-    {"input_type (a dt_type, DT_ONE_HOT is for labels)", (long)o->input_type, DT_UINT8},
-    {"label_type (a dt_type)", (long)o->label_type, DT_ONE_HOT}, {"crop", o->crop, 4096}, {"patience", o->patience, INT_MAX},
-    {"epochs", o->epochs, INT_MAX}, {"steps", o->steps, LONG_MAX}};
-  int i;
-  for (i = 0; i < DT__COUNT(number); i++)
-    if (number[i].value < 0 || number[i].value > number[i].most)
-      return dt__refuse(err, ".%s is %ld: give 0 to %ld", number[i].name, number[i].value, number[i].most);
-  for (i = 0; i < DT_MAX_CHANNELS; i++)
-    if (!(o->mean[i] - o->mean[i] == 0) || !(o->deviation[i] >= 0 && o->deviation[i] <= DBL_MAX))
-      return dt__refuse(err, ".mean %g, .deviation %g of channel %d: give finite ones, .deviation 0 (off) or more", o->mean[i], o->deviation[i], i);
-  return 0;
+static int dt__check_options(const dt_options *o, dt_error *err) {
+	const struct { const char *name; long value, most; } number[] = {
+		{"batch", o->batch, INT_MAX}, {"replica_batch", o->replica_batch, INT_MAX}, {"replicas", o->replicas, 1024},
+		{"accumulate", o->accumulate, 1 << 20}, {"strategy (a dt_strategy)", (long)o->strategy, DT_CENTRAL},
+		{"input_type (a dt_type, DT_ONE_HOT is for labels)", (long)o->input_type, DT_UINT8},
+		{"label_type (a dt_type)", (long)o->label_type, DT_ONE_HOT}, {"crop", o->crop, 4096}, {"patience", o->patience, INT_MAX},
+		{"epochs", o->epochs, INT_MAX}, {"steps", o->steps, LONG_MAX}};
+	int i;
+	for (i = 0; i < DT__COUNT(number); i++)
+		if (number[i].value < 0 || number[i].value > number[i].most)
+			return dt__refuse(err, ".%s is %ld: give 0 to %ld", number[i].name, number[i].value, number[i].most);
+	for (i = 0; i < DT_MAX_CHANNELS; i++)
+		if (!(o->mean[i] - o->mean[i] == 0) || !(o->deviation[i] >= 0 && o->deviation[i] <= DBL_MAX))
+			return dt__refuse(err, ".mean %g, .deviation %g of channel %d: give finite ones, .deviation 0 (off) or more", o->mean[i], o->deviation[i], i);
+	return 0;
 }
 
 // Batch, replicas and rows from the options.
-DT__PRIVATE int dt__model_sizes(dt_model *m, dt_error *err) {
-  const dt_options *o = &m->o;
-  int code = dt__check_options(o, err);
-  if (code) return code;
-  if (o->batch && o->replica_batch) return dt__refuse(err, ".batch %d, .replica_batch %d: give one of them", o->batch, o->replica_batch);
-  if (o->strategy == DT_ONE && o->replicas > 1) return dt__refuse(err, ".replicas is %d: DT_ONE has one replica", o->replicas);
-  m->parts = DT__ELSE(o->accumulate, 1);
-  m->batch = DT__ELSE(o->batch, 32);
-  m->n_replicas = o->strategy == DT_ONE ? 1 : DT__ELSE(o->replicas, dt__cores());
-  if (o->replica_batch) {
-    if (o->replica_batch > INT_MAX / m->n_replicas)
-      return dt__refuse(err, ".replica_batch %d is too large for %d replicas", o->replica_batch, m->n_replicas);
-    m->batch = o->replica_batch * m->n_replicas;
-  } else if (!o->replicas) {
-    m->n_replicas = DT__MIN(m->n_replicas, m->batch);
-  }
-  if (m->parts > m->batch) return dt__refuse(err, ".accumulate is %d, more than the batch of %d samples", m->parts, m->batch);
-  m->strategy = m->n_replicas == 1 ? DT_ONE : DT__ELSE(o->strategy, DT_MIRRORED);
-  m->graph.rows = (((ptrdiff_t)m->batch + m->parts - 1) / m->parts + m->n_replicas - 1) / m->n_replicas;
-  return 0;
+static int dt__model_sizes(dt_model *m, dt_error *err) {
+	const dt_options *o = &m->o;
+	int code = dt__check_options(o, err);
+	if (code) return code;
+	if (o->batch && o->replica_batch) return dt__refuse(err, ".batch %d, .replica_batch %d: give one of them", o->batch, o->replica_batch);
+	if (o->strategy == DT_ONE && o->replicas > 1) return dt__refuse(err, ".replicas is %d: DT_ONE has one replica", o->replicas);
+	m->parts = DT__ELSE(o->accumulate, 1);
+	m->batch = DT__ELSE(o->batch, 32);
+	m->n_replicas = o->strategy == DT_ONE ? 1 : DT__ELSE(o->replicas, dt__cores());
+	if (o->replica_batch) {
+		if (o->replica_batch > INT_MAX / m->n_replicas)
+			return dt__refuse(err, ".replica_batch %d is too large for %d replicas", o->replica_batch, m->n_replicas);
+		m->batch = o->replica_batch * m->n_replicas;
+	} else if (!o->replicas) {
+		m->n_replicas = DT__MIN(m->n_replicas, m->batch);
+	}
+	if (m->parts > m->batch) return dt__refuse(err, ".accumulate is %d, more than the batch of %d samples", m->parts, m->batch);
+	m->strategy = m->n_replicas == 1 ? DT_ONE : DT__ELSE(o->strategy, DT_MIRRORED);
+	m->graph.rows = (((ptrdiff_t)m->batch + m->parts - 1) / m->parts + m->n_replicas - 1) / m->n_replicas;
+	return 0;
 }
 
 // The columns of a CSV mean to a model what they meant when they were fitted.
-DT__PRIVATE dt_dataset *dt__open_data(dt_model *m, const dt_source *s, dt_error *err) {
-  dt_source with = *s;
-  dt_dataset *d;
-  if (!with.csv.fitted) with.csv.fitted = m->columns;
-  d = dt_dataset_open(&with, err);
+static dt_dataset *dt__open_data(dt_model *m, const dt_source *s, dt_error *err) {
+	dt_source with = *s;
+	dt_dataset *d;
+	if (!with.csv.fitted) with.csv.fitted = m->columns;
+	d = dt_dataset_open(&with, err);
 #ifndef DTRAIN_NO_MALLOC
-  if (d && d->columns && !m->columns) {
-    size_t n = strlen(d->columns) + 1;
-    m->columns = (char *)malloc(n);
-    if (m->columns) { memcpy(m->columns, d->columns, n); return d; }
-    dt__fail(err, DT_ERR_MEMORY, "no memory to keep the columns of \"%s\"", d->source.path);
-    dt_dataset_close(d);
-    return NULL;
-  }
+	if (d && d->columns && !m->columns) {
+		size_t n = strlen(d->columns) + 1;
+		m->columns = (char *)malloc(n);
+		if (m->columns) { memcpy(m->columns, d->columns, n); return d; }
+		dt__fail(err, DT_ERR_MEMORY, "no memory to keep the columns of \"%s\"", d->source.path);
+		dt_dataset_close(d);
+		return NULL;
+	}
 #endif
-  return d;
+	return d;
 }
 
 // Open the data sets; the input's shape may come from them.
-DT__PRIVATE int dt__model_data(dt_model *m, dt_error *err) {
-  int i;
-  for (i = 0; i < 2; i++) {
-    const dt_source *s = i ? &m->o.test : &m->o.train;
-    if (!s->kind || (m->pool.measuring && m->o.input[0])) continue;
-    m->data[i] = dt__open_data(m, s, err);
-    if (!m->data[i]) return DT_ERR_IO;
-    if (!m->o.input[0]) memcpy(m->o.input, m->data[i]->info.input, sizeof m->o.input);
-  }
-  if (m->o.input[0]) return 0;
-  return dt__refuse(err, "no data tells a sample's shape: give it, as in .input = {28, 28, 1}");
+static int dt__model_data(dt_model *m, dt_error *err) {
+	int i;
+	for (i = 0; i < 2; i++) {
+		const dt_source *s = i ? &m->o.test : &m->o.train;
+		if (!s->kind || (m->pool.measuring && m->o.input[0])) continue;
+		m->data[i] = dt__open_data(m, s, err);
+		if (!m->data[i]) return DT_ERR_IO;
+		if (!m->o.input[0]) memcpy(m->o.input, m->data[i]->info.input, sizeof m->o.input);
+	}
+	if (m->o.input[0]) return 0;
+	return dt__refuse(err, "no data tells a sample's shape: give it, as in .input = {28, 28, 1}");
 }
 
 // A data set must have the net's shape.
-DT__PRIVATE int dt__data_fits(const dt_model *m, const dt_dataset *d, int labelled, dt_error *err) {
-  const dt_tensor *t = m->graph.input[0];
-  ptrdiff_t size = 1;
-  dt__shape_text text;
-  int i;
-  for (i = 0; i < DT_MAX_RANK - 1 && d->info.input[i]; i++) size *= d->info.input[i];
-  if (i && size != t->size) return dt__fail(err, DT_ERR_SHAPE, "a sample of the data has %td values, the net's input is %s", size, dt__shape_of(t, &text));
-  if (m->graph.n_inputs <= 1 && (!labelled || m->graph.n_labels <= 1)) return 0;
-  return dt__refuse(err, "the net has %d inputs and %d labels, data sources one of each: use dt_step_batch", m->graph.n_inputs, m->graph.n_labels);
+static int dt__data_fits(const dt_model *m, const dt_dataset *d, int labelled, dt_error *err) {
+	const dt_tensor *t = m->graph.input[0];
+	ptrdiff_t size = 1;
+	dt__shape_text text;
+	int i;
+	for (i = 0; i < DT_MAX_RANK - 1 && d->info.input[i]; i++) size *= d->info.input[i];
+	if (i && size != t->size) return dt__fail(err, DT_ERR_SHAPE, "a sample of the data has %td values, the net's input is %s", size, dt__shape_of(t, &text));
+	if (m->graph.n_inputs <= 1 && (!labelled || m->graph.n_labels <= 1)) return 0;
+	return dt__refuse(err, "the net has %d inputs and %d labels, data sources one of each: use dt_step_batch", m->graph.n_inputs, m->graph.n_labels);
 }
 
 // Call net and complete the graph.
-DT__PRIVATE int dt__model_graph(dt_model *m, dt_error *err) {
-  dt__graph *g = &m->graph;
-  const dt_options *o = &m->o;
-  dt_input_options in = DT_DEFAULTS;
-  dt_loss_options loss = DT_DEFAULTS;
-  dt_tensor *x, *y, *t;
-  memcpy(in.shape, o->input, sizeof in.shape);
-  in.type = o->input_type;
-  g->failed.graph = g;
-  g->failed.op = &dt__input;
-  g->failed.number = -1;
-  x = dt__layer1(&dt__input, &g->failed, &in, sizeof in, NULL);
-  if (g->error.code) return dt__pass_error(err, &g->error);
-  x->n_in = 0;  // g->failed only said which model
-  g->input[g->n_inputs++] = x;
-  y = o->net(x, o->user);
-  for (t = g->last_made; t && t != y;) t = t->made_before;
-  if (!t) dt__refuse(&g->error, "net returned %s: return the last tensor of this model",
-               y ? "a tensor that was not made from its x" : "NULL, as a layer that got NULL does");
-  g->output = t;
-  if (o->loss) {
-    loss.t = t; loss.kind = o->loss; loss.reduction = o->reduction; loss.label_smoothing = o->label_smoothing; loss.ignore_label = o->ignore_label;
-    loss.class_weights = o->class_weights; loss.delta = o->delta; loss.label_type = o->label_type;
-    dt__add_loss(&loss, 1);
-  }
-  if (!g->error.code) {
-    dt__losses_finish(g);
-    dt__graph_finish(g, o->freeze, o->no_decay);
-  }
-  return dt__pass_error(err, &g->error);
+static int dt__model_graph(dt_model *m, dt_error *err) {
+	dt__graph *g = &m->graph;
+	const dt_options *o = &m->o;
+	dt_input_options in = DT_DEFAULTS;
+	dt_loss_options loss = DT_DEFAULTS;
+	dt_tensor *x, *y, *t;
+	memcpy(in.shape, o->input, sizeof in.shape);
+	in.type = o->input_type;
+	g->failed.graph = g;
+	g->failed.op = &dt__input;
+	g->failed.number = -1;
+	x = dt__layer1(&dt__input, &g->failed, &in, sizeof in, NULL);
+	if (g->error.code) return dt__pass_error(err, &g->error);
+	x->n_in = 0;  // g->failed only said which model
+	g->input[g->n_inputs++] = x;
+	y = o->net(x, o->user);
+	for (t = g->last_made; t && t != y;) t = t->made_before;
+	if (!t) dt__refuse(&g->error, "net returned %s: return the last tensor of this model",
+			y ? "a tensor that was not made from its x" : "NULL, as a layer that got NULL does");
+	g->output = t;
+	if (o->loss) {
+		loss.t = t; loss.kind = o->loss; loss.reduction = o->reduction; loss.label_smoothing = o->label_smoothing; loss.ignore_label = o->ignore_label;
+		loss.class_weights = o->class_weights; loss.delta = o->delta; loss.label_type = o->label_type;
+		dt__add_loss(&loss, 1);
+	}
+	if (!g->error.code) {
+		dt__losses_finish(g);
+		dt__graph_finish(g, o->freeze, o->no_decay);
+	}
+	return dt__pass_error(err, &g->error);
 }
 
 // 0, or err says why not.
-DT__PRIVATE int dt__model_build(dt_model *m, const dt_options *o, dt_error *err) {
-  int i;
-  m->o = *o;
-  m->graph.pool = &m->pool;
-  m->graph.training = !o->inference;
-  m->graph.input_gradient = o->input_gradient;
-  m->graph.profile = o->profile;
-  m->graph.no_fusion = o->no_fusion;
-  m->norm = (double)NAN;
-  if (!o->net) return dt__refuse(err, ".net is NULL: give the function that builds the model");
-  if (dt__optimizer_open(&m->optimizer, o, err) || dt__model_sizes(m, err) || dt__model_data(m, err) || dt__model_graph(m, err)) return 1;
-  for (i = 0; i < 2; i++) if (m->data[i] && dt__data_fits(m, m->data[i], 1, err)) return 1;
-  m->o.freeze = m->o.no_decay = m->o.save = m->o.load = m->o.export_c = NULL;  // strings are the caller's
-  if (dt__model_memory(m, err)) return 1;
-  if (m->pool.measuring) return 0;
-  dt__initialise(m);
+static int dt__model_build(dt_model *m, const dt_options *o, dt_error *err) {
+	int i;
+	m->o = *o;
+	m->graph.pool = &m->pool;
+	m->graph.training = !o->inference;
+	m->graph.input_gradient = o->input_gradient;
+	m->graph.profile = o->profile;
+	m->graph.no_fusion = o->no_fusion;
+	m->norm = (double)NAN;
+	if (!o->net) return dt__refuse(err, ".net is NULL: give the function that builds the model");
+	if (dt__optimizer_open(&m->optimizer, o, err) || dt__model_sizes(m, err) || dt__model_data(m, err) || dt__model_graph(m, err)) return 1;
+	for (i = 0; i < 2; i++) if (m->data[i] && dt__data_fits(m, m->data[i], 1, err)) return 1;
+	m->o.freeze = m->o.no_decay = m->o.save = m->o.load = m->o.export_c = NULL;  // strings are the caller's
+	if (dt__model_memory(m, err)) return 1;
+	if (m->pool.measuring) return 0;
+	dt__initialise(m);
 #ifndef DTRAIN_NO_THREADS
-  if (dt__threads_start(m, err)) return 1;
+	if (dt__threads_start(m, err)) return 1;
 #endif
-  return 0;
+	return 0;
 }
 
 DT_API void dt_model_free(dt_model *m) {
-  if (!m) return;
+	if (!m) return;
 #ifndef DTRAIN_NO_THREADS
-  dt__threads_stop(m);
+	dt__threads_stop(m);
 #endif
-  dt_dataset_close(m->data[0]);
-  dt_dataset_close(m->data[1]);
+	dt_dataset_close(m->data[0]);
+	dt_dataset_close(m->data[1]);
 #ifndef DTRAIN_NO_MALLOC
-  free(m->columns);
+	free(m->columns);
 #endif
-  dt__pool_close(m->pool);
+	dt__pool_close(m->pool);
 }
 
 // The model's own struct comes out of its pool. NULL after an error.
-DT__PRIVATE dt_model *dt__model_new(const char *what, const dt_options *o, int measuring, dt_error *err) {
-  dt__pool pool;
-  dt_model *m;
-  if (!o) { dt__is_null(err, what, "options struct"); return NULL; }
-  if (!o->alloc != !o->release) { dt__refuse(err, ".alloc and .release belong together: set both or none"); return NULL; }
-  dt__pool_open(&pool, o, measuring);
-  m = (dt_model *)dt__take(&pool, sizeof *m);
-  if (m) {
-    m->pool = pool;
-    if (!dt__model_build(m, o, err)) return m;
-    dt_model_free(m);
-  } else if (pool.base) {
-    dt__fail(err, DT_ERR_MEMORY, "the model needs more than %zu bytes, has %zu: raise .memory_size", pool.used, pool.size);
-  } else if (!pool.alloc) {
-    dt__fail(err, DT_ERR_DISABLED, "this build has DTRAIN_NO_MALLOC: set .memory and .memory_size");
-  } else {
-    dt__fail(err, DT_ERR_MEMORY, "no memory for the model");
-  }
-  return NULL;
+static dt_model *dt__model_new(const char *what, const dt_options *o, int measuring, dt_error *err) {
+	dt__pool pool;
+	dt_model *m;
+	if (!o) { dt__is_null(err, what, "options struct"); return NULL; }
+	if (!o->alloc != !o->release) { dt__refuse(err, ".alloc and .release belong together: set both or none"); return NULL; }
+	dt__pool_open(&pool, o, measuring);
+	m = (dt_model *)dt__take(&pool, sizeof *m);
+	if (m) {
+		m->pool = pool;
+		if (!dt__model_build(m, o, err)) return m;
+		dt_model_free(m);
+	} else if (pool.base) {
+		dt__fail(err, DT_ERR_MEMORY, "the model needs more than %zu bytes, has %zu: raise .memory_size", pool.used, pool.size);
+	} else if (!pool.alloc) {
+		dt__fail(err, DT_ERR_DISABLED, "this build has DTRAIN_NO_MALLOC: set .memory and .memory_size");
+	} else {
+		dt__fail(err, DT_ERR_MEMORY, "no memory for the model");
+	}
+	return NULL;
 }
 
 DT_API size_t dt_model_bytes(const dt_options *o, dt_error *err) {
-  dt_model *m = dt__model_new("dt_model_bytes", o, 1, err);
-  size_t bytes = m ? m->bytes : 0;
-  dt_model_free(m);
-  return bytes;
+	dt_model *m = dt__model_new("dt_model_bytes", o, 1, err);
+	size_t bytes = m ? m->bytes : 0;
+	dt_model_free(m);
+	return bytes;
 }
 
 DT_API dt_model *dt_model_create(const dt_options *o, dt_error *err) {
-  dt_model *m;
-  dt_error why = DT_DEFAULTS;
-  m = dt__model_new("dt_model_create", o, 0, &why);
+	dt_model *m;
+	dt_error why = DT_DEFAULTS;
+	m = dt__model_new("dt_model_create", o, 0, &why);
 #ifndef DTRAIN_NO_MALLOC
-  if (why.code == DT_ERR_MEMORY && o->memory) {  // even the graph did not fit: say the whole number
-    size_t bytes = dt_model_bytes(o, NULL);
-    if (bytes > o->memory_size) { why.code = 0; dt__too_small(&why, bytes, o->memory_size); }
-  }
+	if (why.code == DT_ERR_MEMORY && o->memory) {  // even the graph did not fit: say the whole number
+		size_t bytes = dt_model_bytes(o, NULL);
+		if (bytes > o->memory_size) { why.code = 0; dt__too_small(&why, bytes, o->memory_size); }
+	}
 #endif
-  dt__pass_error(err, &why);
-  return m;
+	dt__pass_error(err, &why);
+	return m;
 }
 
 DT_API void dt_model_plan_bytes(const dt_model *m, size_t *block, size_t *lower_bound) {
-  if (block) *block = m ? (size_t)m->graph.block_floats * sizeof(float) : 0;
-  if (lower_bound) *lower_bound = m ? (size_t)m->graph.lower_bound * sizeof(float) : 0;
+	if (block) *block = m ? (size_t)m->graph.block_floats * sizeof(float) : 0;
+	if (lower_bound) *lower_bound = m ? (size_t)m->graph.lower_bound * sizeof(float) : 0;
 }
 
 // ---- steps
 
 // The lowest failed replica's error becomes the caller's; all are ready again.
-DT__PRIVATE int dt__collect_errors(dt_model *m, const char *what, dt_error *err) {
-  int i, code = 0;
-  for (i = 0; i < m->n_replicas; i++) {
-    dt_error *e = &m->replica[i].error;
-    if (e->code && !code) {
-      code = e->code;
-      if (err && !err->code) {
-        dt__fail(err, code, "%s: %s", what, e->text);
-        err->rank = i;
-        err->step = m->step;
-      }
-    }
-    e->code = 0;
-  }
-  return code;
+static int dt__collect_errors(dt_model *m, const char *what, dt_error *err) {
+	int i, code = 0;
+	for (i = 0; i < m->n_replicas; i++) {
+		dt_error *e = &m->replica[i].error;
+		if (e->code && !code) {
+			code = e->code;
+			if (err && !err->code) {
+				dt__fail(err, code, "%s: %s", what, e->text);
+				err->rank = i;
+				err->step = m->step;
+			}
+		}
+		e->code = 0;
+	}
+	return code;
 }
 
 // step: for a whole step, or else for a forward, which may do without labels.
-DT__PRIVATE int dt__check_batch(const dt_model *m, const char *what, const dt_batch *b, int step, dt_error *err) {
-  int i, most;
-  if (!m || !b) return dt__is_null(err, what, m ? "batch" : "model");
-  most = step ? m->batch : m->batch / m->parts;
-  if (b->n < 1 || b->n > most) return dt__refuse(err, "%s: n is %d: give 1 to %d samples (.batch)", what, b->n, most);
-  for (i = 0; i < m->graph.n_inputs; i++)
-    if (!b->x[i]) return dt__refuse(err, "%s: x[%d], the input \"%s\", is NULL", what, i, m->graph.input[i]->name);
-  for (i = 0; b->weight && i < b->n; i++)
-    if (!(b->weight[i] >= 0 && b->weight[i] <= FLT_MAX)) return dt__refuse(err, "%s: weight[%d] is %g: give 0 or more", what, i, (double)b->weight[i]);
-  for (i = 0; i < m->graph.n_labels && step; i++)
-    if (!b->y[i]) return dt__refuse(err, "%s: y[%d] is NULL: the losses need labels", what, i);
-  if (m->graph.n_losses || !step) return 0;
-  return dt__not_now(err, "%s: the net has no loss: set .loss, or call dt_loss in net", what);
+static int dt__check_batch(const dt_model *m, const char *what, const dt_batch *b, int step, dt_error *err) {
+	int i, most;
+	if (!m || !b) return dt__is_null(err, what, m ? "batch" : "model");
+	most = step ? m->batch : m->batch / m->parts;
+	if (b->n < 1 || b->n > most) return dt__refuse(err, "%s: n is %d: give 1 to %d samples (.batch)", what, b->n, most);
+	for (i = 0; i < m->graph.n_inputs; i++)
+		if (!b->x[i]) return dt__refuse(err, "%s: x[%d], the input \"%s\", is NULL", what, i, m->graph.input[i]->name);
+	for (i = 0; b->weight && i < b->n; i++)
+		if (!(b->weight[i] >= 0 && b->weight[i] <= FLT_MAX)) return dt__refuse(err, "%s: weight[%d] is %g: give 0 or more", what, i, (double)b->weight[i]);
+	for (i = 0; i < m->graph.n_labels && step; i++)
+		if (!b->y[i]) return dt__refuse(err, "%s: y[%d] is NULL: the losses need labels", what, i);
+	if (m->graph.n_losses || !step) return 0;
+	return dt__not_now(err, "%s: the net has no loss: set .loss, or call dt_loss in net", what);
 }
 
 // n samples of the caller's, or of a data set from position on.
-DT__PRIVATE void dt__new_task(dt_model *m, const dt_batch *b, const dt_dataset *d, long position, long n) {
-  memset(&m->task, 0, sizeof m->task);
-  m->task.batch = b;
-  m->task.data = d;
-  m->task.position = position;
-  m->task.n = n;
-  m->task.parts = 1;
+static void dt__new_task(dt_model *m, const dt_batch *b, const dt_dataset *d, long position, long n) {
+	memset(&m->task, 0, sizeof m->task);
+	m->task.batch = b;
+	m->task.data = d;
+	m->task.position = position;
+	m->task.n = n;
+	m->task.parts = 1;
 }
 
-DT__PRIVATE int dt__not_finite(const dt_model *m, const char *what, dt_error *err) {
-  return dt__fail(err, DT_ERR_NUMERIC, "%s: step %ld: the loss or the gradient's norm is not finite: "
-                  "lower .learning_rate, or set .clip_norm", what, m->step);
+static int dt__not_finite(const dt_model *m, const char *what, dt_error *err) {
+	return dt__fail(err, DT_ERR_NUMERIC, "%s: step %ld: the loss or the gradient's norm is not finite: "
+			"lower .learning_rate, or set .clip_norm", what, m->step);
 }
 
 // Something was not finite: run the step again, looking at every value, to name the first layer.
-DT__PRIVATE int dt__diagnose(dt_model *m, dt_error *err) {
-  m->task.checking = 1;
-  dt__run_job(m, dt__job_accumulate);
-  dt__run_job(m, dt__job_clear);
-  return dt__collect_errors(m, "training", err) ? DT_ERR_NUMERIC : dt__not_finite(m, "training", err);
+static int dt__diagnose(dt_model *m, dt_error *err) {
+	m->task.checking = 1;
+	dt__run_job(m, dt__job_accumulate);
+	dt__run_job(m, dt__job_clear);
+	return dt__collect_errors(m, "training", err) ? DT_ERR_NUMERIC : dt__not_finite(m, "training", err);
 }
 
 // The rate of the coming update, asked for once and in the caller's thread.
-DT__PRIVATE int dt__set_rate(dt_model *m, dt_error *err) {
-  m->rate = dt__rate_of(&m->optimizer, m->step);
-  if (m->rate >= 0 && m->rate < 1e6) return 0;
-  return dt__fail(err, DT_ERR_CALLBACK, "step %ld: .rate_at returned %g: 0 or more, below 1e6, is needed", m->step, m->rate);
+static int dt__set_rate(dt_model *m, dt_error *err) {
+	m->rate = dt__rate_of(&m->optimizer, m->step);
+	if (m->rate >= 0 && m->rate < 1e6) return 0;
+	return dt__fail(err, DT_ERR_CALLBACK, "step %ld: .rate_at returned %g: 0 or more, below 1e6, is needed", m->step, m->rate);
 }
 
 // A whole step on m->task; its loss is in the report.
-DT__PRIVATE int dt__step_task(dt_model *m, dt_error *err) {
-  const dt__task task = m->task;  // .rate_at may call dt_predict
-  int code = dt__set_rate(m, err);
-  m->task = task;
-  if (code) { m->task.n = 0; return code; }  // no outputs
-  m->task.training = m->task.labelled = 1;
-  m->task.parts = m->parts;
-  if (m->state != DT__EMPTY) dt__run_job(m, dt__job_clear);
-  m->state = DT__EMPTY;
-  dt__run_job(m, dt__job_step);
-  code = dt__collect_errors(m, "training", err);
-  if (!code && m->bad) code = dt__diagnose(m, err);
-  if (!code) m->step++;
-  m->task.training = 0;             // nothing is left for a backward,
-  if (code || m->parts > 1) m->task.n = 0;  // and of outputs nothing, or the last part's rows alone
-  return code;
+static int dt__step_task(dt_model *m, dt_error *err) {
+	const dt__task task = m->task;  // .rate_at may call dt_predict
+	int code = dt__set_rate(m, err);
+	m->task = task;
+	if (code) { m->task.n = 0; return code; }  // no outputs
+	m->task.training = m->task.labelled = 1;
+	m->task.parts = m->parts;
+	if (m->state != DT__EMPTY) dt__run_job(m, dt__job_clear);
+	m->state = DT__EMPTY;
+	dt__run_job(m, dt__job_step);
+	code = dt__collect_errors(m, "training", err);
+	if (!code && m->bad) code = dt__diagnose(m, err);
+	if (!code) m->step++;
+	m->task.training = 0;             // nothing is left for a backward,
+	if (code || m->parts > 1) m->task.n = 0;  // and of outputs nothing, or the last part's rows alone
+	return code;
 }
 
-DT__PRIVATE int dt__can_train(const dt_model *m, const char *what, dt_error *err) {
-  if (!m) return dt__is_null(err, what, "model");
-  if (!m->graph.training) return dt__not_now(err, "%s: the model was created with .inference = 1", what);
-  if (m->running) return dt__not_now(err, "%s: dt_train is running on this model: call it afterwards", what);
-  return 0;
+static int dt__can_train(const dt_model *m, const char *what, dt_error *err) {
+	if (!m) return dt__is_null(err, what, "model");
+	if (!m->graph.training) return dt__not_now(err, "%s: the model was created with .inference = 1", what);
+	if (m->running) return dt__not_now(err, "%s: dt_train is running on this model: call it afterwards", what);
+	return 0;
 }
 
 DT_API float dt_step_batch(dt_model *m, const dt_batch *b, dt_error *err) {
-  if (dt__can_train(m, "dt_step", err) || dt__check_batch(m, "dt_step", b, 1, err)) return NAN;
-  dt__new_task(m, b, NULL, 0, b->n);
-  return dt__step_task(m, err) ? NAN : (float)m->report.train_loss;
+	if (dt__can_train(m, "dt_step", err) || dt__check_batch(m, "dt_step", b, 1, err)) return NAN;
+	dt__new_task(m, b, NULL, 0, b->n);
+	return dt__step_task(m, err) ? NAN : (float)m->report.train_loss;
 }
 
 DT_API float dt_step(dt_model *m, const void *x, const void *y, int n, dt_error *err) {
-  dt_batch b = DT_DEFAULTS;
-  b.x[0] = x;
-  b.y[0] = y;
-  b.n = n;
-  return dt_step_batch(m, &b, err);
+	dt_batch b = DT_DEFAULTS;
+	b.x[0] = x;
+	b.y[0] = y;
+	b.n = n;
+	return dt_step_batch(m, &b, err);
 }
 
 DT_API float dt_forward(dt_model *m, const dt_batch *b, dt_error *err) {
-  double totals[DT__TOTALS] = {0};
-  int i;
-  if (dt__check_batch(m, "dt_forward", b, 0, err)) return NAN;
-  dt__new_task(m, b, NULL, 0, b->n);
-  m->task.training = m->graph.training;
-  m->task.labelled = m->graph.n_losses > 0;
-  for (i = 0; i < m->graph.n_labels; i++) m->task.labelled &= b->y[i] != NULL;
-  if (m->state == DT__REDUCED) m->state = DT__ACCUMULATED;
-  dt__run_job(m, dt__job_forward);
-  if (dt__collect_errors(m, "dt_forward", err)) {
-    m->task.n = 0;
-    if (m->state == DT__EMPTY) dt__run_job(m, dt__job_clear);  // batch sums of the replicas that did not fail
-    return NAN;
-  }
-  for (i = 0; i < m->n_replicas; i++) dt__totals_add(totals, m->replica[i].chunk_totals);
-  return m->task.labelled ? (float)dt__totals_loss(&m->graph, totals) : 0;
+	double totals[DT__TOTALS] = {0};
+	int i;
+	if (dt__check_batch(m, "dt_forward", b, 0, err)) return NAN;
+	dt__new_task(m, b, NULL, 0, b->n);
+	m->task.training = m->graph.training;
+	m->task.labelled = m->graph.n_losses > 0;
+	for (i = 0; i < m->graph.n_labels; i++) m->task.labelled &= b->y[i] != NULL;
+	if (m->state == DT__REDUCED) m->state = DT__ACCUMULATED;
+	dt__run_job(m, dt__job_forward);
+	if (dt__collect_errors(m, "dt_forward", err)) {
+		m->task.n = 0;
+		if (m->state == DT__EMPTY) dt__run_job(m, dt__job_clear);  // batch sums of the replicas that did not fail
+		return NAN;
+	}
+	for (i = 0; i < m->n_replicas; i++) dt__totals_add(totals, m->replica[i].chunk_totals);
+	return m->task.labelled ? (float)dt__totals_loss(&m->graph, totals) : 0;
 }
 
-DT__PRIVATE int dt__backward_task(dt_model *m, const char *what, const float *seed, dt_error *err) {
-  int code = dt__can_train(m, what, err);
-  if (code) return code;
-  if (!m->task.n || !m->task.training) return dt__not_now(err, "%s: call dt_forward first", what);
-  if (!seed && !m->task.labelled) return dt__not_now(err, "%s: no labels in dt_forward, or no loss in net: see dt_backward_from", what);
-  if (seed && !m->graph.output->back) return dt__not_now(err, "%s: net's output passes no gradient on: nothing below trains, or its loss skips it", what);
-  m->task.seed = seed;
-  dt__run_job(m, dt__job_backward);
-  m->task.input_gradient = 1;
-  m->task.training = 0;  // its buffers are used up: the next backward needs a new forward
-  m->state = DT__ACCUMULATED;
-  return dt__collect_errors(m, what, err);
+static int dt__backward_task(dt_model *m, const char *what, const float *seed, dt_error *err) {
+	int code = dt__can_train(m, what, err);
+	if (code) return code;
+	if (!m->task.n || !m->task.training) return dt__not_now(err, "%s: call dt_forward first", what);
+	if (!seed && !m->task.labelled) return dt__not_now(err, "%s: no labels in dt_forward, or no loss in net: see dt_backward_from", what);
+	if (seed && !m->graph.output->back) return dt__not_now(err, "%s: net's output passes no gradient on: nothing below trains, or its loss skips it", what);
+	m->task.seed = seed;
+	dt__run_job(m, dt__job_backward);
+	m->task.input_gradient = 1;
+	m->task.training = 0;  // its buffers are used up: the next backward needs a new forward
+	m->state = DT__ACCUMULATED;
+	return dt__collect_errors(m, what, err);
 }
 
 DT_API int dt_backward(dt_model *m, dt_error *err) { return dt__backward_task(m, "dt_backward", NULL, err); }
 DT_API int dt_backward_from(dt_model *m, const float *gradient, dt_error *err) {
-  if (!gradient) return dt__is_null(err, "dt_backward_from", "gradient");
-  return dt__backward_task(m, "dt_backward_from", gradient, err);
+	if (!gradient) return dt__is_null(err, "dt_backward_from", "gradient");
+	return dt__backward_task(m, "dt_backward_from", gradient, err);
 }
 
-DT__PRIVATE int dt__has_gradients(const dt_model *m, const char *what, dt_error *err) {
-  int code = dt__can_train(m, what, err);
-  if (code || m->state != DT__EMPTY) return code;
-  return dt__not_now(err, "%s: there are no gradients: call dt_forward and dt_backward first", what);
+static int dt__has_gradients(const dt_model *m, const char *what, dt_error *err) {
+	int code = dt__can_train(m, what, err);
+	if (code || m->state != DT__EMPTY) return code;
+	return dt__not_now(err, "%s: there are no gradients: call dt_forward and dt_backward first", what);
 }
 
 DT_API int dt_reduce(dt_model *m, dt_error *err) {
-  int code = dt__has_gradients(m, "dt_reduce", err);
-  if (code) return code;
-  if (m->state != DT__REDUCED) dt__run_job(m, dt__job_reduce);
-  m->state = DT__REDUCED;
-  return 0;
+	int code = dt__has_gradients(m, "dt_reduce", err);
+	if (code) return code;
+	if (m->state != DT__REDUCED) dt__run_job(m, dt__job_reduce);
+	m->state = DT__REDUCED;
+	return 0;
 }
 
 DT_API int dt_update(dt_model *m, dt_error *err) {
-  int code = dt__has_gradients(m, "dt_update", err);
-  if (code || (code = dt__set_rate(m, err)) != 0) return code;
-  dt__run_job(m, dt__job_update);
-  m->state = DT__EMPTY;
-  if (m->bad) return dt__not_finite(m, "dt_update", err);
-  m->step++;
-  return 0;
+	int code = dt__has_gradients(m, "dt_update", err);
+	if (code || (code = dt__set_rate(m, err)) != 0) return code;
+	dt__run_job(m, dt__job_update);
+	m->state = DT__EMPTY;
+	if (m->bad) return dt__not_finite(m, "dt_update", err);
+	m->step++;
+	return 0;
 }
 
 DT_API int dt_clear(dt_model *m, dt_error *err) {
-  int code = dt__can_train(m, "dt_clear", err);
-  if (code) return code;
-  dt__run_job(m, dt__job_clear);
-  m->state = DT__EMPTY;
-  return 0;
+	int code = dt__can_train(m, "dt_clear", err);
+	if (code) return code;
+	dt__run_job(m, dt__job_clear);
+	m->state = DT__EMPTY;
+	return 0;
 }
 
 DT_API float *dt_gradients(dt_model *m, size_t *n) {
-  int ready = m && m->state == DT__REDUCED;
-  if (n) *n = ready ? (size_t)m->graph.n_trainable : 0;
-  return ready ? m->replica[0].gradients : NULL;
+	int ready = m && m->state == DT__REDUCED;
+	if (n) *n = ready ? (size_t)m->graph.n_trainable : 0;
+	return ready ? m->replica[0].gradients : NULL;
 }
 
 // Rows of a buffer, in the order of the batch.
-DT__PRIVATE void dt__gather_rows(const dt_model *m, int buffer, ptrdiff_t size, float *out) {
-  int i;
-  for (i = 0; i < m->n_replicas; i++) {
-    const dt__replica *r = &m->replica[i];
-    dt__copy(r->rows * size, 1, dt__at(r, buffer), out + r->first_row * size, 0);
-  }
+static void dt__gather_rows(const dt_model *m, int buffer, ptrdiff_t size, float *out) {
+	int i;
+	for (i = 0; i < m->n_replicas; i++) {
+		const dt__replica *r = &m->replica[i];
+		dt__copy(r->rows * size, 1, dt__at(r, buffer), out + r->first_row * size, 0);
+	}
 }
 
 DT_API int dt_output_read(dt_model *m, const char *name, float *out, dt_error *err) {
-  const dt_tensor *t;
-  const dt__named *o;
-  if (!m || !out) return dt__is_null(err, "dt_output_read", m ? "array" : "model");
-  if (!m->task.n) return dt__not_now(err, "dt_output_read: call dt_forward first");
-  t = m->graph.output;
-  if (name) {
-    for (o = m->graph.outputs; o && strcmp(o->name, name); o = o->next) {}
-    if (!o) return dt__refuse(err, "dt_output_read: no output \"%s\": name it by dt_output in net", name);
-    t = o->t;
-  }
-  dt__gather_rows(m, t->value, t->size, out);
-  return 0;
+	const dt_tensor *t;
+	const dt__named *o;
+	if (!m || !out) return dt__is_null(err, "dt_output_read", m ? "array" : "model");
+	if (!m->task.n) return dt__not_now(err, "dt_output_read: call dt_forward first");
+	t = m->graph.output;
+	if (name) {
+		for (o = m->graph.outputs; o && strcmp(o->name, name); o = o->next) {}
+		if (!o) return dt__refuse(err, "dt_output_read: no output \"%s\": name it by dt_output in net", name);
+		t = o->t;
+	}
+	dt__gather_rows(m, t->value, t->size, out);
+	return 0;
 }
 
 DT_API int dt_input_gradient_read(dt_model *m, float *out, dt_error *err) {
-  const dt_tensor *t;
-  if (!m || !out) return dt__is_null(err, "dt_input_gradient_read", m ? "array" : "model");
-  t = m->graph.input[0];
-  if (!m->o.input_gradient || !t->back || t->type == DT_INT32)
-    return dt__not_now(err, "dt_input_gradient_read: create the model with .input_gradient = 1, and floats as input");
-  if (!m->task.input_gradient) return dt__not_now(err, "dt_input_gradient_read: call dt_forward and dt_backward first, and nothing after them");
-  dt__gather_rows(m, t->gradient, t->size, out);
-  return 0;
+	const dt_tensor *t;
+	if (!m || !out) return dt__is_null(err, "dt_input_gradient_read", m ? "array" : "model");
+	t = m->graph.input[0];
+	if (!m->o.input_gradient || !t->back || t->type == DT_INT32)
+		return dt__not_now(err, "dt_input_gradient_read: create the model with .input_gradient = 1, and floats as input");
+	if (!m->task.input_gradient) return dt__not_now(err, "dt_input_gradient_read: call dt_forward and dt_backward first, and nothing after them");
+	dt__gather_rows(m, t->gradient, t->size, out);
+	return 0;
 }
 
 // Forward in inference mode of as many of n samples as fit: of x, or of a data set from position on.
-DT__PRIVATE int dt__infer(dt_model *m, const void *x, const dt_dataset *d, long position, long n, int evaluate, dt_error *err) {
-  dt_batch b = DT_DEFAULTS;
-  b.x[0] = x;
-  dt__new_task(m, &b, d, position, DT__MIN(n, m->batch / m->parts));
-  m->task.labelled = evaluate;
-  dt__run_job(m, dt__job_forward);
-  m->task.n = 0;
-  return dt__collect_errors(m, evaluate ? "dt_evaluate" : "dt_predict", err);
+static int dt__infer(dt_model *m, const void *x, const dt_dataset *d, long position, long n, int evaluate, dt_error *err) {
+	dt_batch b = DT_DEFAULTS;
+	b.x[0] = x;
+	dt__new_task(m, &b, d, position, DT__MIN(n, m->batch / m->parts));
+	m->task.labelled = evaluate;
+	dt__run_job(m, dt__job_forward);
+	m->task.n = 0;
+	return dt__collect_errors(m, evaluate ? "dt_evaluate" : "dt_predict", err);
 }
 
 // The outputs for n samples: from x, or from `begin` on of a data set.
-DT__PRIVATE int dt__predict(dt_model *m, const void *x, const dt_dataset *d, long begin, long n, float *out, dt_error *err) {
-  const dt_tensor *in = m->graph.input[0], *y = m->graph.output;
-  long at;
-  int code = 0;
-  for (at = 0; at < n && !code; at += m->batch / m->parts) {
-    code = dt__infer(m, x ? dt__row_of(x, in, m->o.input_type, at) : NULL, d, begin + at, n - at, 0, err);
-    if (!code) dt__gather_rows(m, y->value, y->size, out + at * y->size);
-  }
-  return code;
+static int dt__predict(dt_model *m, const void *x, const dt_dataset *d, long begin, long n, float *out, dt_error *err) {
+	const dt_tensor *in = m->graph.input[0], *y = m->graph.output;
+	long at;
+	int code = 0;
+	for (at = 0; at < n && !code; at += m->batch / m->parts) {
+		code = dt__infer(m, x ? dt__row_of(x, in, m->o.input_type, at) : NULL, d, begin + at, n - at, 0, err);
+		if (!code) dt__gather_rows(m, y->value, y->size, out + at * y->size);
+	}
+	return code;
 }
 
 DT_API int dt_predict(dt_model *m, const void *x, long n, float *out, dt_error *err) {
-  if (!m || !x || !out) return dt__is_null(err, "dt_predict", !m ? "model" : !x ? "input" : "output");
-  if (n < 0) return dt__refuse(err, "dt_predict: n is %ld: give 0 or more", n);
-  if (m->graph.n_inputs > 1) return dt__refuse(err, "dt_predict: net has %d inputs: use dt_forward, dt_output_read", m->graph.n_inputs);
-  return dt__predict(m, x, NULL, 0, n, out, err);
+	if (!m || !x || !out) return dt__is_null(err, "dt_predict", !m ? "model" : !x ? "input" : "output");
+	if (n < 0) return dt__refuse(err, "dt_predict: n is %ld: give 0 or more", n);
+	if (m->graph.n_inputs > 1) return dt__refuse(err, "dt_predict: net has %d inputs: use dt_forward, dt_output_read", m->graph.n_inputs);
+	return dt__predict(m, x, NULL, 0, n, out, err);
 }
 
 DT_API int dt_predict_source(dt_model *m, const dt_source *s, long begin, long n, float *out, dt_error *err) {
-  dt_dataset *d;
-  int code;
-  if (!m || !s || !out) return dt__is_null(err, "dt_predict_source", !m ? "model" : !s ? "source" : "output");
-  d = dt__open_data(m, s, err);
-  if (!d) return dt__code(err, DT_ERR_IO);
-  code = dt__data_fits(m, d, 0, err);
-  if (!code && (begin < 0 || n < 0 || n > d->info.n - begin))
-    code = dt__refuse(err, "dt_predict_source: %ld samples from %ld on are asked for, of %ld", n, begin, d->info.n);
-  if (!code) code = dt__predict(m, NULL, d, begin, n, out, err);
-  dt_dataset_close(d);
-  return code;
+	dt_dataset *d;
+	int code;
+	if (!m || !s || !out) return dt__is_null(err, "dt_predict_source", !m ? "model" : !s ? "source" : "output");
+	d = dt__open_data(m, s, err);
+	if (!d) return dt__code(err, DT_ERR_IO);
+	code = dt__data_fits(m, d, 0, err);
+	if (!code && (begin < 0 || n < 0 || n > d->info.n - begin))
+		code = dt__refuse(err, "dt_predict_source: %ld samples from %ld on are asked for, of %ld", n, begin, d->info.n);
+	if (!code) code = dt__predict(m, NULL, d, begin, n, out, err);
+	dt_dataset_close(d);
+	return code;
 }
 
 // ---- evaluation
 
-DT__PRIVATE void dt__count_confusion(const dt_model *m, const dt_tensor *loss, dt_metrics *out) {
-  DT__OPTIONS(dt_loss_options, loss);
-  const dt_tensor *t = m->graph.output;
-  ptrdiff_t classes = t->dim[t->rank - 1], i, k;
-  int j;
-  for (j = 0; j < m->n_replicas; j++) {
-    const dt__replica *r = &m->replica[j];
-    const float *x = dt__value(r, t);
-    for (i = 0; i < r->rows * loss->size; i++, x += classes) {
-      ptrdiff_t best = 0;
-      int32_t label;
-      memcpy(&label, dt__value(r, loss) + i, sizeof label);
-      for (k = 1; k < classes; k++) if (x[k] > x[best]) best = k;
-      if (x[best] == x[best] && label >= 0 && label < classes && !dt__ignored(o, label)) out->confusion[label * classes + best]++;
-    }
-  }
+static void dt__count_confusion(const dt_model *m, const dt_tensor *loss, dt_metrics *out) {
+	DT__OPTIONS(dt_loss_options, loss);
+	const dt_tensor *t = m->graph.output;
+	ptrdiff_t classes = t->dim[t->rank - 1], i, k;
+	int j;
+	for (j = 0; j < m->n_replicas; j++) {
+		const dt__replica *r = &m->replica[j];
+		const float *x = dt__value(r, t);
+		for (i = 0; i < r->rows * loss->size; i++, x += classes) {
+			ptrdiff_t best = 0;
+			int32_t label;
+			memcpy(&label, dt__value(r, loss) + i, sizeof label);
+			for (k = 1; k < classes; k++) if (x[k] > x[best]) best = k;
+			if (x[best] == x[best] && label >= 0 && label < classes && !dt__ignored(o, label)) out->confusion[label * classes + best]++;
+		}
+	}
 }
 
-DT__PRIVATE int dt__evaluate_data(dt_model *m, const dt_dataset *d, dt_metrics *out, dt_error *err) {
-  double totals[DT__TOTALS] = {0};
-  const dt__graph *g = &m->graph;
-  const dt_tensor *loss = g->loss[0], *logits;
-  dt_loss_kind kind;
-  long at;
-  int i, code;
-  if (!g->n_losses) return dt__not_now(err, "dt_evaluate: the net has no loss: set .loss");
-  if ((code = dt__data_fits(m, d, 1, err)) != 0) return code;
-  if (out->top_k < 0) return dt__refuse(err, "dt_evaluate: .top_k is %d: give 0 (for 5) or more", out->top_k);
-  logits = loss->in[0];
-  kind = ((const dt_loss_options *)loss->options)->kind;
-  if (out->confusion && (loss->type != DT_INT32 || loss->label < 0 || (logits != g->output && logits != dt__logits(g->output, kind))))
-    return dt__refuse(err, "dt_evaluate: .confusion needs a cross-entropy of net's output and fed integer labels");
-  for (i = 0; i < m->n_replicas; i++) m->replica[i].top_k = DT__ELSE(out->top_k, 5);
-  for (at = 0; at < d->info.n && !code; at += m->batch / m->parts) {
-    code = dt__infer(m, NULL, d, at, d->info.n - at, 1, err);
-    for (i = 0; i < m->n_replicas; i++) dt__totals_add(totals, m->replica[i].chunk_totals);
-    if (out->confusion && !code) dt__count_confusion(m, loss, out);
-  }
-  out->loss = dt__totals_loss(g, totals);
-  out->n = kind <= DT_BINARY_CROSS_ENTROPY ? (long)totals[2 * DT_MAX_INPUTS + DT__COUNTED] : d->info.n;
-  out->accuracy = dt__totals_accuracy(g, totals, DT__RIGHT);
-  out->top_k_accuracy = dt__totals_accuracy(g, totals, DT__RIGHT_TOP);
-  out->classes = kind == DT_CROSS_ENTROPY ? logits->dim[logits->rank - 1] : 0;
-  return code;
+static int dt__evaluate_data(dt_model *m, const dt_dataset *d, dt_metrics *out, dt_error *err) {
+	double totals[DT__TOTALS] = {0};
+	const dt__graph *g = &m->graph;
+	const dt_tensor *loss = g->loss[0], *logits;
+	dt_loss_kind kind;
+	long at;
+	int i, code;
+	if (!g->n_losses) return dt__not_now(err, "dt_evaluate: the net has no loss: set .loss");
+	if ((code = dt__data_fits(m, d, 1, err)) != 0) return code;
+	if (out->top_k < 0) return dt__refuse(err, "dt_evaluate: .top_k is %d: give 0 (for 5) or more", out->top_k);
+	logits = loss->in[0];
+	kind = ((const dt_loss_options *)loss->options)->kind;
+	if (out->confusion && (loss->type != DT_INT32 || loss->label < 0 || (logits != g->output && logits != dt__logits(g->output, kind))))
+		return dt__refuse(err, "dt_evaluate: .confusion needs a cross-entropy of net's output and fed integer labels");
+	for (i = 0; i < m->n_replicas; i++) m->replica[i].top_k = DT__ELSE(out->top_k, 5);
+	for (at = 0; at < d->info.n && !code; at += m->batch / m->parts) {
+		code = dt__infer(m, NULL, d, at, d->info.n - at, 1, err);
+		for (i = 0; i < m->n_replicas; i++) dt__totals_add(totals, m->replica[i].chunk_totals);
+		if (out->confusion && !code) dt__count_confusion(m, loss, out);
+	}
+	out->loss = dt__totals_loss(g, totals);
+	out->n = kind <= DT_BINARY_CROSS_ENTROPY ? (long)totals[2 * DT_MAX_INPUTS + DT__COUNTED] : d->info.n;
+	out->accuracy = dt__totals_accuracy(g, totals, DT__RIGHT);
+	out->top_k_accuracy = dt__totals_accuracy(g, totals, DT__RIGHT_TOP);
+	out->classes = kind == DT_CROSS_ENTROPY ? logits->dim[logits->rank - 1] : 0;
+	return code;
 }
 
 DT_API int dt_evaluate(dt_model *m, const dt_source *s, dt_metrics *metrics, dt_error *err) {
-  dt_dataset *d;
-  int code;
-  if (!m || !s || !metrics) return dt__is_null(err, "dt_evaluate", !m ? "model" : !s ? "source" : "result");
-  d = dt__open_data(m, s, err);
-  if (!d) return dt__code(err, DT_ERR_IO);
-  code = dt__evaluate_data(m, d, metrics, err);
-  dt_dataset_close(d);
-  return code;
+	dt_dataset *d;
+	int code;
+	if (!m || !s || !metrics) return dt__is_null(err, "dt_evaluate", !m ? "model" : !s ? "source" : "result");
+	d = dt__open_data(m, s, err);
+	if (!d) return dt__code(err, DT_ERR_IO);
+	code = dt__evaluate_data(m, d, metrics, err);
+	dt_dataset_close(d);
+	return code;
 }
 
 // The diagonal's share of a class's row of the confusion matrix, or of its column.
-DT__PRIVATE double dt__share_right(const dt_metrics *metrics, int label, int column) {
-  const long *confusion = metrics ? metrics->confusion : NULL;
-  ptrdiff_t n, i;
-  long all = 0;
-  if (!confusion || label < 0 || label >= metrics->classes) return (double)NAN;
-  n = metrics->classes;
-  for (i = 0; i < n; i++) all += confusion[column ? i * n + label : label * n + i];
-  return all ? (double)confusion[label * n + label] / (double)all : (double)NAN;
+static double dt__share_right(const dt_metrics *metrics, int label, int column) {
+	const long *confusion = metrics ? metrics->confusion : NULL;
+	ptrdiff_t n, i;
+	long all = 0;
+	if (!confusion || label < 0 || label >= metrics->classes) return (double)NAN;
+	n = metrics->classes;
+	for (i = 0; i < n; i++) all += confusion[column ? i * n + label : label * n + i];
+	return all ? (double)confusion[label * n + label] / (double)all : (double)NAN;
 }
 DT_API double dt_precision(const dt_metrics *metrics, int label) { return dt__share_right(metrics, label, 1); }
 DT_API double dt_recall(const dt_metrics *metrics, int label) { return dt__share_right(metrics, label, 0); }
@@ -7811,7 +7811,7 @@ DT_API long dt_model_step(const dt_model *m) { return m ? m->step : 0; }
 DT_API void dt_set_learning_rate(dt_model *m, double rate) { if (m && rate >= 0 && rate < 1e6) m->optimizer.rate = rate; }
 DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->optimizer, m->step) : 0; }
 
-// =============================================================================================
+// ============================================================
 // >>checkpoint - parameters by name, and weights as .safetensors
 //
 // What:    the one place that knows file order: variables are walked from memory's layout to PyTorch's and back.
@@ -7820,51 +7820,51 @@ DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->o
 // Promise: a file is checked completely, as strictly as the format allows, before one value changes; what is written
 //          appears whole or not at all, with the same bytes on every machine.
 // Source:  the safetensors format, github.com/huggingface/safetensors
-// =============================================================================================
+// ============================================================
 
 DT_API int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error *err) {
-  const dt__variable *v;
-  if (!m || !out) return dt__is_null(err, "dt_parameter_at", m ? "result" : "model");
-  if (i < 0 || i >= m->graph.n_variables) return dt__refuse(err, "dt_parameter_at: there is no parameter %d: they are 0..%d", i, m->graph.n_variables - 1);
-  v = m->graph.variable[i];
-  out->name = v->name;
-  out->rank = v->rank;
-  memcpy(out->dim, v->dim, sizeof out->dim);
-  out->size = (size_t)v->size;
-  out->trainable = dt__trains(v);
-  return 0;
+	const dt__variable *v;
+	if (!m || !out) return dt__is_null(err, "dt_parameter_at", m ? "result" : "model");
+	if (i < 0 || i >= m->graph.n_variables) return dt__refuse(err, "dt_parameter_at: there is no parameter %d: they are 0..%d", i, m->graph.n_variables - 1);
+	v = m->graph.variable[i];
+	out->name = v->name;
+	out->rank = v->rank;
+	memcpy(out->dim, v->dim, sizeof out->dim);
+	out->size = (size_t)v->size;
+	out->trainable = dt__trains(v);
+	return 0;
 }
 
 // Value i of v in file order.
-DT__PRIVATE float *dt__element(const dt_model *m, const dt__variable *v, ptrdiff_t i) {
-  return m->replica[0].variables + v->offset + dt__walk(v, i);
+static float *dt__element(const dt_model *m, const dt__variable *v, ptrdiff_t i) {
+	return m->replica[0].variables + v->offset + dt__walk(v, i);
 }
 
 // To out, or from in.
-DT__PRIVATE int dt__copy_parameter(dt_model *m, const char *what, const char *name, float *out, const float *in, size_t n, dt_error *err) {
-  ptrdiff_t i;
-  int k;
-  if (!m || !name || (!out && !in)) return dt__is_null(err, what, !m ? "model" : !name ? "name" : "array");
-  for (k = 0; k < m->graph.n_variables; k++) {
-    const dt__variable *v = m->graph.variable[k];
-    if (strcmp(v->name, name)) continue;
-    if ((size_t)v->size != n) return dt__fail(err, DT_ERR_SHAPE, "%s: \"%s\" has %td values, n is %zu", what, name, v->size, n);
-    for (i = 0; i < v->size; i++) {
-      if (out) out[i] = *dt__element(m, v, i);
-      else *dt__element(m, v, i) = in[i];
-    }
-    if (in) dt__spread_variable(m, v);
-    return 0;
-  }
-  return dt__refuse(err, "%s: there is no parameter \"%.70s\": dt_parameter_at lists them", what, name);
+static int dt__copy_parameter(dt_model *m, const char *what, const char *name, float *out, const float *in, size_t n, dt_error *err) {
+	ptrdiff_t i;
+	int k;
+	if (!m || !name || (!out && !in)) return dt__is_null(err, what, !m ? "model" : !name ? "name" : "array");
+	for (k = 0; k < m->graph.n_variables; k++) {
+		const dt__variable *v = m->graph.variable[k];
+		if (strcmp(v->name, name)) continue;
+		if ((size_t)v->size != n) return dt__fail(err, DT_ERR_SHAPE, "%s: \"%s\" has %td values, n is %zu", what, name, v->size, n);
+		for (i = 0; i < v->size; i++) {
+			if (out) out[i] = *dt__element(m, v, i);
+			else *dt__element(m, v, i) = in[i];
+		}
+		if (in) dt__spread_variable(m, v);
+		return 0;
+	}
+	return dt__refuse(err, "%s: there is no parameter \"%.70s\": dt_parameter_at lists them", what, name);
 }
 
 DT_API int dt_parameter_read(dt_model *m, const char *name, float *out, size_t n, dt_error *err) {
-  return dt__copy_parameter(m, "dt_parameter_read", name, out, NULL, n, err);
+	return dt__copy_parameter(m, "dt_parameter_read", name, out, NULL, n, err);
 }
 
 DT_API int dt_parameter_write(dt_model *m, const char *name, const float *in, size_t n, dt_error *err) {
-  return dt__copy_parameter(m, "dt_parameter_write", name, NULL, in, n, err);
+	return dt__copy_parameter(m, "dt_parameter_write", name, NULL, in, n, err);
 }
 
 // ---- writing: each part goes to a callback, which says with 0 that it goes on
@@ -7874,100 +7874,100 @@ DT_API int dt_parameter_write(dt_model *m, const char *name, const float *in, si
 typedef int (*dt__write)(void *user, const void *data, size_t n);
 
 // All values in file order, as little-endian bytes.
-DT__PRIVATE int dt__write_values(const dt_model *m, dt__write write, void *user) {
-  unsigned char bytes[4 * DT__PIECE];
-  ptrdiff_t i;
-  int k, code = 0;
-  for (k = 0; k < m->graph.n_variables; k++) {
-    const dt__variable *v = m->graph.variable[k];
-    size_t n = 0;
-    for (i = 0; i < v->size && !code; i++) {
-      dt__write_le(bytes + n, dt__float_bits(*dt__element(m, v, i)), 4);
-      n += 4;
-      if (n == sizeof bytes || i == v->size - 1) { code = write(user, bytes, n); n = 0; }
-    }
-  }
-  return code;
+static int dt__write_values(const dt_model *m, dt__write write, void *user) {
+	unsigned char bytes[4 * DT__PIECE];
+	ptrdiff_t i;
+	int k, code = 0;
+	for (k = 0; k < m->graph.n_variables; k++) {
+		const dt__variable *v = m->graph.variable[k];
+		size_t n = 0;
+		for (i = 0; i < v->size && !code; i++) {
+			dt__write_le(bytes + n, dt__float_bits(*dt__element(m, v, i)), 4);
+			n += 4;
+			if (n == sizeof bytes || i == v->size - 1) { code = write(user, bytes, n); n = 0; }
+		}
+	}
+	return code;
 }
 
-DT__PRIVATE int dt__write_crc32c(void *crc, const void *data, size_t n) {
-  *(uint32_t *)crc = dt__crc32c(*(uint32_t *)crc, data, n);
-  return 0;
+static int dt__write_crc32c(void *crc, const void *data, size_t n) {
+	*(uint32_t *)crc = dt__crc32c(*(uint32_t *)crc, data, n);
+	return 0;
 }
 
 DT_API uint32_t dt_parameters_crc32c(dt_model *m) {
-  uint32_t crc = 0;
-  if (m) dt__write_values(m, dt__write_crc32c, &crc);
-  return crc;
+	uint32_t crc = 0;
+	if (m) dt__write_values(m, dt__write_crc32c, &crc);
+	return crc;
 }
 
 // The header without the blanks at its end.
-DT__PRIVATE int dt__write_header(const dt_model *m, dt__write write, void *user) {
-  char text[1024];
-  const char *columns = m->columns;
-  dt__writer w = dt__writer_on(text, sizeof text);
-  uintmax_t at = 0, end;
-  int k, d, code = 0;
-  dt__print(&w, "{\"__metadata__\":{\"format\":\"pt\",\"dtrain.version\":\"%s\"%s", dt_version(), m->graph.hwc_files ? ",\"dtrain.order\":\"hwc\"" : "");
-  if (columns) dt__put_text(&w, ",\"dtrain.columns\":\"");
-  while (columns && *columns && !code) {  // they may be longer than text
-    columns = dt__put_json_character(&w, columns);
-    if (w.n < sizeof text / 2) continue;
-    code = write(user, text, w.n);
-    w = dt__writer_on(text, sizeof text);
-  }
-  dt__put_text(&w, columns ? "\"}" : "}");
-  for (k = 0; k < m->graph.n_variables && !code; k++) {
-    const dt__variable *v = m->graph.variable[k];
-    code = write(user, text, w.n);
-    w = dt__writer_on(text, sizeof text);
-    dt__put_text(&w, ",\"");
-    dt__put_json(&w, v->name);
-    dt__put_text(&w, "\":{\"dtype\":\"F32\",\"shape\":[");
-    for (d = 0; d < v->rank; d++) dt__print(&w, "%s%d", d ? "," : "", v->dim[d]);
-    end = at + 4 * (uintmax_t)v->size;
-    dt__print(&w, "],\"data_offsets\":[%ju,%ju]}", at, end);
-    at = end;
-  }
-  dt__put(&w, '}');
-  return code ? code : write(user, text, w.n);
+static int dt__write_header(const dt_model *m, dt__write write, void *user) {
+	char text[1024];
+	const char *columns = m->columns;
+	dt__writer w = dt__writer_on(text, sizeof text);
+	uintmax_t at = 0, end;
+	int k, d, code = 0;
+	dt__print(&w, "{\"__metadata__\":{\"format\":\"pt\",\"dtrain.version\":\"%s\"%s", dt_version(), m->graph.hwc_files ? ",\"dtrain.order\":\"hwc\"" : "");
+	if (columns) dt__put_text(&w, ",\"dtrain.columns\":\"");
+	while (columns && *columns && !code) {  // they may be longer than text
+		columns = dt__put_json_character(&w, columns);
+		if (w.n < sizeof text / 2) continue;
+		code = write(user, text, w.n);
+		w = dt__writer_on(text, sizeof text);
+	}
+	dt__put_text(&w, columns ? "\"}" : "}");
+	for (k = 0; k < m->graph.n_variables && !code; k++) {
+		const dt__variable *v = m->graph.variable[k];
+		code = write(user, text, w.n);
+		w = dt__writer_on(text, sizeof text);
+		dt__put_text(&w, ",\"");
+		dt__put_json(&w, v->name);
+		dt__put_text(&w, "\":{\"dtype\":\"F32\",\"shape\":[");
+		for (d = 0; d < v->rank; d++) dt__print(&w, "%s%d", d ? "," : "", v->dim[d]);
+		end = at + 4 * (uintmax_t)v->size;
+		dt__print(&w, "],\"data_offsets\":[%ju,%ju]}", at, end);
+		at = end;
+	}
+	dt__put(&w, '}');
+	return code ? code : write(user, text, w.n);
 }
 
-DT__PRIVATE int dt__count_bytes(void *sum, const void *data, size_t n) { (void)data; *(uint64_t *)sum += n; return 0; }
+static int dt__count_bytes(void *sum, const void *data, size_t n) { (void)data; *(uint64_t *)sum += n; return 0; }
 
 // What write returned, if it was not 0.
-DT__PRIVATE int dt__write_safetensors(const dt_model *m, dt__write write, void *user) {
-  unsigned char bytes[8];
-  uint64_t length = 0;
-  size_t blanks;
-  int code;
-  dt__write_header(m, dt__count_bytes, &length);
-  blanks = (size_t)(7 - (length + 7) % 8);
-  dt__write_le(bytes, length + blanks, 8);
-  code = write(user, bytes, 8);
-  if (!code) code = dt__write_header(m, write, user);
-  if (!code && blanks) code = write(user, "       ", blanks);
-  return code ? code : dt__write_values(m, write, user);
+static int dt__write_safetensors(const dt_model *m, dt__write write, void *user) {
+	unsigned char bytes[8];
+	uint64_t length = 0;
+	size_t blanks;
+	int code;
+	dt__write_header(m, dt__count_bytes, &length);
+	blanks = (size_t)(7 - (length + 7) % 8);
+	dt__write_le(bytes, length + blanks, 8);
+	code = write(user, bytes, 8);
+	if (!code) code = dt__write_header(m, write, user);
+	if (!code && blanks) code = write(user, "       ", blanks);
+	return code ? code : dt__write_values(m, write, user);
 }
 
 DT_API int dt_save_to(dt_model *m, dt__write write, void *user, dt_error *err) {
-  int code;
-  if (!m || !write) return dt__is_null(err, "dt_save_to", m ? "callback" : "model");
-  code = dt__write_safetensors(m, write, user);
-  return code ? dt__fail(err, DT_ERR_CALLBACK, "dt_save_to: write returned %d", code) : 0;
+	int code;
+	if (!m || !write) return dt__is_null(err, "dt_save_to", m ? "callback" : "model");
+	code = dt__write_safetensors(m, write, user);
+	return code ? dt__fail(err, DT_ERR_CALLBACK, "dt_save_to: write returned %d", code) : 0;
 }
 
 #ifndef DTRAIN_NO_STDIO
-DT__PRIVATE int dt__write_file(void *user, const void *data, size_t n) { return fwrite(data, 1, n, (FILE *)user) != n; }
+static int dt__write_file(void *user, const void *data, size_t n) { return fwrite(data, 1, n, (FILE *)user) != n; }
 
 DT_API int dt_save(dt_model *m, const char *path, dt_error *err) {
-  dt__new_file file;
-  int code;
-  if (!m) return dt__is_null(err, "dt_save", "model");
-  code = dt__new_file_open(&file, "dt_save", path, err);
-  if (code) return code;
-  if (dt__write_safetensors(m, dt__write_file, file.f)) return dt__new_file_fail(&file, err, "cannot write");
-  return dt__new_file_close(&file, err);
+	dt__new_file file;
+	int code;
+	if (!m) return dt__is_null(err, "dt_save", "model");
+	code = dt__new_file_open(&file, "dt_save", path, err);
+	if (code) return code;
+	if (dt__write_safetensors(m, dt__write_file, file.f)) return dt__new_file_fail(&file, err, "cannot write");
+	return dt__new_file_close(&file, err);
 }
 #else
 DT_API int dt_save(dt_model *m, const char *path, dt_error *err) { (void)m; (void)path; return dt__disabled(err, "dt_save", "DTRAIN_NO_STDIO"); }
@@ -7976,427 +7976,427 @@ DT_API int dt_save(dt_model *m, const char *path, dt_error *err) { (void)m; (voi
 // ---- reading
 
 typedef struct {
-  const char *name;             // unescaped, not terminated
-  size_t name_length;
-  int dtype, rank;
-  uint64_t dim[DT_MAX_RANK];    // the first ones
-  uint64_t begin, end, bytes;   // offsets, and what the shape needs
-  int used;
+	const char *name;             // unescaped, not terminated
+	size_t name_length;
+	int dtype, rank;
+	uint64_t dim[DT_MAX_RANK];    // the first ones
+	uint64_t begin, end, bytes;   // offsets, and what the shape needs
+	int used;
 } dt__entry;
 
 typedef struct {
-  const char *path;             // to name it in messages
-  const dt_load_options *o;
-  const unsigned char *memory;  // the whole of it, or NULL: it is read
-  dt__json columns;             // at the metadata's dtrain.columns
-  int hwc;                      // the metadata has dtrain.order
-  uint64_t size, data_at;
-  char *names;                  // of all entries, behind each other
-  dt__entry *entry, **place;    // in the header's order, and by place in the data
-  size_t n, cap;
-  dt__entry **table;            // open hash table of names
-  size_t table_size;
-  dt__pool pool;
+	const char *path;             // to name it in messages
+	const dt_load_options *o;
+	const unsigned char *memory;  // the whole of it, or NULL: it is read
+	dt__json columns;             // at the metadata's dtrain.columns
+	int hwc;                      // the metadata has dtrain.order
+	uint64_t size, data_at;
+	char *names;                  // of all entries, behind each other
+	dt__entry *entry, **place;    // in the header's order, and by place in the data
+	size_t n, cap;
+	dt__entry **table;            // open hash table of names
+	size_t table_size;
+	dt__pool pool;
 #ifndef DTRAIN_NO_STDIO
-  dt__file file;
+	dt__file file;
 #endif
 } dt__tensors;
 
 static const struct { const char *name; int bits; } dt__dtype[] = {
-  {"F32", 32}, {"F16", 16}, {"BF16", 16}, {"F64", 64}, {"I64", 64}, {"U64", 64}, {"C64", 64}, {"I32", 32}, {"U32", 32}, {"I16", 16}, {"U16", 16}, {"BOOL", 8}, {"U8", 8}, {"I8", 8},
-  {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
+	{"F32", 32}, {"F16", 16}, {"BF16", 16}, {"F64", 64}, {"I64", 64}, {"U64", 64}, {"C64", 64}, {"I32", 32}, {"U32", 32}, {"I16", 16}, {"U16", 16}, {"BOOL", 8}, {"U8", 8}, {"I8", 8},
+	{"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
 
-DT__PRIVATE int dt__tensors_memory(const dt__tensors *t, dt_error *err) {
-  return dt__fail(err, DT_ERR_MEMORY, "no memory to read \"%s\"%s: %zu bytes of .scratch are not enough", t->path, t->pool.base ? "" : " (or none given)", t->pool.size);
+static int dt__tensors_memory(const dt__tensors *t, dt_error *err) {
+	return dt__fail(err, DT_ERR_MEMORY, "no memory to read \"%s\"%s: %zu bytes of .scratch are not enough", t->path, t->pool.base ? "" : " (or none given)", t->pool.size);
 }
 
 // A map of strings without a key twice. As the JSON reader's first error stays, here and below most calls need no check.
-DT__PRIVATE void dt__metadata(dt__tensors *t, dt__json *j) {
-  const char *seen[64];  // starts of keys, for duplicates
-  size_t n, n_seen = 0, k;
-  int first = 1;
-  if (dt__json_peek(j) == 'n') { dt__json_skip(j); return; }
-  dt__json_expect(j, '{', "__metadata__ must be a map");
-  while (dt__json_more(j, '}', &first)) {
-    char key[128], other[128];
-    const char *start = j->p;
-    size_t length;
-    dt__json_key(j, key, sizeof key, &length);
-    for (k = 0; k < n_seen; k++) {
-      dt__json again = *j;
-      again.p = seen[k];
-      if (dt__json_string(&again, other, sizeof other, &n) && n == length && !memcmp(key, other, DT__MIN(n, sizeof key)))
-        dt__json_fail(j, "a key stands twice in __metadata__");
-    }
-    if (n_seen < 64) seen[n_seen++] = start;
-    dt__json_blank(j);
-    if (dt__equals(key, length, "dtrain.columns")) t->columns = *j;
-    if (dt__equals(key, length, "dtrain.order")) t->hwc = 1;
-    dt__json_string(j, NULL, 0, &n);
-  }
+static void dt__metadata(dt__tensors *t, dt__json *j) {
+	const char *seen[64];  // starts of keys, for duplicates
+	size_t n, n_seen = 0, k;
+	int first = 1;
+	if (dt__json_peek(j) == 'n') { dt__json_skip(j); return; }
+	dt__json_expect(j, '{', "__metadata__ must be a map");
+	while (dt__json_more(j, '}', &first)) {
+		char key[128], other[128];
+		const char *start = j->p;
+		size_t length;
+		dt__json_key(j, key, sizeof key, &length);
+		for (k = 0; k < n_seen; k++) {
+			dt__json again = *j;
+			again.p = seen[k];
+			if (dt__json_string(&again, other, sizeof other, &n) && n == length && !memcmp(key, other, DT__MIN(n, sizeof key)))
+				dt__json_fail(j, "a key stands twice in __metadata__");
+		}
+		if (n_seen < 64) seen[n_seen++] = start;
+		dt__json_blank(j);
+		if (dt__equals(key, length, "dtrain.columns")) t->columns = *j;
+		if (dt__equals(key, length, "dtrain.order")) t->hwc = 1;
+		dt__json_string(j, NULL, 0, &n);
+	}
 }
 
 // {"dtype":…, "shape":[…], "data_offsets":[a, b]} in any order, other fields skipped
-DT__PRIVATE void dt__tensor_entry(dt__json *j, dt__entry *e) {
-  uint64_t elements = 1, v = 0;
-  int first = 1, inner = 1, has = 0, overflow = 0;
-  dt__json_expect(j, '{', "an entry is no map");
-  while (dt__json_more(j, '}', &first)) {
-    char text[16];
-    size_t n;
-    int field;
-    dt__json_key(j, text, sizeof text, &n);
-    field = dt__equals(text, n, "dtype") ? 1 : dt__equals(text, n, "shape") ? 2 : dt__equals(text, n, "data_offsets") ? 4 : 0;
-    if (has & field) dt__json_fail(j, "a field stands twice");
-    has |= field;
-    if (field == 1) {
-      dt__json_string(j, text, sizeof text, &n);
-      while (e->dtype < DT__COUNT(dt__dtype) && !dt__equals(text, n, dt__dtype[e->dtype].name)) e->dtype++;
-      if (e->dtype == DT__COUNT(dt__dtype)) { e->dtype = 0; dt__json_fail(j, "unknown dtype"); }
-    } else if (field == 2) {
-      dt__json_expect(j, '[', "shape must be a list");
-      for (; dt__json_more(j, ']', &inner); e->rank++) {
-        dt__json_uint(j, &v);
-        if (e->rank < DT_MAX_RANK) e->dim[e->rank] = v;
-        if (v && elements > UINT64_MAX / v) overflow = 1;
-        elements *= v;
-      }
-    } else if (field == 4) {
-      static const char two[] = "data_offsets must be a list of two numbers";
-      dt__json_expect(j, '[', two);
-      dt__json_uint(j, &e->begin);
-      dt__json_expect(j, ',', two);
-      dt__json_uint(j, &e->end);
-      dt__json_expect(j, ']', two);
-    } else {
-      dt__json_skip(j);
-    }
-  }
-  if (has != 7) dt__json_fail(j, "dtype, shape or data_offsets is missing");
-  if (overflow || elements > UINT64_MAX / 64) dt__json_fail(j, "the shape overflows");
-  elements *= (uint64_t)dt__dtype[e->dtype].bits;
-  if (elements % 8) dt__json_fail(j, "the values end inside a byte");
-  e->bytes = elements / 8;
+static void dt__tensor_entry(dt__json *j, dt__entry *e) {
+	uint64_t elements = 1, v = 0;
+	int first = 1, inner = 1, has = 0, overflow = 0;
+	dt__json_expect(j, '{', "an entry is no map");
+	while (dt__json_more(j, '}', &first)) {
+		char text[16];
+		size_t n;
+		int field;
+		dt__json_key(j, text, sizeof text, &n);
+		field = dt__equals(text, n, "dtype") ? 1 : dt__equals(text, n, "shape") ? 2 : dt__equals(text, n, "data_offsets") ? 4 : 0;
+		if (has & field) dt__json_fail(j, "a field stands twice");
+		has |= field;
+		if (field == 1) {
+			dt__json_string(j, text, sizeof text, &n);
+			while (e->dtype < DT__COUNT(dt__dtype) && !dt__equals(text, n, dt__dtype[e->dtype].name)) e->dtype++;
+			if (e->dtype == DT__COUNT(dt__dtype)) { e->dtype = 0; dt__json_fail(j, "unknown dtype"); }
+		} else if (field == 2) {
+			dt__json_expect(j, '[', "shape must be a list");
+			for (; dt__json_more(j, ']', &inner); e->rank++) {
+				dt__json_uint(j, &v);
+				if (e->rank < DT_MAX_RANK) e->dim[e->rank] = v;
+				if (v && elements > UINT64_MAX / v) overflow = 1;
+				elements *= v;
+			}
+		} else if (field == 4) {
+			static const char two[] = "data_offsets must be a list of two numbers";
+			dt__json_expect(j, '[', two);
+			dt__json_uint(j, &e->begin);
+			dt__json_expect(j, ',', two);
+			dt__json_uint(j, &e->end);
+			dt__json_expect(j, ']', two);
+		} else {
+			dt__json_skip(j);
+		}
+	}
+	if (has != 7) dt__json_fail(j, "dtype, shape or data_offsets is missing");
+	if (overflow || elements > UINT64_MAX / 64) dt__json_fail(j, "the shape overflows");
+	elements *= (uint64_t)dt__dtype[e->dtype].bits;
+	if (elements % 8) dt__json_fail(j, "the values end inside a byte");
+	e->bytes = elements / 8;
 }
 
-DT__PRIVATE int dt__tensors_fail(const dt__tensors *t, const dt__entry *e, const char *what, dt_error *err) {
-  if (!e) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no valid safetensors file: %s", t->path, what);
-  return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no valid safetensors file: tensor \"%.*s\": %s", t->path,
-                  (int)DT__MIN(e->name_length, (size_t)60), e->name, what);
+static int dt__tensors_fail(const dt__tensors *t, const dt__entry *e, const char *what, dt_error *err) {
+	if (!e) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no valid safetensors file: %s", t->path, what);
+	return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no valid safetensors file: tensor \"%.*s\": %s", t->path,
+			(int)DT__MIN(e->name_length, (size_t)60), e->name, what);
 }
 
 // By place in the data; empty tensors before the one that begins where they do.
-DT__PRIVATE int dt__entry_before(const dt__entry *x, const dt__entry *y) { return x->begin != y->begin ? x->begin < y->begin : x->end < y->end; }
+static int dt__entry_before(const dt__entry *x, const dt__entry *y) { return x->begin != y->begin ? x->begin < y->begin : x->end < y->end; }
 
 // Heapsort: no libc, no memory, and no order that makes it slow.
-DT__PRIVATE void dt__sort_entries(dt__entry **e, size_t n) {
-  size_t start = n / 2, end = n, root, child;
-  while (end > 1) {
-    dt__entry *moved;
-    if (start) start--; else { moved = e[--end]; e[end] = e[0]; e[0] = moved; }
-    for (root = start; (child = 2 * root + 1) < end; root = child) {
-      if (child + 1 < end && dt__entry_before(e[child], e[child + 1])) child++;
-      if (!dt__entry_before(e[root], e[child])) break;
-      moved = e[root]; e[root] = e[child]; e[child] = moved;
-    }
-  }
+static void dt__sort_entries(dt__entry **e, size_t n) {
+	size_t start = n / 2, end = n, root, child;
+	while (end > 1) {
+		dt__entry *moved;
+		if (start) start--; else { moved = e[--end]; e[end] = e[0]; e[0] = moved; }
+		for (root = start; (child = 2 * root + 1) < end; root = child) {
+			if (child + 1 < end && dt__entry_before(e[child], e[child + 1])) child++;
+			if (!dt__entry_before(e[root], e[child])) break;
+			moved = e[root]; e[root] = e[child]; e[child] = moved;
+		}
+	}
 }
 
 // The place of a name in the table: its entry, or where it would stand.
-DT__PRIVATE dt__entry **dt__tensors_slot(const dt__tensors *t, const char *name, size_t n) {
-  size_t at = dt__crc32c(0, name, n) & (t->table_size - 1);
-  for (; t->table[at]; at = (at + 1) & (t->table_size - 1))
-    if (t->table[at]->name_length == n && !memcmp(t->table[at]->name, name, n)) break;
-  return &t->table[at];
+static dt__entry **dt__tensors_slot(const dt__tensors *t, const char *name, size_t n) {
+	size_t at = dt__crc32c(0, name, n) & (t->table_size - 1);
+	for (; t->table[at]; at = (at + 1) & (t->table_size - 1))
+		if (t->table[at]->name_length == n && !memcmp(t->table[at]->name, name, n)) break;
+	return &t->table[at];
 }
 
 // The tensors must tile the data: no hole, no overlap, nothing behind.
-DT__PRIVATE int dt__tensors_tile(const dt__tensors *t, dt_error *err) {
-  uint64_t at = 0, n_data = t->size - t->data_at;
-  size_t i;
-  for (i = 0; i < t->n; i++) {
-    const dt__entry *e = t->place[i];
-    const char *wrong = e->begin > e->end || e->end > n_data ? "its data_offsets lie outside the file" : e->begin > at ? "a hole lies before its data"
-              : e->begin < at ? "its data overlap another tensor's"
-              : e->end - e->begin != e->bytes ? "its shape and data_offsets disagree" : NULL;
-    if (wrong) return dt__tensors_fail(t, e, wrong, err);
-    at = e->end;
-  }
-  return at == n_data ? 0 : dt__tensors_fail(t, NULL, "the data end too early or too late", err);
+static int dt__tensors_tile(const dt__tensors *t, dt_error *err) {
+	uint64_t at = 0, n_data = t->size - t->data_at;
+	size_t i;
+	for (i = 0; i < t->n; i++) {
+		const dt__entry *e = t->place[i];
+		const char *wrong = e->begin > e->end || e->end > n_data ? "its data_offsets lie outside the file" : e->begin > at ? "a hole lies before its data"
+				: e->begin < at ? "its data overlap another tensor's"
+				: e->end - e->begin != e->bytes ? "its shape and data_offsets disagree" : NULL;
+		if (wrong) return dt__tensors_fail(t, e, wrong, err);
+		at = e->end;
+	}
+	return at == n_data ? 0 : dt__tensors_fail(t, NULL, "the data end too early or too late", err);
 }
 
-DT__PRIVATE int dt__tensors_header(dt__tensors *t, dt__json *j) {
-  int first = 1, metadata = 0;
-  char *name = t->names;
-  dt__json_expect(j, '{', "the header is no JSON object");
-  while (dt__json_more(j, '}', &first)) {
-    dt__entry *e = &t->entry[t->n], **slot;
-    size_t n;
-    if (t->n == t->cap) return dt__json_fail(j, "an entry is no map");
-    if (!dt__json_key(j, name, (size_t)(j->end - j->p), &n)) return 0;  // unescaped it is never longer
-    if (dt__equals(name, n, "__metadata__")) {
-      if (metadata++) dt__json_fail(j, "__metadata__ stands twice");
-      dt__metadata(t, j);
-      continue;
-    }
-    e->name = name;
-    e->name_length = n;
-    name += n;
-    t->place[t->n++] = e;
-    slot = dt__tensors_slot(t, e->name, n);
-    if (*slot) return dt__json_fail(j, "the name stands twice");
-    *slot = e;
-    dt__tensor_entry(j, e);
-  }
-  dt__json_blank(j);
-  return j->p == j->end ? !j->error : dt__json_fail(j, "something follows the header's object");
+static int dt__tensors_header(dt__tensors *t, dt__json *j) {
+	int first = 1, metadata = 0;
+	char *name = t->names;
+	dt__json_expect(j, '{', "the header is no JSON object");
+	while (dt__json_more(j, '}', &first)) {
+		dt__entry *e = &t->entry[t->n], **slot;
+		size_t n;
+		if (t->n == t->cap) return dt__json_fail(j, "an entry is no map");
+		if (!dt__json_key(j, name, (size_t)(j->end - j->p), &n)) return 0;  // unescaped it is never longer
+		if (dt__equals(name, n, "__metadata__")) {
+			if (metadata++) dt__json_fail(j, "__metadata__ stands twice");
+			dt__metadata(t, j);
+			continue;
+		}
+		e->name = name;
+		e->name_length = n;
+		name += n;
+		t->place[t->n++] = e;
+		slot = dt__tensors_slot(t, e->name, n);
+		if (*slot) return dt__json_fail(j, "the name stands twice");
+		*slot = e;
+		dt__tensor_entry(j, e);
+	}
+	dt__json_blank(j);
+	return j->p == j->end ? !j->error : dt__json_fail(j, "something follows the header's object");
 }
 
 // n bytes from at on: where they lie, or read into out. NULL if that failed.
-DT__PRIVATE const unsigned char *dt__tensors_bytes(const dt__tensors *t, uint64_t at, size_t n, void *out, dt_error *err) {
-  if (t->memory) return t->memory + at;
-  if (!t->o->read(t->o->user, at, out, n)) return (const unsigned char *)out;
-  dt__fail(err, DT_ERR_CALLBACK, "dt_load: read failed on \"%s\"", t->path);
-  return NULL;
+static const unsigned char *dt__tensors_bytes(const dt__tensors *t, uint64_t at, size_t n, void *out, dt_error *err) {
+	if (t->memory) return t->memory + at;
+	if (!t->o->read(t->o->user, at, out, n)) return (const unsigned char *)out;
+	dt__fail(err, DT_ERR_CALLBACK, "dt_load: read failed on \"%s\"", t->path);
+	return NULL;
 }
 
 // Read the header and check the whole.
-DT__PRIVATE int dt__tensors_read(dt__tensors *t, dt_error *err) {
-  unsigned char length[8];
-  const unsigned char *p;
-  uint64_t n, k;
-  void *room = NULL;
-  dt__json j;
-  if (t->size < 8) return dt__tensors_fail(t, NULL, "it is shorter than 8 bytes", err);
-  if (!(p = dt__tensors_bytes(t, 0, 8, length, err))) return DT_ERR_CALLBACK;
-  n = dt__read_le(p, 8);
-  if (n > 100000000) return dt__tensors_fail(t, NULL, "its header is longer than 100,000,000 bytes", err);
-  if (n > t->size - 8) return dt__tensors_fail(t, NULL, "it ends inside its header", err);
-  if (!t->memory && !(room = dt__take(&t->pool, (size_t)n))) return dt__tensors_memory(t, err);
-  if (!(p = dt__tensors_bytes(t, 8, (size_t)n, room, err))) return DT_ERR_CALLBACK;
-  if (n == 0 || *p != '{') return dt__tensors_fail(t, NULL, "its header does not begin with '{'", err);
-  t->data_at = 8 + n;
-  for (k = 0; k < n; k++) t->cap += p[k] == '{';  // more entries than that there are not, nor shorter ones than 40 bytes
-  t->cap = DT__MIN(t->cap, (size_t)n / 40 + 1);
-  for (t->table_size = 16; t->table_size < 2 * t->cap;) t->table_size *= 2;
-  t->names = (char *)dt__take(&t->pool, (size_t)n);
-  t->entry = (dt__entry *)dt__take(&t->pool, t->cap * sizeof *t->entry);
-  t->place = (dt__entry **)dt__take(&t->pool, t->cap * sizeof *t->place);
-  t->table = (dt__entry **)dt__take(&t->pool, t->table_size * sizeof *t->table);
-  if (!t->names || !t->entry || !t->place || !t->table) return dt__tensors_memory(t, err);
-  j.p = (const char *)p;
-  j.end = j.p + n;
-  j.error = NULL;
-  if (!dt__tensors_header(t, &j)) {
-    char text[128];
-    dt__format(text, sizeof text, "%s, at byte %td of the header%s", j.error, j.p - (const char *)p, t->n ? ", in or behind it" : "");
-    return dt__tensors_fail(t, t->n ? &t->entry[t->n - 1] : NULL, text, err);
-  }
-  dt__sort_entries(t->place, t->n);
-  return dt__tensors_tile(t, err);
+static int dt__tensors_read(dt__tensors *t, dt_error *err) {
+	unsigned char length[8];
+	const unsigned char *p;
+	uint64_t n, k;
+	void *room = NULL;
+	dt__json j;
+	if (t->size < 8) return dt__tensors_fail(t, NULL, "it is shorter than 8 bytes", err);
+	if (!(p = dt__tensors_bytes(t, 0, 8, length, err))) return DT_ERR_CALLBACK;
+	n = dt__read_le(p, 8);
+	if (n > 100000000) return dt__tensors_fail(t, NULL, "its header is longer than 100,000,000 bytes", err);
+	if (n > t->size - 8) return dt__tensors_fail(t, NULL, "it ends inside its header", err);
+	if (!t->memory && !(room = dt__take(&t->pool, (size_t)n))) return dt__tensors_memory(t, err);
+	if (!(p = dt__tensors_bytes(t, 8, (size_t)n, room, err))) return DT_ERR_CALLBACK;
+	if (n == 0 || *p != '{') return dt__tensors_fail(t, NULL, "its header does not begin with '{'", err);
+	t->data_at = 8 + n;
+	for (k = 0; k < n; k++) t->cap += p[k] == '{';  // more entries than that there are not, nor shorter ones than 40 bytes
+	t->cap = DT__MIN(t->cap, (size_t)n / 40 + 1);
+	for (t->table_size = 16; t->table_size < 2 * t->cap;) t->table_size *= 2;
+	t->names = (char *)dt__take(&t->pool, (size_t)n);
+	t->entry = (dt__entry *)dt__take(&t->pool, t->cap * sizeof *t->entry);
+	t->place = (dt__entry **)dt__take(&t->pool, t->cap * sizeof *t->place);
+	t->table = (dt__entry **)dt__take(&t->pool, t->table_size * sizeof *t->table);
+	if (!t->names || !t->entry || !t->place || !t->table) return dt__tensors_memory(t, err);
+	j.p = (const char *)p;
+	j.end = j.p + n;
+	j.error = NULL;
+	if (!dt__tensors_header(t, &j)) {
+		char text[128];
+		dt__format(text, sizeof text, "%s, at byte %td of the header%s", j.error, j.p - (const char *)p, t->n ? ", in or behind it" : "");
+		return dt__tensors_fail(t, t->n ? &t->entry[t->n - 1] : NULL, text, err);
+	}
+	dt__sort_entries(t->place, t->n);
+	return dt__tensors_tile(t, err);
 }
 
 // The model's hooks give the memory, or .scratch.
-DT__PRIVATE int dt__tensors_open(dt__tensors *t, const char *what, const dt_options *model, const dt_load_options *o, dt_error *err) {
-  memset(t, 0, sizeof *t);
-  dt__pool_open(&t->pool, model, 0);
-  t->pool.base = (unsigned char *)o->scratch;
-  t->pool.size = o->scratch_size;
-  t->o = o;
-  t->path = o->path ? o->path : o->data ? "the file in memory" : "the file behind .read";
-  t->memory = (const unsigned char *)o->data;
-  t->size = o->size;
-  if (o->path) {
+static int dt__tensors_open(dt__tensors *t, const char *what, const dt_options *model, const dt_load_options *o, dt_error *err) {
+	memset(t, 0, sizeof *t);
+	dt__pool_open(&t->pool, model, 0);
+	t->pool.base = (unsigned char *)o->scratch;
+	t->pool.size = o->scratch_size;
+	t->o = o;
+	t->path = o->path ? o->path : o->data ? "the file in memory" : "the file behind .read";
+	t->memory = (const unsigned char *)o->data;
+	t->size = o->size;
+	if (o->path) {
 #ifndef DTRAIN_NO_STDIO
-    int code = dt__file_read(what, o->path, &t->file, err);
-    if (code) return code;
-    t->memory = t->file.data;
-    t->size = t->file.size;
+		int code = dt__file_read(what, o->path, &t->file, err);
+		if (code) return code;
+		t->memory = t->file.data;
+		t->size = t->file.size;
 #else
-    (void)what;
-    return dt__disabled(err, "dt_load from a path", "DTRAIN_NO_STDIO");
+		(void)what;
+		return dt__disabled(err, "dt_load from a path", "DTRAIN_NO_STDIO");
 #endif
-  }
-  return dt__tensors_read(t, err);
+	}
+	return dt__tensors_read(t, err);
 }
 
-DT__PRIVATE void dt__tensors_close(dt__tensors *t) {
-  dt__pool_close(t->pool);
+static void dt__tensors_close(dt__tensors *t) {
+	dt__pool_close(t->pool);
 #ifndef DTRAIN_NO_STDIO
-  dt__file_free(&t->file);
+	dt__file_free(&t->file);
 #endif
 }
 
 // One value of a file: F32, F16 (IEEE 754 binary16) or BF16.
-DT__PRIVATE float dt__file_value(const unsigned char *p, int dtype) {
-  uint32_t bits = (uint32_t)dt__read_le(p, dtype ? 2 : 4);
-  return dtype == 1 ? dt__half(bits) : dt__float_from(dtype ? bits << 16 : bits);
+static float dt__file_value(const unsigned char *p, int dtype) {
+	uint32_t bits = (uint32_t)dt__read_le(p, dtype ? 2 : 4);
+	return dtype == 1 ? dt__half(bits) : dt__float_from(dtype ? bits << 16 : bits);
 }
 
 // What of the file variable v takes, and its *name there; NULL: it is not to be loaded.
-DT__PRIVATE dt__entry *dt__load_entry(const dt__tensors *t, const dt__variable *v, const char **name) {
-  if (t->o->glob && !dt__glob(t->o->glob, v->name)) *name = NULL;
-  else *name = t->o->rename ? t->o->rename(t->o->user, v->name) : v->name;
-  return *name ? *dt__tensors_slot(t, *name, strlen(*name)) : NULL;
+static dt__entry *dt__load_entry(const dt__tensors *t, const dt__variable *v, const char **name) {
+	if (t->o->glob && !dt__glob(t->o->glob, v->name)) *name = NULL;
+	else *name = t->o->rename ? t->o->rename(t->o->user, v->name) : v->name;
+	return *name ? *dt__tensors_slot(t, *name, strlen(*name)) : NULL;
 }
 
 // Does the entry (NULL: there is none) fit the variable? An error tells why not.
-DT__PRIVATE dt_load_result dt__entry_fits(const dt__tensors *t, const dt__entry *e, const dt__variable *v, const char *name, dt_error *err) {
-  char text[160];
-  dt__writer w = dt__writer_on(text, sizeof text);
-  int d, ok;
-  if (!e) {
-    dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has no tensor \"%s\": is it of this net? A glob loads a part", t->path, name);
-    return DT_MISSING;
-  }
-  for (d = 0, ok = e->rank == v->rank; d < v->rank; d++) ok &= e->dim[d] == (uint64_t)v->dim[d];
-  if (ok && e->dtype <= 2) return DT_LOADED;
-  for (d = 0; d < DT__MIN(e->rank, DT_MAX_RANK); d++) dt__print(&w, "%s%ju", d ? "," : "", (uintmax_t)e->dim[d]);
-  dt__put_text(&w, e->rank > DT_MAX_RANK ? ",...], the model needs [" : "], the model needs [");
-  for (d = 0; d < v->rank; d++) dt__print(&w, "%s%d", d ? "," : "", v->dim[d]);
-  if (ok) dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\": tensor \"%s\" is %s: F32, F16 and BF16 can be loaded", t->path, name, dt__dtype[e->dtype].name);
-  else dt__fail(err, DT_ERR_SHAPE, "dt_load: \"%s\": tensor \"%s\" has shape [%s]", t->path, name, text);
-  return DT_MISSHAPED;
+static dt_load_result dt__entry_fits(const dt__tensors *t, const dt__entry *e, const dt__variable *v, const char *name, dt_error *err) {
+	char text[160];
+	dt__writer w = dt__writer_on(text, sizeof text);
+	int d, ok;
+	if (!e) {
+		dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has no tensor \"%s\": is it of this net? A glob loads a part", t->path, name);
+		return DT_MISSING;
+	}
+	for (d = 0, ok = e->rank == v->rank; d < v->rank; d++) ok &= e->dim[d] == (uint64_t)v->dim[d];
+	if (ok && e->dtype <= 2) return DT_LOADED;
+	for (d = 0; d < DT__MIN(e->rank, DT_MAX_RANK); d++) dt__print(&w, "%s%ju", d ? "," : "", (uintmax_t)e->dim[d]);
+	dt__put_text(&w, e->rank > DT_MAX_RANK ? ",...], the model needs [" : "], the model needs [");
+	for (d = 0; d < v->rank; d++) dt__print(&w, "%s%d", d ? "," : "", v->dim[d]);
+	if (ok) dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\": tensor \"%s\" is %s: F32, F16 and BF16 can be loaded", t->path, name, dt__dtype[e->dtype].name);
+	else dt__fail(err, DT_ERR_SHAPE, "dt_load: \"%s\": tensor \"%s\" has shape [%s]", t->path, name, text);
+	return DT_MISSHAPED;
 }
 
-DT__PRIVATE void dt__load_tell(dt_load_options *o, dt_load_result result, const char *name) {
-  int *const count[] = {&o->loaded, &o->missing, &o->unexpected, &o->misshaped};
-  ++*count[result];
-  if (o->on_tensor) o->on_tensor(o->user, result, name);
+static void dt__load_tell(dt_load_options *o, dt_load_result result, const char *name) {
+	int *const count[] = {&o->loaded, &o->missing, &o->unexpected, &o->misshaped};
+	++*count[result];
+	if (o->on_tensor) o->on_tensor(o->user, result, name);
 }
 
 // Compare what the file has with what the model wants, and tell it. err receives the first difference.
-DT__PRIVATE void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_load_options *o, dt_error *err) {
-  static const char counter[] = "num_batches_tracked";  // PyTorch's batch norm writes it; nothing here needs it
-  size_t n = sizeof counter - 1, j;
-  int k, wanted = 0;
-  for (k = 0; k < m->graph.n_variables; k++) {
-    const dt__variable *v = m->graph.variable[k];
-    const char *name;
-    dt__entry *e = dt__load_entry(t, v, &name);
-    if (!name) continue;
-    wanted++;
-    if (e) e->used = 1;
-    dt__load_tell(o, dt__entry_fits(t, e, v, name, err), v->name);
-  }
-  if (!wanted) dt__refuse(err, "dt_load: no parameter's name matches \"%s\": dt_parameter_at lists them", o->glob ? o->glob : "*");
-  if (o->glob || o->rename) return;
-  if (t->hwc != m->graph.hwc_files)
-    dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has %s order of features, this net another (see dt_load): save the same net, or load by a glob",
-             t->path, t->hwc ? "this library's" : "PyTorch's");
-  for (j = 0; j < t->n; j++) {
-    const dt__entry *e = t->place[j];
-    char name[DT_MAX_NAME + 16];
-    if (e->used || (e->name_length >= n && !memcmp(e->name + e->name_length - n, counter, n))) continue;
-    dt__format(name, sizeof name, "%.*s", (int)DT__MIN(e->name_length, sizeof name), e->name);
-    dt__load_tell(o, DT_UNEXPECTED, name);
-    dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has the tensor \"%.60s\", the model not: is it of this net? A glob loads a part", t->path, name);
-  }
+static void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_load_options *o, dt_error *err) {
+	static const char counter[] = "num_batches_tracked";  // PyTorch's batch norm writes it; nothing here needs it
+	size_t n = sizeof counter - 1, j;
+	int k, wanted = 0;
+	for (k = 0; k < m->graph.n_variables; k++) {
+		const dt__variable *v = m->graph.variable[k];
+		const char *name;
+		dt__entry *e = dt__load_entry(t, v, &name);
+		if (!name) continue;
+		wanted++;
+		if (e) e->used = 1;
+		dt__load_tell(o, dt__entry_fits(t, e, v, name, err), v->name);
+	}
+	if (!wanted) dt__refuse(err, "dt_load: no parameter's name matches \"%s\": dt_parameter_at lists them", o->glob ? o->glob : "*");
+	if (o->glob || o->rename) return;
+	if (t->hwc != m->graph.hwc_files)
+		dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has %s order of features, this net another (see dt_load): save the same net, or load by a glob",
+				t->path, t->hwc ? "this library's" : "PyTorch's");
+	for (j = 0; j < t->n; j++) {
+		const dt__entry *e = t->place[j];
+		char name[DT_MAX_NAME + 16];
+		if (e->used || (e->name_length >= n && !memcmp(e->name + e->name_length - n, counter, n))) continue;
+		dt__format(name, sizeof name, "%.*s", (int)DT__MIN(e->name_length, sizeof name), e->name);
+		dt__load_tell(o, DT_UNEXPECTED, name);
+		dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has the tensor \"%.60s\", the model not: is it of this net? A glob loads a part", t->path, name);
+	}
 }
 
-DT__PRIVATE int dt__load_values(dt_model *m, const dt__tensors *t, const dt__variable *v, const dt__entry *e, dt_error *err) {
-  unsigned char bytes[4 * DT__PIECE];
-  ptrdiff_t i, k, count, width = dt__dtype[e->dtype].bits / 8;
-  for (i = 0; i < v->size; i += count) {
-    const unsigned char *p;
-    count = DT__MIN(v->size - i, (ptrdiff_t)DT__PIECE);
-    p = dt__tensors_bytes(t, t->data_at + e->begin + (uint64_t)(i * width), (size_t)(count * width), bytes, err);
-    if (!p) return DT_ERR_CALLBACK;
-    for (k = 0; k < count; k++) *dt__element(m, v, i + k) = dt__file_value(p + k * width, e->dtype);
-  }
-  dt__spread_variable(m, v);
-  return 0;
+static int dt__load_values(dt_model *m, const dt__tensors *t, const dt__variable *v, const dt__entry *e, dt_error *err) {
+	unsigned char bytes[4 * DT__PIECE];
+	ptrdiff_t i, k, count, width = dt__dtype[e->dtype].bits / 8;
+	for (i = 0; i < v->size; i += count) {
+		const unsigned char *p;
+		count = DT__MIN(v->size - i, (ptrdiff_t)DT__PIECE);
+		p = dt__tensors_bytes(t, t->data_at + e->begin + (uint64_t)(i * width), (size_t)(count * width), bytes, err);
+		if (!p) return DT_ERR_CALLBACK;
+		for (k = 0; k < count; k++) *dt__element(m, v, i + k) = dt__file_value(p + k * width, e->dtype);
+	}
+	dt__spread_variable(m, v);
+	return 0;
 }
 
 #ifndef DTRAIN_NO_MALLOC
 // The metadata's dtrain.columns, which the caller frees.
-DT__PRIVATE char *dt__tensors_columns(const dt__tensors *t, dt_error *err) {
-  dt__json j = t->columns;
-  size_t n, room = (size_t)(j.end - j.p);
-  char *text = (char *)calloc(1, room);
-  if (text) dt__json_string(&j, text, room, &n);
-  else dt__tensors_memory(t, err);
-  return text;
+static char *dt__tensors_columns(const dt__tensors *t, dt_error *err) {
+	dt__json j = t->columns;
+	size_t n, room = (size_t)(j.end - j.p);
+	char *text = (char *)calloc(1, room);
+	if (text) dt__json_string(&j, text, room, &n);
+	else dt__tensors_memory(t, err);
+	return text;
 }
 
 // The columns of the file's training data become the model's; data that was opened with others is opened again.
-DT__PRIVATE int dt__load_columns(dt_model *m, const dt__tensors *t, dt_error *err) {
-  char *text = dt__tensors_columns(t, err), *before = m->columns;
-  dt_dataset *d[2] = {NULL, NULL};
-  int i, code = 0;
-  if (!text) return DT_ERR_MEMORY;
-  if (before && !strcmp(before, text)) { free(text); return 0; }
-  m->columns = text;
-  for (i = 0; i < 2 && !code; i++) {
-    if (!m->data[i] || !m->data[i]->columns) continue;
-    d[i] = dt__open_data(m, i ? &m->o.test : &m->o.train, err);
-    if (!d[i] || dt__data_fits(m, d[i], 1, err)) code = DT_ERR_FORMAT;
-  }
-  for (i = 0; i < 2; i++) {  // the old ones go, or after an error the new ones
-    dt_dataset *old = m->data[i];
-    if (!code && d[i]) { m->data[i] = d[i]; d[i] = old; }
-    dt_dataset_close(d[i]);
-  }
-  if (code) m->columns = before;
-  free(code ? text : before);
-  return code;
+static int dt__load_columns(dt_model *m, const dt__tensors *t, dt_error *err) {
+	char *text = dt__tensors_columns(t, err), *before = m->columns;
+	dt_dataset *d[2] = {NULL, NULL};
+	int i, code = 0;
+	if (!text) return DT_ERR_MEMORY;
+	if (before && !strcmp(before, text)) { free(text); return 0; }
+	m->columns = text;
+	for (i = 0; i < 2 && !code; i++) {
+		if (!m->data[i] || !m->data[i]->columns) continue;
+		d[i] = dt__open_data(m, i ? &m->o.test : &m->o.train, err);
+		if (!d[i] || dt__data_fits(m, d[i], 1, err)) code = DT_ERR_FORMAT;
+	}
+	for (i = 0; i < 2; i++) {  // the old ones go, or after an error the new ones
+		dt_dataset *old = m->data[i];
+		if (!code && d[i]) { m->data[i] = d[i]; d[i] = old; }
+		dt_dataset_close(d[i]);
+	}
+	if (code) m->columns = before;
+	free(code ? text : before);
+	return code;
 }
 #endif
 
-DT__PRIVATE int dt__load_tensors(dt_model *m, const dt__tensors *t, dt_load_options *o, dt_error *err) {
-  dt_error difference = DT_DEFAULTS;
-  int k, code = 0;
-  dt__load_compare(m, t, o, &difference);
-  if (difference.code && (!o->partial || difference.code == DT_ERR_ARGUMENT)) return dt__pass_error(err, &difference);
+static int dt__load_tensors(dt_model *m, const dt__tensors *t, dt_load_options *o, dt_error *err) {
+	dt_error difference = DT_DEFAULTS;
+	int k, code = 0;
+	dt__load_compare(m, t, o, &difference);
+	if (difference.code && (!o->partial || difference.code == DT_ERR_ARGUMENT)) return dt__pass_error(err, &difference);
 #ifndef DTRAIN_NO_MALLOC
-  if (t->columns.p && !o->glob) code = dt__load_columns(m, t, err);
+	if (t->columns.p && !o->glob) code = dt__load_columns(m, t, err);
 #endif
-  for (k = 0; k < m->graph.n_variables && !code; k++) {
-    const dt__variable *v = m->graph.variable[k];
-    const char *name;
-    const dt__entry *e = dt__load_entry(t, v, &name);
-    if (e && dt__entry_fits(t, e, v, name, NULL) == DT_LOADED) code = dt__load_values(m, t, v, e, err);
-  }
-  return code;
+	for (k = 0; k < m->graph.n_variables && !code; k++) {
+		const dt__variable *v = m->graph.variable[k];
+		const char *name;
+		const dt__entry *e = dt__load_entry(t, v, &name);
+		if (e && dt__entry_fits(t, e, v, name, NULL) == DT_LOADED) code = dt__load_values(m, t, v, e, err);
+	}
+	return code;
 }
 
 DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err) {
-  dt__tensors t;
-  int code;
-  if (!m || !o) return dt__is_null(err, "dt_load", m ? "options" : "model");
-  if (!o->path + !o->data + !o->read != 2) return dt__refuse(err, "dt_load: one of .path, .data and .read is needed, and one only");
-  o->loaded = o->missing = o->unexpected = o->misshaped = 0;
-  code = dt__tensors_open(&t, "dt_load", &m->o, o, err);
-  if (!code) code = dt__load_tensors(m, &t, o, err);
-  dt__tensors_close(&t);
-  return code;
+	dt__tensors t;
+	int code;
+	if (!m || !o) return dt__is_null(err, "dt_load", m ? "options" : "model");
+	if (!o->path + !o->data + !o->read != 2) return dt__refuse(err, "dt_load: one of .path, .data and .read is needed, and one only");
+	o->loaded = o->missing = o->unexpected = o->misshaped = 0;
+	code = dt__tensors_open(&t, "dt_load", &m->o, o, err);
+	if (!code) code = dt__load_tensors(m, &t, o, err);
+	dt__tensors_close(&t);
+	return code;
 }
 
 DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *err) {
-  dt_load_options o = DT_DEFAULTS;
-  o.path = path;
-  o.glob = glob;
-  return dt_load_opt(m, &o, err);
+	dt_load_options o = DT_DEFAULTS;
+	o.path = path;
+	o.glob = glob;
+	return dt_load_opt(m, &o, err);
 }
 
 #ifndef DTRAIN_NO_STDIO
 // The dtrain.columns of a file, which the caller frees.
-DT__PRIVATE char *dt__columns_of_file(const char *path, dt_error *err) {
-  dt_options none = DT_DEFAULTS;
-  dt_load_options o = DT_DEFAULTS;
-  dt__tensors t;
-  char *text = NULL;
-  o.path = path;
-  if (!dt__tensors_open(&t, "dt_csv", &none, &o, err)) {
-    if (t.columns.p) text = dt__tensors_columns(&t, err);
-    else dt__fail(err, DT_ERR_FORMAT, "dt_csv: .fitted: \"%s\" keeps no columns: was the model trained on a CSV?", path);
-  }
-  dt__tensors_close(&t);
-  return text;
+static char *dt__columns_of_file(const char *path, dt_error *err) {
+	dt_options none = DT_DEFAULTS;
+	dt_load_options o = DT_DEFAULTS;
+	dt__tensors t;
+	char *text = NULL;
+	o.path = path;
+	if (!dt__tensors_open(&t, "dt_csv", &none, &o, err)) {
+		if (t.columns.p) text = dt__tensors_columns(&t, err);
+		else dt__fail(err, DT_ERR_FORMAT, "dt_csv: .fitted: \"%s\" keeps no columns: was the model trained on a CSV?", path);
+	}
+	dt__tensors_close(&t);
+	return text;
 }
 #endif
 
-// =============================================================================================
+// ============================================================
 // >>export - a net as one C file that depends on nothing
 //
 // What:    writes inference of one sample as C99: weights as constants, one call per layer, and the functions called.
@@ -8404,7 +8404,7 @@ DT__PRIVATE char *dt__columns_of_file(const char *path, dt_error *err) {
 // Uses:    >>replicas (the model), >>graph (placing buffers), >>layers (options), >>base.   Used by: programs.
 // Promise: the file computes what dt_predict does, up to rounding; floats keep every bit; it appears whole or not at all.
 // Source:  bytes with a scale per output channel: Krishnamoorthi 2018, arXiv:1806.08342, section 3.1.
-// =============================================================================================
+// ============================================================
 
 #ifndef DTRAIN_NO_STDIO
 // Operations, by name so that exporting links no layer; the function for them; what it gets, by letters: numbers (capitals), x and z
@@ -8418,57 +8418,57 @@ typedef struct { const char *ops, *name, *gets, *code; } dt__c_row;
 #define DT__C(name, ...) DT__C0(#name, name, __VA_ARGS__)
 #define DT__C1(name, gets, value) DT__C(name, gets, { DT__TO(i, n) y[i] = value; })
 static const dt__c_row dt__c_rows[] = {
-  {"flatten,reshape,dropout", "", "", ""},
-  DT__C1(input, "LXy", (float)x[i] * (1 / 255.0f))
-  DT__C1(add, "Lxzy", x[i] + z[i])
-  DT__C1(sub, "Lxzy", x[i] - z[i])
-  DT__C1(mul, "Lxzy", x[i] * z[i])
-  DT__C1(scale, "LFOxy", x[i] * factor + offset)
-  DT__C1(leaky_relu, "LKxy", x[i] <= 0 ? x[i] * slope : x[i])
-  DT__C1(relu, "Lxy", x[i] <= 0 ? 0 : x[i])
-  DT__C1(tanh, "Lxy", 1 - 2 / (1 + expf(2 * x[i])))
-  DT__C1(sigmoid, "Lxy", 1 / (1 + expf(-x[i])))
-  DT__C1(silu, "Lxy", x[i] / (1 + expf(-x[i])))
-  DT__C1(gelu_tanh, "Lxy", x[i] / (1 + expf(-1.5957691f * (x[i] + 0.044715f * x[i] * x[i] * x[i]))))
-  DT__C(gelu, "Lxy", { DT__TO(i, n) {  // Abramowitz & Stegun 7.1.26
-      float a = (x[i] < 0 ? -x[i] : x[i]) * 0.70710678f, t = 1 / (1 + 0.3275911f * a);
-      t *= 0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f)));
-      t *= 0.5f * expf(-a * a); y[i] = x[i] * (x[i] > 0 ? 1 - t : t); } })
-  DT__C(softmax, "Rxy", { DT__EACH_ROW {
-      float top = x[0], sum = 0; DT__TO(i, n) if (x[i] > top) top = x[i];
-      DT__TO(i, n) sum += y[i] = expf(x[i] - top); DT__TO(i, n) y[i] /= sum; } })
-  DT__C(layernorm, "RExwby", { DT__EACH_ROW {
-      float mean = 0, v = 0, root, next; DT__TO(i, n) mean += x[i] / (float)n;
-      DT__TO(i, n) v += (x[i] - mean) * (x[i] - mean) / (float)n; v += epsilon; next = v > 1 ? v : 1;
-      do { root = next; next = 0.5f * (root + v / root); } while (next < root);  // Heron's square root, from above
-      DT__TO(i, n) y[i] = (x[i] - mean) / root * k[i] + (b ? b[i] : 0); } })
-  DT__C(batchnorm, "Rxwby", { DT__EACH_ROW DT__TO(i, n) y[i] = x[i] * k[i] + b[i]; })
-  DT__C(dense, "RIxwsby", {
-    for (; rows > 0; rows--, x += in) DT__TO(o, n) {
-          float sum = 0; DT__TO(i, in) sum += x[i] * (float)k[o * in + i];
-          *y++ = sum * (scale ? scale[o] : 1) + (b ? b[o] : 0); } })
-  DT__C(conv2d, "Cxwsby", {
-    int n = c / groups; DT__TO(oy, oh) DT__TO(ox, ow) DT__TO(f, filters) {
-      float sum = 0; DT__TO(ky, kh) DT__TO(kx, kw) {
-              int iy = oy * stride + ky * dilation - top, ix = ox * stride + kx * dilation - left;
-              int at = (iy * w + ix) * c + f / (filters / groups) * n, tap = ((f * kh + ky) * kw + kx) * n;
-              if (iy >= 0 && iy < h && ix >= 0 && ix < w) DT__TO(i, n) sum += x[at + i] * (float)k[tap + i]; }
-          *y++ = sum * (scale ? scale[f] : 1) + (b ? b[f] : 0); } })
-  DT__CS("maxpool2d,avgpool2d,global_avgpool", pool2d, "Pxy", {
-    DT__TO(oy, oh) DT__TO(ox, ow) DT__TO(i, c) {
-      int n = 0; float v = 0; DT__TO(ky, size) DT__TO(kx, size) {
-              int iy = oy * stride + ky - padding, ix = ox * stride + kx - padding;
-        if (iy >= 0 && iy < h && ix >= 0 && ix < w) {
-                  float t = x[(iy * w + ix) * c + i]; v = !max ? v + t : n == 0 || t > v || t != t ? t : v; n++; } }
-          *y++ = max ? v : v / (float)n; } })
-  DT__C(concat, "Jxzy", {
-      for (; n > 0; n--) { DT__TO(i, x_part) *y++ = *x++; DT__TO(i, z_part) *y++ = *z++; } })
-  DT__C(slice, "Sxy", {
-      for (; n > 0; n--, x += from * part) DT__TO(i, to) DT__TO(k, part) *y++ = x[(begin + i * step) * part + k]; })
-  DT__C(pad, "Dxy", {
-      for (; n > 0; n--) { DT__TO(i, before) *y++ = 0; DT__TO(i, part) *y++ = *x++; DT__TO(i, after) *y++ = 0; } })
-  DT__C(embedding, "RITwy", {
-      for (; rows > 0; rows--, x++) DT__TO(i, n) *y++ = *x < 0 || *x >= in ? 0 : k[(int)*x * n + i]; })
+	{"flatten,reshape,dropout", "", "", ""},
+	DT__C1(input, "LXy", (float)x[i] * (1 / 255.0f))
+	DT__C1(add, "Lxzy", x[i] + z[i])
+	DT__C1(sub, "Lxzy", x[i] - z[i])
+	DT__C1(mul, "Lxzy", x[i] * z[i])
+	DT__C1(scale, "LFOxy", x[i] * factor + offset)
+	DT__C1(leaky_relu, "LKxy", x[i] <= 0 ? x[i] * slope : x[i])
+	DT__C1(relu, "Lxy", x[i] <= 0 ? 0 : x[i])
+	DT__C1(tanh, "Lxy", 1 - 2 / (1 + expf(2 * x[i])))
+	DT__C1(sigmoid, "Lxy", 1 / (1 + expf(-x[i])))
+	DT__C1(silu, "Lxy", x[i] / (1 + expf(-x[i])))
+	DT__C1(gelu_tanh, "Lxy", x[i] / (1 + expf(-1.5957691f * (x[i] + 0.044715f * x[i] * x[i] * x[i]))))
+	DT__C(gelu, "Lxy", { DT__TO(i, n) {  // Abramowitz & Stegun 7.1.26
+			float a = (x[i] < 0 ? -x[i] : x[i]) * 0.70710678f, t = 1 / (1 + 0.3275911f * a);
+			t *= 0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f)));
+			t *= 0.5f * expf(-a * a); y[i] = x[i] * (x[i] > 0 ? 1 - t : t); } })
+	DT__C(softmax, "Rxy", { DT__EACH_ROW {
+			float top = x[0], sum = 0; DT__TO(i, n) if (x[i] > top) top = x[i];
+			DT__TO(i, n) sum += y[i] = expf(x[i] - top); DT__TO(i, n) y[i] /= sum; } })
+	DT__C(layernorm, "RExwby", { DT__EACH_ROW {
+			float mean = 0, v = 0, root, next; DT__TO(i, n) mean += x[i] / (float)n;
+			DT__TO(i, n) v += (x[i] - mean) * (x[i] - mean) / (float)n; v += epsilon; next = v > 1 ? v : 1;
+			do { root = next; next = 0.5f * (root + v / root); } while (next < root);  // Heron's square root, from above
+			DT__TO(i, n) y[i] = (x[i] - mean) / root * k[i] + (b ? b[i] : 0); } })
+	DT__C(batchnorm, "Rxwby", { DT__EACH_ROW DT__TO(i, n) y[i] = x[i] * k[i] + b[i]; })
+	DT__C(dense, "RIxwsby", {
+		for (; rows > 0; rows--, x += in) DT__TO(o, n) {
+				float sum = 0; DT__TO(i, in) sum += x[i] * (float)k[o * in + i];
+				*y++ = sum * (scale ? scale[o] : 1) + (b ? b[o] : 0); } })
+	DT__C(conv2d, "Cxwsby", {
+		int n = c / groups; DT__TO(oy, oh) DT__TO(ox, ow) DT__TO(f, filters) {
+			float sum = 0; DT__TO(ky, kh) DT__TO(kx, kw) {
+					int iy = oy * stride + ky * dilation - top, ix = ox * stride + kx * dilation - left;
+					int at = (iy * w + ix) * c + f / (filters / groups) * n, tap = ((f * kh + ky) * kw + kx) * n;
+					if (iy >= 0 && iy < h && ix >= 0 && ix < w) DT__TO(i, n) sum += x[at + i] * (float)k[tap + i]; }
+					*y++ = sum * (scale ? scale[f] : 1) + (b ? b[f] : 0); } })
+	DT__CS("maxpool2d,avgpool2d,global_avgpool", pool2d, "Pxy", {
+		DT__TO(oy, oh) DT__TO(ox, ow) DT__TO(i, c) {
+			int n = 0; float v = 0; DT__TO(ky, size) DT__TO(kx, size) {
+					int iy = oy * stride + ky - padding, ix = ox * stride + kx - padding;
+				if (iy >= 0 && iy < h && ix >= 0 && ix < w) {
+						float t = x[(iy * w + ix) * c + i]; v = !max ? v + t : n == 0 || t > v || t != t ? t : v; n++; } }
+					*y++ = max ? v : v / (float)n; } })
+	DT__C(concat, "Jxzy", {
+			for (; n > 0; n--) { DT__TO(i, x_part) *y++ = *x++; DT__TO(i, z_part) *y++ = *z++; } })
+	DT__C(slice, "Sxy", {
+			for (; n > 0; n--, x += from * part) DT__TO(i, to) DT__TO(k, part) *y++ = x[(begin + i * step) * part + k]; })
+	DT__C(pad, "Dxy", {
+			for (; n > 0; n--) { DT__TO(i, before) *y++ = 0; DT__TO(i, part) *y++ = *x++; DT__TO(i, after) *y++ = 0; } })
+	DT__C(embedding, "RITwy", {
+			for (; rows > 0; rows--, x++) DT__TO(i, n) *y++ = *x < 0 || *x >= in ? 0 : k[(int)*x * n + i]; })
 };
 #undef DT__TO
 #undef DT__EACH_ROW
@@ -8479,403 +8479,403 @@ static const dt__c_row dt__c_rows[] = {
 
 // The parameters behind a letter of .gets; @ is the type of weights. Their arguments are in dt__c_layer.
 static const char *const dt__c_parameters[] = {
-  "Lint n", "Rint rows, int n", "Iint in", "Efloat epsilon", "Kfloat slope", "Ffloat factor", "Ofloat offset",
-  "Cint h, int w, int c, int oh, int ow, int filters, int kh, int kw, int stride, int dilation, int groups, int top, int left",
-  "Pint max, int h, int w, int c, int oh, int ow, int size, int stride, int padding", "Jint n, int x_part, int z_part",
-  "Sint n, int from, int begin, int step, int to, int part", "Dint n, int before, int part, int after", "xconst float *x",
-  "Xconst unsigned char *x", "Tconst int32_t *x", "zconst float *z", "wconst @ *k", "sconst float *scale", "bconst float *b", "yfloat *y"};
+	"Lint n", "Rint rows, int n", "Iint in", "Efloat epsilon", "Kfloat slope", "Ffloat factor", "Ofloat offset",
+	"Cint h, int w, int c, int oh, int ow, int filters, int kh, int kw, int stride, int dilation, int groups, int top, int left",
+	"Pint max, int h, int w, int c, int oh, int ow, int size, int stride, int padding", "Jint n, int x_part, int z_part",
+	"Sint n, int from, int begin, int step, int to, int part", "Dint n, int before, int part, int after", "xconst float *x",
+	"Xconst unsigned char *x", "Tconst int32_t *x", "zconst float *z", "wconst @ *k", "sconst float *scale", "bconst float *b", "yfloat *y"};
 
 typedef struct {
-  const dt__c_row *row;
-  int users;   // readers, the caller among them; 0: not needed
-  int buffer;  // of the plan, or -1 - k: argument k, an input
-  const dt_tensor *norm;  // the batch norm folded into this layer; itself for one that stands alone
+	const dt__c_row *row;
+	int users;   // readers, the caller among them; 0: not needed
+	int buffer;  // of the plan, or -1 - k: argument k, an input
+	const dt_tensor *norm;  // the batch norm folded into this layer; itself for one that stands alone
 } dt__c_node;
 
 typedef struct {
-  const dt__graph *g;
-  dt_export_options *o;
-  const char *prefix;
-  float *w;        // the model's variables, or a copy
-  dt__c_node *node;
-  dt__graph plan;  // its buffers only: of one sample, without gradients
-  FILE *f;
-  int infinite;    // a number that C has no text for was to be written
+	const dt__graph *g;
+	dt_export_options *o;
+	const char *prefix;
+	float *w;        // the model's variables, or a copy
+	dt__c_node *node;
+	dt__graph plan;  // its buffers only: of one sample, without gradients
+	FILE *f;
+	int infinite;    // a number that C has no text for was to be written
 } dt__c;
 
-DT__PRIVATE dt__c_node *dt__c_of(const dt__c *e, const dt_tensor *t) { return &e->node[t->number]; }
-DT__PRIVATE int dt__c_is_alias(const dt__c *e, const dt_tensor *t) { return !*dt__c_of(e, t)->row->gets; }  // a view, nothing, or folded
-DT__PRIVATE int dt__c_is_bytes(const dt_tensor *t) { return !t->n_in && ((const dt_input_options *)t->options)->type == DT_UINT8; }
-DT__PRIVATE ptrdiff_t dt__c_taps(const dt_tensor *t) { return t->variable[0]->size / t->dim[t->rank - 1]; }  // weights per output channel
+static dt__c_node *dt__c_of(const dt__c *e, const dt_tensor *t) { return &e->node[t->number]; }
+static int dt__c_is_alias(const dt__c *e, const dt_tensor *t) { return !*dt__c_of(e, t)->row->gets; }  // a view, nothing, or folded
+static int dt__c_is_bytes(const dt_tensor *t) { return !t->n_in && ((const dt_input_options *)t->options)->type == DT_UINT8; }
+static ptrdiff_t dt__c_taps(const dt_tensor *t) { return t->variable[0]->size / t->dim[t->rank - 1]; }  // weights per output channel
 
 // Argument k: x, x1, …, then y, y1, …; NULL behind the last.
-DT__PRIVATE const dt_tensor *dt__c_argument(const dt__c *e, int k, dt__shape_text *name) {
-  const dt__named *o = e->g->outputs;
-  int y = k - e->g->n_inputs;
-  dt__format(name->text, sizeof name->text, k && y ? "%c%d" : "%c", y < 0 ? 'x' : 'y', y < 0 ? k : y);
-  if (y <= 0) return y ? e->g->input[k] : e->g->output;
-  for (; o; o = o->next) if (o->t != e->g->output && --y == 0) return o->t;
-  return NULL;
+static const dt_tensor *dt__c_argument(const dt__c *e, int k, dt__shape_text *name) {
+	const dt__named *o = e->g->outputs;
+	int y = k - e->g->n_inputs;
+	dt__format(name->text, sizeof name->text, k && y ? "%c%d" : "%c", y < 0 ? 'x' : 'y', y < 0 ? k : y);
+	if (y <= 0) return y ? e->g->input[k] : e->g->output;
+	for (; o; o = o->next) if (o->t != e->g->output && --y == 0) return o->t;
+	return NULL;
 }
 
 // The first needed layer with t's variables, or the last one. The first holds the arrays; batch norms hold their own.
-DT__PRIVATE int dt__c_sharer(const dt__c *e, const dt_tensor *t, int last) {
-  int i, found = -1;
-  for (i = 0; i < e->g->n && (last || found < 0); i++) if (e->node[i].users && e->g->node[i]->variable[0] == t->variable[0]) found = i;
-  return dt__c_of(e, t)->norm ? t->number : found;
+static int dt__c_sharer(const dt__c *e, const dt_tensor *t, int last) {
+	int i, found = -1;
+	for (i = 0; i < e->g->n && (last || found < 0); i++) if (e->node[i].users && e->g->node[i]->variable[0] == t->variable[0]) found = i;
+	return dt__c_of(e, t)->norm ? t->number : found;
 }
 
 // What is needed, and how it is written.
-DT__PRIVATE int dt__c_mark(dt__c *e, dt_error *err) {
-  int i, k;
-  for (i = e->g->n - 1; i >= 0; i--) {
-    const dt_tensor *t = e->g->node[i];
-    e->node[i].row = dt__c_rows;
-    e->node[i].users += t->is_output;
-    if (!e->node[i].users) continue;
-    for (k = 0; k < DT__COUNT(dt__c_rows) && !dt__glob(dt__c_rows[k].ops, t->op->name); k++) {}
-    if (k == DT__COUNT(dt__c_rows))
-      return dt__refuse(err, "dt_export_c: layer \"%s\" is a dt_%s, which has no C: use other operations", t->name, t->op->name);
-    e->node[i].row += k;
-    for (k = 0; k < t->n_in; k++) dt__c_of(e, t->in[k])->users++;
-  }
-  for (i = 0; i < e->g->n; i++) {  // batch norm goes into the layer before, if nobody else sees that one's output or has its weights
-    const dt_tensor *t = e->g->node[i], *x = t->n_in ? t->in[0] : t;
-    dt__c_node *node = &e->node[i], *before = dt__c_of(e, x);
-    if (strcmp(node->row->name, "batchnorm")) continue;
-    if (before->users > 1 || !strchr(before->row->gets, 's') || dt__c_sharer(e, x, 0) != dt__c_sharer(e, x, 1)) before = node;
-    else node->row = dt__c_rows;
-    before->norm = t;
-  }
-  return 0;
+static int dt__c_mark(dt__c *e, dt_error *err) {
+	int i, k;
+	for (i = e->g->n - 1; i >= 0; i--) {
+		const dt_tensor *t = e->g->node[i];
+		e->node[i].row = dt__c_rows;
+		e->node[i].users += t->is_output;
+		if (!e->node[i].users) continue;
+		for (k = 0; k < DT__COUNT(dt__c_rows) && !dt__glob(dt__c_rows[k].ops, t->op->name); k++) {}
+		if (k == DT__COUNT(dt__c_rows))
+			return dt__refuse(err, "dt_export_c: layer \"%s\" is a dt_%s, which has no C: use other operations", t->name, t->op->name);
+		e->node[i].row += k;
+		for (k = 0; k < t->n_in; k++) dt__c_of(e, t->in[k])->users++;
+	}
+	for (i = 0; i < e->g->n; i++) {  // batch norm goes into the layer before, if nobody else sees that one's output or has its weights
+		const dt_tensor *t = e->g->node[i], *x = t->n_in ? t->in[0] : t;
+		dt__c_node *node = &e->node[i], *before = dt__c_of(e, x);
+		if (strcmp(node->row->name, "batchnorm")) continue;
+		if (before->users > 1 || !strchr(before->row->gets, 's') || dt__c_sharer(e, x, 0) != dt__c_sharer(e, x, 1)) before = node;
+		else node->row = dt__c_rows;
+		before->norm = t;
+	}
+	return 0;
 }
 
 // Every value lies in an argument, or in work memory by liveness. What goes value by value or row by row overwrites what it alone reads.
-DT__PRIVATE void dt__c_place(dt__c *e) {
-  dt__graph *p = &e->plan;
-  const dt_tensor *t, *x;
-  dt__shape_text name;
-  int i, k, b;
-  for (i = 0; i < e->g->n; i++) {
-    const char *gets = e->node[i].row->gets;
-    if (!e->node[i].users) continue;
-    t = e->g->node[i];
-    b = -1;
-    if (!t->n_in && !dt__c_is_bytes(t)) while (e->g->input[-1 - b] != t) b--;
-    else if (dt__c_is_alias(e, t)) b = dt__c_of(e, t->in[0])->buffer;
-    else {
-      for (k = 0; k < t->n_in && b < 0 && strchr("LR", *gets) && gets[1] != 'I'; k++) {
-        for (x = t->in[k]; dt__c_of(e, x)->users == 1 && dt__c_is_alias(e, x); x = x->in[0]) {}
-        if (dt__c_of(e, x)->users == 1) b = dt__c_of(e, x)->buffer;
-      }
-      if (b < 0) b = dt__new_buffer(p, t->size, 0, i, i);
-      p->buffer[b].floats = t->size;  // not rounded up: boards are small
-    }
-    e->node[i].buffer = b;
-    for (k = 0; k < t->n_in; k++) dt__extend(p, dt__c_of(e, t->in[k])->buffer, i);
-  }
-  for (k = e->g->n_inputs; (t = dt__c_argument(e, k, &name)) != NULL; k++) if ((b = dt__c_of(e, t)->buffer) >= 0) p->buffer[b].floats = 0;  // the caller's
-  dt__plan_place(p);
+static void dt__c_place(dt__c *e) {
+	dt__graph *p = &e->plan;
+	const dt_tensor *t, *x;
+	dt__shape_text name;
+	int i, k, b;
+	for (i = 0; i < e->g->n; i++) {
+		const char *gets = e->node[i].row->gets;
+		if (!e->node[i].users) continue;
+		t = e->g->node[i];
+		b = -1;
+		if (!t->n_in && !dt__c_is_bytes(t)) while (e->g->input[-1 - b] != t) b--;
+		else if (dt__c_is_alias(e, t)) b = dt__c_of(e, t->in[0])->buffer;
+		else {
+			for (k = 0; k < t->n_in && b < 0 && strchr("LR", *gets) && gets[1] != 'I'; k++) {
+				for (x = t->in[k]; dt__c_of(e, x)->users == 1 && dt__c_is_alias(e, x); x = x->in[0]) {}
+				if (dt__c_of(e, x)->users == 1) b = dt__c_of(e, x)->buffer;
+			}
+			if (b < 0) b = dt__new_buffer(p, t->size, 0, i, i);
+			p->buffer[b].floats = t->size;  // not rounded up: boards are small
+		}
+		e->node[i].buffer = b;
+		for (k = 0; k < t->n_in; k++) dt__extend(p, dt__c_of(e, t->in[k])->buffer, i);
+	}
+	for (k = e->g->n_inputs; (t = dt__c_argument(e, k, &name)) != NULL; k++) if ((b = dt__c_of(e, t)->buffer) >= 0) p->buffer[b].floats = 0;  // the caller's
+	dt__plan_place(p);
 }
 
 // ---- weights
 
 // Weight i of the file: filter by filter, then kernel row, kernel column, channel.
-DT__PRIVATE float *dt__c_weight(const dt__c *e, const dt_tensor *t, ptrdiff_t i) {
-  ptrdiff_t n = t->dim[t->rank - 1], taps = dt__c_taps(t), f = i / taps;
-  if (t->op->name[0] == 'c') {
-    dt__conv v = dt__conv_of(t);
-    if (!v.depthwise) n = v.fg;
-  }
-  return e->w + t->variable[0]->offset + (t->op->name[0] == 'e' ? i : (f / n * taps + i % taps) * n + f % n);
+static float *dt__c_weight(const dt__c *e, const dt_tensor *t, ptrdiff_t i) {
+	ptrdiff_t n = t->dim[t->rank - 1], taps = dt__c_taps(t), f = i / taps;
+	if (t->op->name[0] == 'c') {
+		dt__conv v = dt__conv_of(t);
+		if (!v.depthwise) n = v.fg;
+	}
+	return e->w + t->variable[0]->offset + (t->op->name[0] == 'e' ? i : (f / n * taps + i % taps) * n + f % n);
 }
 
 // What a unit of the bytes of filter f stands for: its largest weight becomes +-127.
-DT__PRIVATE double dt__c_step(const dt__c *e, const dt_tensor *t, ptrdiff_t f) {
-  ptrdiff_t k, taps = dt__c_taps(t);
-  float most = 0;
-  for (k = 0; k < taps; k++) most = DT__MAX(most, fabsf(*dt__c_weight(e, t, f * taps + k)));
-  return (double)most / 127;
+static double dt__c_step(const dt__c *e, const dt_tensor *t, ptrdiff_t f) {
+	ptrdiff_t k, taps = dt__c_taps(t);
+	float most = 0;
+	for (k = 0; k < taps; k++) most = DT__MAX(most, fabsf(*dt__c_weight(e, t, f * taps + k)));
+	return (double)most / 127;
 }
-DT__PRIVATE double dt__c_byte(float w, double step) { return step > 0 ? floor((double)w / step + 0.5) : 0; }
+static double dt__c_byte(float w, double step) { return step > 0 ? floor((double)w / step + 0.5) : 0; }
 
 // Predict with floats, then with what the bytes stand for, which is what the file computes; compare.
-DT__PRIVATE int dt__c_measure(dt__c *e, dt_model *m, dt__pool *pool, dt_error *err) {
-  dt_export_options *o = e->o;
-  ptrdiff_t n = 0, c = e->g->output->dim[e->g->output->rank - 1], i, j, a, b, same = 0;
-  float *y = o->n > 0 && dt__mul(o->n, e->g->output->size, &n) ? (float *)dt__take(pool, (size_t)n * 2 * sizeof *y) : NULL, *z;
-  float *rounded = (float *)dt__take(pool, (size_t)e->g->n_floats * sizeof *rounded);
-  float **kept = (float **)dt__take(pool, (size_t)m->n_replicas * sizeof *kept);
-  double step = 0;
-  int code;
-  if (o->n <= 0) return dt__refuse(err, "dt_export_c: .n is %ld: at least 1 sample is needed", o->n);
-  if (!y || !rounded || !kept) return dt__fail(err, DT_ERR_MEMORY, "dt_export_c: .n is %ld: no memory to measure so many", o->n);
-  if ((code = dt_predict(m, o->x, o->n, y, err)) != 0) return code;
-  z = y + n;
-  memcpy(rounded, e->w, (size_t)e->g->n_floats * sizeof *rounded);
-  e->w = rounded;
-  for (i = 0; i < e->g->n; i++) {
-    const dt_tensor *t = e->g->node[i];
-    for (j = 0; strchr(e->node[i].row->gets, 's') && j < t->variable[0]->size; j++) {
-      float *w = dt__c_weight(e, t, j);
-      if (j % dt__c_taps(t) == 0) step = dt__c_step(e, t, j / dt__c_taps(t));
-      *w = (float)(dt__c_byte(*w, step) * step);
-    }
-  }
-  for (i = 0; i < m->n_replicas; i++) { kept[i] = m->replica[i].variables; m->replica[i].variables = rounded; }
-  code = dt_predict(m, o->x, o->n, z, err);
-  for (i = 0; i < m->n_replicas; i++) m->replica[i].variables = kept[i];
-  for (i = 0, o->difference = 0; i < n; i += c, same += a == b)
-    for (a = b = j = 0; j < c; j++) {
-      double d = fabs((double)y[i + j] - (double)z[i + j]);
-      if (d > o->difference || d != d) o->difference = d;  // NaN stays
-      if (y[i + j] > y[i + a]) a = j;
-      if (z[i + j] > z[i + b]) b = j;
-    }
-  if (c > 1) o->agreement = (double)same / (double)(n / c);
-  return code;
+static int dt__c_measure(dt__c *e, dt_model *m, dt__pool *pool, dt_error *err) {
+	dt_export_options *o = e->o;
+	ptrdiff_t n = 0, c = e->g->output->dim[e->g->output->rank - 1], i, j, a, b, same = 0;
+	float *y = o->n > 0 && dt__mul(o->n, e->g->output->size, &n) ? (float *)dt__take(pool, (size_t)n * 2 * sizeof *y) : NULL, *z;
+	float *rounded = (float *)dt__take(pool, (size_t)e->g->n_floats * sizeof *rounded);
+	float **kept = (float **)dt__take(pool, (size_t)m->n_replicas * sizeof *kept);
+	double step = 0;
+	int code;
+	if (o->n <= 0) return dt__refuse(err, "dt_export_c: .n is %ld: at least 1 sample is needed", o->n);
+	if (!y || !rounded || !kept) return dt__fail(err, DT_ERR_MEMORY, "dt_export_c: .n is %ld: no memory to measure so many", o->n);
+	if ((code = dt_predict(m, o->x, o->n, y, err)) != 0) return code;
+	z = y + n;
+	memcpy(rounded, e->w, (size_t)e->g->n_floats * sizeof *rounded);
+	e->w = rounded;
+	for (i = 0; i < e->g->n; i++) {
+		const dt_tensor *t = e->g->node[i];
+		for (j = 0; strchr(e->node[i].row->gets, 's') && j < t->variable[0]->size; j++) {
+			float *w = dt__c_weight(e, t, j);
+			if (j % dt__c_taps(t) == 0) step = dt__c_step(e, t, j / dt__c_taps(t));
+			*w = (float)(dt__c_byte(*w, step) * step);
+		}
+	}
+	for (i = 0; i < m->n_replicas; i++) { kept[i] = m->replica[i].variables; m->replica[i].variables = rounded; }
+	code = dt_predict(m, o->x, o->n, z, err);
+	for (i = 0; i < m->n_replicas; i++) m->replica[i].variables = kept[i];
+	for (i = 0, o->difference = 0; i < n; i += c, same += a == b)
+		for (a = b = j = 0; j < c; j++) {
+			double d = fabs((double)y[i + j] - (double)z[i + j]);
+			if (d > o->difference || d != d) o->difference = d;  // NaN stays
+			if (y[i + j] > y[i + a]) a = j;
+			if (z[i + j] > z[i + b]) b = j;
+		}
+	if (c > 1) o->agreement = (double)same / (double)(n / c);
+	return code;
 }
 
 // ---- the file
 
 // What C calls what layer t gets as x, z, w, s, b or y.
-DT__PRIVATE const char *dt__c_at(const dt__c *e, const dt_tensor *t, char role, dt__shape_text *out) {
-  const dt_tensor *a;
-  int k, b = dt__c_of(e, role == 'y' || !t->n_in ? t : t->in[role == 'z'])->buffer;
-  if (strchr("wsb", role)) {
-    k = role == 's' ? e->o->int8 : role == 'w' || t->variable[1] || dt__c_of(e, t)->norm;
-    dt__format(out->text, sizeof out->text, k ? "%s_%c%d" : "0", e->prefix, role, dt__c_sharer(e, t, 0));
-    return out->text;
-  }
-  for (k = 0; (a = dt__c_argument(e, k, out)) != NULL; k++)
-    if (k < e->g->n_inputs ? b == -1 - k || (a == t && role != 'y') : b == dt__c_of(e, a)->buffer) return out->text;
-  dt__format(out->text, sizeof out->text, "work + %td", e->plan.buffer[b].offset);
-  return out->text;
+static const char *dt__c_at(const dt__c *e, const dt_tensor *t, char role, dt__shape_text *out) {
+	const dt_tensor *a;
+	int k, b = dt__c_of(e, role == 'y' || !t->n_in ? t : t->in[role == 'z'])->buffer;
+	if (strchr("wsb", role)) {
+		k = role == 's' ? e->o->int8 : role == 'w' || t->variable[1] || dt__c_of(e, t)->norm;
+		dt__format(out->text, sizeof out->text, k ? "%s_%c%d" : "0", e->prefix, role, dt__c_sharer(e, t, 0));
+		return out->text;
+	}
+	for (k = 0; (a = dt__c_argument(e, k, out)) != NULL; k++)
+		if (k < e->g->n_inputs ? b == -1 - k || (a == t && role != 'y') : b == dt__c_of(e, a)->buffer) return out->text;
+	dt__format(out->text, sizeof out->text, "work + %td", e->plan.buffer[b].offset);
+	return out->text;
 }
 
 // A float as C that reads the same bits back.
-DT__PRIVATE void dt__c_float(dt__c *e, double v) {
-  char text[24];
-  e->infinite |= !(fabs((double)(float)v) <= (double)FLT_MAX);
-  dt__format(text, sizeof text, "%.9g", (double)(float)v);
-  fprintf(e->f, strpbrk(text, ".e") ? "%sf" : "%s.0f", text);
+static void dt__c_float(dt__c *e, double v) {
+	char text[24];
+	e->infinite |= !(fabs((double)(float)v) <= (double)FLT_MAX);
+	dt__format(text, sizeof text, "%.9g", (double)(float)v);
+	fprintf(e->f, strpbrk(text, ".e") ? "%sf" : "%s.0f", text);
 }
 
 // name: operation [in] -> [out]
-DT__PRIVATE void dt__c_comment(dt__c *e, const char *before, const dt_tensor *t, const char *more) {
-  dt__shape_text shape;
-  const char *c;
-  int i;
-  fputs(before, e->f);
-  for (c = t->name; *c; c++) fputc(*c > ' ' && *c < 127 && *c != '/' ? *c : '_', e->f);  // nothing ends the comment
-  fprintf(e->f, ": %s", t->op->name);
-  for (i = 0; i < t->n_in; i++) fprintf(e->f, " [%s", dt__shape_of(t->in[i], &shape) + 3);
-  fprintf(e->f, " -> [%s%s */\n", dt__shape_of(t, &shape) + 3, more);
+static void dt__c_comment(dt__c *e, const char *before, const dt_tensor *t, const char *more) {
+	dt__shape_text shape;
+	const char *c;
+	int i;
+	fputs(before, e->f);
+	for (c = t->name; *c; c++) fputc(*c > ' ' && *c < 127 && *c != '/' ? *c : '_', e->f);  // nothing ends the comment
+	fprintf(e->f, ": %s", t->op->name);
+	for (i = 0; i < t->n_in; i++) fprintf(e->f, " [%s", dt__shape_of(t->in[i], &shape) + 3);
+	fprintf(e->f, " -> [%s%s */\n", dt__shape_of(t, &shape) + 3, more);
 }
 
 // A function of the table: one statement a line, indented by braces.
-DT__PRIVATE void dt__c_function(dt__c *e, const dt__c_row *row) {
-  const char *s, *p;
-  int depth = 0, inside = 0, k;
-  fprintf(e->f, "\nstatic void %s_%s(", e->prefix, row->name);
-  for (p = row->gets; *p; p++) {
-    for (k = 0; *dt__c_parameters[k] != *p; k++) {}
-    for (s = dt__c_parameters[k] + 1; *s; s++)
-      if (*s == '@') fputs(e->o->int8 && strchr(row->gets, 's') ? "signed char" : "float", e->f); else fputc(*s, e->f);
-    fputs(p[1] ? ", " : ") ", e->f);
-  }
-  for (s = row->code; *s; s++) {
-    fputc(*s, e->f);
-    inside += (*s == '(') - (*s == ')');
-    depth += (*s == '{') - (*s == '}');
-    if (inside || !strchr(";{}", *s)) continue;
-    if (s[1] == ' ') s++;
-    fprintf(e->f, "\n%*s", 4 * (depth - (s[1] == '}')), "");
-  }
+static void dt__c_function(dt__c *e, const dt__c_row *row) {
+	const char *s, *p;
+	int depth = 0, inside = 0, k;
+	fprintf(e->f, "\nstatic void %s_%s(", e->prefix, row->name);
+	for (p = row->gets; *p; p++) {
+		for (k = 0; *dt__c_parameters[k] != *p; k++) {}
+		for (s = dt__c_parameters[k] + 1; *s; s++)
+			if (*s == '@') fputs(e->o->int8 && strchr(row->gets, 's') ? "signed char" : "float", e->f); else fputc(*s, e->f);
+		fputs(p[1] ? ", " : ") ", e->f);
+	}
+	for (s = row->code; *s; s++) {
+		fputc(*s, e->f);
+		inside += (*s == '(') - (*s == ')');
+		depth += (*s == '{') - (*s == '}');
+		if (inside || !strchr(";{}", *s)) continue;
+		if (s[1] == ' ') s++;
+		fprintf(e->f, "\n%*s", 4 * (depth - (s[1] == '}')), "");
+	}
 }
 
-DT__PRIVATE double dt__c_variable(const dt__c *e, const dt_tensor *t, int k, ptrdiff_t i) { return (double)e->w[t->variable[k]->offset + i]; }
+static double dt__c_variable(const dt__c *e, const dt_tensor *t, int k, ptrdiff_t i) { return (double)e->w[t->variable[k]->offset + i]; }
 
-DT__PRIVATE void dt__c_array(dt__c *e, const dt_tensor *t, char role) {
-  const dt_tensor *norm = dt__c_of(e, t)->norm;
-  ptrdiff_t taps = role == 'w' ? dt__c_taps(t) : 1, n = role == 'w' ? t->variable[0]->size : t->dim[t->rank - 1], i;
-  int scaled = e->o->int8 && strchr(dt__c_of(e, t)->row->gets, 's'), bytes = scaled && role == 'w';
-  double step = 0, scale = 1, shift = 0, value;
-  fprintf(e->f, "static const %s %s_%c%d[%td] = {", bytes ? "signed char" : "float", e->prefix, role, t->number, n);
-  for (i = 0; i < n; i++) {
-    ptrdiff_t f = i / taps;
-    if (norm) {
-      DT__OPTIONS(dt_batchnorm_options, norm);
-      scale = dt__c_variable(e, norm, 0, f) / sqrt(dt__c_variable(e, norm, 3, f) + o->epsilon);
-      shift = dt__c_variable(e, norm, 1, f) - dt__c_variable(e, norm, 2, f) * scale;
-    }
-    if (scaled && i % taps == 0) step = dt__c_step(e, t, f);
-    value = role == 's' ? step : norm == t ? role == 'w' : role == 'w' ? (double)*dt__c_weight(e, t, i) : t->variable[1] ? dt__c_variable(e, t, 1, f) : 0;
-    if (norm) value = value * scale + (role == 'b' ? shift : 0);
-    fputs(i % (bytes ? 32 : 10) ? " " : "\n    ", e->f);
-    if (bytes) fprintf(e->f, "%d", (int)dt__c_byte(*dt__c_weight(e, t, i), step)); else dt__c_float(e, value);
-    fputc(',', e->f);
-  }
-  fputs("\n};\n", e->f);
-  e->o->weight_bytes += (size_t)n * (bytes ? 1 : sizeof(float));
+static void dt__c_array(dt__c *e, const dt_tensor *t, char role) {
+	const dt_tensor *norm = dt__c_of(e, t)->norm;
+	ptrdiff_t taps = role == 'w' ? dt__c_taps(t) : 1, n = role == 'w' ? t->variable[0]->size : t->dim[t->rank - 1], i;
+	int scaled = e->o->int8 && strchr(dt__c_of(e, t)->row->gets, 's'), bytes = scaled && role == 'w';
+	double step = 0, scale = 1, shift = 0, value;
+	fprintf(e->f, "static const %s %s_%c%d[%td] = {", bytes ? "signed char" : "float", e->prefix, role, t->number, n);
+	for (i = 0; i < n; i++) {
+		ptrdiff_t f = i / taps;
+		if (norm) {
+			DT__OPTIONS(dt_batchnorm_options, norm);
+			scale = dt__c_variable(e, norm, 0, f) / sqrt(dt__c_variable(e, norm, 3, f) + o->epsilon);
+			shift = dt__c_variable(e, norm, 1, f) - dt__c_variable(e, norm, 2, f) * scale;
+		}
+		if (scaled && i % taps == 0) step = dt__c_step(e, t, f);
+		value = role == 's' ? step : norm == t ? role == 'w' : role == 'w' ? (double)*dt__c_weight(e, t, i) : t->variable[1] ? dt__c_variable(e, t, 1, f) : 0;
+		if (norm) value = value * scale + (role == 'b' ? shift : 0);
+		fputs(i % (bytes ? 32 : 10) ? " " : "\n    ", e->f);
+		if (bytes) fprintf(e->f, "%d", (int)dt__c_byte(*dt__c_weight(e, t, i), step)); else dt__c_float(e, value);
+		fputc(',', e->f);
+	}
+	fputs("\n};\n", e->f);
+	e->o->weight_bytes += (size_t)n * (bytes ? 1 : sizeof(float));
 }
 
-DT__PRIVATE ptrdiff_t dt__c_product(const dt_tensor *t, int axis, int end) {
-  ptrdiff_t n = 1;
-  for (; axis < end; axis++) n *= t->dim[axis];
-  return n;
+static ptrdiff_t dt__c_product(const dt_tensor *t, int axis, int end) {
+	ptrdiff_t n = 1;
+	for (; axis < end; axis++) n *= t->dim[axis];
+	return n;
 }
 
-DT__PRIVATE void dt__c_layer(dt__c *e, const dt_tensor *t) {
-  const char *p = dt__c_of(e, t)->row->gets;
-  const dt_tensor *x = t->n_in ? t->in[0] : t;
-  const void *o = t->options;
-  const dt_pool2d_options *pool = (const dt_pool2d_options *)o;
-  const dt_slice_options *move = (const dt_slice_options *)o;
-  ptrdiff_t n = t->dim[t->rank - 1], before;
-  dt__shape_text text;
-  dt__conv v;
-  if (!t->n_in && !dt__c_is_bytes(t)) return;
-  dt__c_comment(e, "\n    /* ", t, *p ? "" : t->op->name[0] == 'b' ? ", in the weights before" : ", nothing to do");
-  if (*p) fprintf(e->f, "    %s_%s(", e->prefix, dt__c_of(e, t)->row->name);
-  for (; *p; p++) {
-    switch (*p) {
-    case 'L': fprintf(e->f, "%td", t->size); break;
-    case 'R': fprintf(e->f, "%td, %td", t->size / n, n); break;
-    case 'I': fprintf(e->f, "%td", dt__c_taps(t)); break;
-    case 'E': dt__c_float(e, ((const dt_layernorm_options *)o)->epsilon); break;
-    case 'K': dt__c_float(e, (double)((const dt__activation_options *)o)->slope); break;
-    case 'F': dt__c_float(e, (double)((const dt__linear *)o)->factor[0]); break;
-    case 'O': dt__c_float(e, (double)((const dt__linear *)o)->offset); break;
-    case 'C':
-      v = dt__conv_of(t);
-      fprintf(e->f, "%td, %td, %td, %td, %td, %td, %td, %td, %td, %td, %td, %td, %td", v.h, v.w, v.c, v.oh, v.ow, v.f, v.kh, v.kw, v.s, v.dil, v.groups, v.top, v.left);
-      break;
-    case 'P':
-      fprintf(e->f, "%d, %d, %d, %d, ", t->op->name[0] == 'm', x->dim[1], x->dim[2], x->dim[3]);
-      if (pool) fprintf(e->f, "%d, %d, %d, %d, %d", t->dim[1], t->dim[2], pool->size, pool->stride, pool->padding);
-      else fprintf(e->f, "1, 1, %d, 1, 0", DT__MAX(x->dim[1], x->dim[2]));  // global
-      break;
-    case 'J':
-      n = dt__c_product(t, 1, move->axis);
-      fprintf(e->f, "%td, %td, %td", n, x->size / n, t->in[1]->size / n);
-      break;
-    case 'S':
-      fprintf(e->f, "%td, %d, %d, %d, %d, %td", dt__c_product(t, 1, move->axis), x->dim[move->axis], move->begin,
-              move->step, t->dim[move->axis], dt__c_product(t, move->axis + 1, t->rank));
-      break;
-    case 'D':
-      n = dt__c_product(t, 1, move->axis);
-      before = -move->begin * dt__c_product(t, move->axis + 1, t->rank);
-      fprintf(e->f, "%td, %td, %td, %td", n, before, x->size / n, (t->size - x->size) / n - before);
-      break;
-    default: fputs(dt__c_at(e, t, *p, &text), e->f);
-    }
-    fputs(p[1] ? ", " : ");\n", e->f);
-  }
+static void dt__c_layer(dt__c *e, const dt_tensor *t) {
+	const char *p = dt__c_of(e, t)->row->gets;
+	const dt_tensor *x = t->n_in ? t->in[0] : t;
+	const void *o = t->options;
+	const dt_pool2d_options *pool = (const dt_pool2d_options *)o;
+	const dt_slice_options *move = (const dt_slice_options *)o;
+	ptrdiff_t n = t->dim[t->rank - 1], before;
+	dt__shape_text text;
+	dt__conv v;
+	if (!t->n_in && !dt__c_is_bytes(t)) return;
+	dt__c_comment(e, "\n    /* ", t, *p ? "" : t->op->name[0] == 'b' ? ", in the weights before" : ", nothing to do");
+	if (*p) fprintf(e->f, "    %s_%s(", e->prefix, dt__c_of(e, t)->row->name);
+	for (; *p; p++) {
+		switch (*p) {
+		case 'L': fprintf(e->f, "%td", t->size); break;
+		case 'R': fprintf(e->f, "%td, %td", t->size / n, n); break;
+		case 'I': fprintf(e->f, "%td", dt__c_taps(t)); break;
+		case 'E': dt__c_float(e, ((const dt_layernorm_options *)o)->epsilon); break;
+		case 'K': dt__c_float(e, (double)((const dt__activation_options *)o)->slope); break;
+		case 'F': dt__c_float(e, (double)((const dt__linear *)o)->factor[0]); break;
+		case 'O': dt__c_float(e, (double)((const dt__linear *)o)->offset); break;
+		case 'C':
+			v = dt__conv_of(t);
+			fprintf(e->f, "%td, %td, %td, %td, %td, %td, %td, %td, %td, %td, %td, %td, %td", v.h, v.w, v.c, v.oh, v.ow, v.f, v.kh, v.kw, v.s, v.dil, v.groups, v.top, v.left);
+			break;
+		case 'P':
+			fprintf(e->f, "%d, %d, %d, %d, ", t->op->name[0] == 'm', x->dim[1], x->dim[2], x->dim[3]);
+			if (pool) fprintf(e->f, "%d, %d, %d, %d, %d", t->dim[1], t->dim[2], pool->size, pool->stride, pool->padding);
+			else fprintf(e->f, "1, 1, %d, 1, 0", DT__MAX(x->dim[1], x->dim[2]));  // global
+			break;
+		case 'J':
+			n = dt__c_product(t, 1, move->axis);
+			fprintf(e->f, "%td, %td, %td", n, x->size / n, t->in[1]->size / n);
+			break;
+		case 'S':
+			fprintf(e->f, "%td, %d, %d, %d, %d, %td", dt__c_product(t, 1, move->axis), x->dim[move->axis], move->begin,
+					move->step, t->dim[move->axis], dt__c_product(t, move->axis + 1, t->rank));
+			break;
+		case 'D':
+			n = dt__c_product(t, 1, move->axis);
+			before = -move->begin * dt__c_product(t, move->axis + 1, t->rank);
+			fprintf(e->f, "%td, %td, %td, %td", n, before, x->size / n, (t->size - x->size) / n - before);
+			break;
+		default: fputs(dt__c_at(e, t, *p, &text), e->f);
+		}
+		fputs(p[1] ? ", " : ");\n", e->f);
+	}
 }
 
-DT__PRIVATE void dt__c_prototype(dt__c *e, const char *end) {
-  dt__shape_text name;
-  const dt_tensor *t;
-  int k;
-  fprintf(e->f, "void %s_predict(", e->prefix);
-  for (k = 0; (t = dt__c_argument(e, k, &name)) != NULL; k++)
-    fprintf(e->f, "%s%s%s *%s", k ? ", " : "", k < e->g->n_inputs ? "const " : "", k >= e->g->n_inputs ? "float"
-            : t->type == DT_INT32 ? "int32_t" : dt__c_is_bytes(t) ? "unsigned char" : "float", name.text);
-  fputs(end, e->f);
+static void dt__c_prototype(dt__c *e, const char *end) {
+	dt__shape_text name;
+	const dt_tensor *t;
+	int k;
+	fprintf(e->f, "void %s_predict(", e->prefix);
+	for (k = 0; (t = dt__c_argument(e, k, &name)) != NULL; k++)
+		fprintf(e->f, "%s%s%s *%s", k ? ", " : "", k < e->g->n_inputs ? "const " : "", k >= e->g->n_inputs ? "float"
+				: t->type == DT_INT32 ? "int32_t" : dt__c_is_bytes(t) ? "unsigned char" : "float", name.text);
+	fputs(end, e->f);
 }
 
-DT__PRIVATE void dt__c_write(dt__c *e) {
-  const dt__graph *g = e->g;
-  const dt_tensor *t;
-  const dt__c_row *row;
-  dt__shape_text name, text;
-  const char *p;
-  int i, k;
-  fprintf(e->f, "/* %s_predict: a net as C99, written by dt_export_c of dtrain %s. x and y must not overlap. Activations lie in static\n"
-          " * memory: one call at a time.", e->prefix, dt_version());
-  if (e->o->difference >= 0) {
-    dt__format(text.text, sizeof text.text, "%.4g; %.4g", e->o->difference, e->o->agreement);
-    fprintf(e->f, " Weights are bytes. On %ld samples, their largest difference in y from floats, and the share\n"
-            " * of rows whose largest value keeps its place: %s.", e->o->n, text.text);
-  }
-  fputs(" */\n#include <math.h>\n#include <stdint.h>\nenum {\n", e->f);
-  for (k = 0; (t = dt__c_argument(e, k, &name)) != NULL; k++) {
-    fprintf(e->f, "    %s_%s_size = %td,", e->prefix, name.text, t->size);
-    dt__c_comment(e, "  /* ", t, "");
-  }
-  fputs("};\n", e->f);
-  dt__c_prototype(e, ");\n");
-  for (row = dt__c_rows + 1; row < dt__c_rows + DT__COUNT(dt__c_rows); row++) {
-    for (i = 0; i < g->n && !(e->node[i].row == row && e->node[i].buffer >= 0); i++) {}
-    if (i < g->n) dt__c_function(e, row);
-  }
-  for (i = 0; i < g->n; i++) {
-    t = g->node[i];
-    if (!strchr(p = e->node[i].row->gets, 'w') || dt__c_sharer(e, t, 0) != i) continue;
-    dt__c_comment(e, "\n/* ", t, "");
-    for (; *p; p++) if (strchr("wsb", *p) && dt__c_at(e, t, *p, &name)[0] != '0') dt__c_array(e, t, *p);
-  }
-  e->o->work_bytes = (size_t)e->plan.block_floats * sizeof(float);
-  fprintf(e->f, "\n/* %lu bytes of constants, %lu of static memory */\n", (unsigned long)e->o->weight_bytes, (unsigned long)e->o->work_bytes);
-  dt__c_prototype(e, ") {\n");
-  if (e->plan.block_floats) fprintf(e->f, "    static float work[%td];\n", e->plan.block_floats);
-  for (i = 0; i < g->n; i++) if (e->node[i].users) dt__c_layer(e, g->node[i]);
-  for (k = 0; (t = dt__c_argument(e, k, &name)) != NULL; k++) {
-    if (k < g->n_inputs && !dt__c_of(e, t)->users) fprintf(e->f, "    (void)%s;\n", name.text);
-    if (k >= g->n_inputs && strcmp(dt__c_at(e, t, 'y', &text), name.text))  // an input, or another output too
-      fprintf(e->f, "    for (int i = 0; i < %td; i++) %s[i] = %s[i];\n", t->size, name.text, text.text);
-  }
-  fputs("}\n", e->f);
+static void dt__c_write(dt__c *e) {
+	const dt__graph *g = e->g;
+	const dt_tensor *t;
+	const dt__c_row *row;
+	dt__shape_text name, text;
+	const char *p;
+	int i, k;
+	fprintf(e->f, "/* %s_predict: a net as C99, written by dt_export_c of dtrain %s. x and y must not overlap. Activations lie in static\n"
+			" * memory: one call at a time.", e->prefix, dt_version());
+	if (e->o->difference >= 0) {
+		dt__format(text.text, sizeof text.text, "%.4g; %.4g", e->o->difference, e->o->agreement);
+		fprintf(e->f, " Weights are bytes. On %ld samples, their largest difference in y from floats, and the share\n"
+				" * of rows whose largest value keeps its place: %s.", e->o->n, text.text);
+	}
+	fputs(" */\n#include <math.h>\n#include <stdint.h>\nenum {\n", e->f);
+	for (k = 0; (t = dt__c_argument(e, k, &name)) != NULL; k++) {
+		fprintf(e->f, "    %s_%s_size = %td,", e->prefix, name.text, t->size);
+		dt__c_comment(e, "  /* ", t, "");
+	}
+	fputs("};\n", e->f);
+	dt__c_prototype(e, ");\n");
+	for (row = dt__c_rows + 1; row < dt__c_rows + DT__COUNT(dt__c_rows); row++) {
+		for (i = 0; i < g->n && !(e->node[i].row == row && e->node[i].buffer >= 0); i++) {}
+		if (i < g->n) dt__c_function(e, row);
+	}
+	for (i = 0; i < g->n; i++) {
+		t = g->node[i];
+		if (!strchr(p = e->node[i].row->gets, 'w') || dt__c_sharer(e, t, 0) != i) continue;
+		dt__c_comment(e, "\n/* ", t, "");
+		for (; *p; p++) if (strchr("wsb", *p) && dt__c_at(e, t, *p, &name)[0] != '0') dt__c_array(e, t, *p);
+	}
+	e->o->work_bytes = (size_t)e->plan.block_floats * sizeof(float);
+	fprintf(e->f, "\n/* %lu bytes of constants, %lu of static memory */\n", (unsigned long)e->o->weight_bytes, (unsigned long)e->o->work_bytes);
+	dt__c_prototype(e, ") {\n");
+	if (e->plan.block_floats) fprintf(e->f, "    static float work[%td];\n", e->plan.block_floats);
+	for (i = 0; i < g->n; i++) if (e->node[i].users) dt__c_layer(e, g->node[i]);
+	for (k = 0; (t = dt__c_argument(e, k, &name)) != NULL; k++) {
+		if (k < g->n_inputs && !dt__c_of(e, t)->users) fprintf(e->f, "    (void)%s;\n", name.text);
+		if (k >= g->n_inputs && strcmp(dt__c_at(e, t, 'y', &text), name.text))  // an input, or another output too
+			fprintf(e->f, "    for (int i = 0; i < %td; i++) %s[i] = %s[i];\n", t->size, name.text, text.text);
+	}
+	fputs("}\n", e->f);
 }
 
 DT_API int dt_export_c(dt_model *m, const char *path, dt_export_options *options, dt_error *err) {
-  dt_export_options none = DT_DEFAULTS;
-  dt__c e = DT_DEFAULTS;
-  dt__new_file file;
-  dt__pool pool;
-  const char *c;
-  ptrdiff_t i;
-  int code;
-  if (!m || !path) return dt__is_null(err, "dt_export_c", m ? "path" : "model");
-  e.g = &m->graph;
-  e.w = m->replica[0].variables;
-  e.o = options ? options : &none;
-  e.o->difference = e.o->agreement = (double)NAN;
-  e.o->weight_bytes = 0;
-  e.prefix = e.o->prefix ? e.o->prefix : "net";
-  for (c = e.prefix; *c == '_' || ((*c | 32) >= 'a' && (*c | 32) <= 'z') || (c > e.prefix && *c >= '0' && *c <= '9'); c++) {}
-  if (c == e.prefix || *c || c - e.prefix >= DT_MAX_NAME)
-    return dt__refuse(err, "dt_export_c: .prefix \"%.70s\" is no name in C: use at most %d letters, digits and _", e.prefix, DT_MAX_NAME - 1);
-  dt__pool_open(&pool, &m->o, 0);
-  pool.base = NULL;  // the model's own block is full
-  e.node = (dt__c_node *)dt__take(&pool, (size_t)e.g->n * sizeof *e.node);
-  e.plan.buffer = (dt__buffer *)dt__take(&pool, (size_t)e.g->n * sizeof *e.plan.buffer);
-  code = e.node && e.plan.buffer ? dt__c_mark(&e, err) : dt__fail(err, DT_ERR_MEMORY, "dt_export_c: no memory for a plan of %d layers", e.g->n);
-  for (i = 0; i < e.g->n_floats && !code; i++)
-    if (!(fabsf(e.w[i]) <= FLT_MAX)) code = dt__fail(err, DT_ERR_NUMERIC, "dt_export_c: a weight is not finite: train or load again");
-  if (!code && e.o->int8 && e.o->x) code = dt__c_measure(&e, m, &pool, err);
-  if (!code && (code = dt__new_file_open(&file, "dt_export_c", path, err)) == 0) {
-    e.f = file.f;
-    dt__c_place(&e);
-    dt__c_write(&e);
-    if (e.infinite) {
-      code = dt__fail(err, DT_ERR_NUMERIC, "dt_export_c: a batch norm's weights, or a dt_scale, are beyond float: train or load again");
-      dt__new_file_fail(&file, NULL, "");
-    } else code = dt__new_file_close(&file, err);
-  }
-  dt__pool_close(pool);
-  return code;
+	dt_export_options none = DT_DEFAULTS;
+	dt__c e = DT_DEFAULTS;
+	dt__new_file file;
+	dt__pool pool;
+	const char *c;
+	ptrdiff_t i;
+	int code;
+	if (!m || !path) return dt__is_null(err, "dt_export_c", m ? "path" : "model");
+	e.g = &m->graph;
+	e.w = m->replica[0].variables;
+	e.o = options ? options : &none;
+	e.o->difference = e.o->agreement = (double)NAN;
+	e.o->weight_bytes = 0;
+	e.prefix = e.o->prefix ? e.o->prefix : "net";
+	for (c = e.prefix; *c == '_' || ((*c | 32) >= 'a' && (*c | 32) <= 'z') || (c > e.prefix && *c >= '0' && *c <= '9'); c++) {}
+	if (c == e.prefix || *c || c - e.prefix >= DT_MAX_NAME)
+		return dt__refuse(err, "dt_export_c: .prefix \"%.70s\" is no name in C: use at most %d letters, digits and _", e.prefix, DT_MAX_NAME - 1);
+	dt__pool_open(&pool, &m->o, 0);
+	pool.base = NULL;  // the model's own block is full
+	e.node = (dt__c_node *)dt__take(&pool, (size_t)e.g->n * sizeof *e.node);
+	e.plan.buffer = (dt__buffer *)dt__take(&pool, (size_t)e.g->n * sizeof *e.plan.buffer);
+	code = e.node && e.plan.buffer ? dt__c_mark(&e, err) : dt__fail(err, DT_ERR_MEMORY, "dt_export_c: no memory for a plan of %d layers", e.g->n);
+	for (i = 0; i < e.g->n_floats && !code; i++)
+		if (!(fabsf(e.w[i]) <= FLT_MAX)) code = dt__fail(err, DT_ERR_NUMERIC, "dt_export_c: a weight is not finite: train or load again");
+	if (!code && e.o->int8 && e.o->x) code = dt__c_measure(&e, m, &pool, err);
+	if (!code && (code = dt__new_file_open(&file, "dt_export_c", path, err)) == 0) {
+		e.f = file.f;
+		dt__c_place(&e);
+		dt__c_write(&e);
+		if (e.infinite) {
+			code = dt__fail(err, DT_ERR_NUMERIC, "dt_export_c: a batch norm's weights, or a dt_scale, are beyond float: train or load again");
+			dt__new_file_fail(&file, NULL, "");
+		} else code = dt__new_file_close(&file, err);
+	}
+	dt__pool_close(pool);
+	return code;
 }
 #else
 DT_API int dt_export_c(dt_model *m, const char *path, dt_export_options *o, dt_error *err) {
-  (void)m; (void)path; (void)o;
-  return dt__disabled(err, "dt_export_c", "DTRAIN_NO_STDIO");
+	(void)m; (void)path; (void)o;
+	return dt__disabled(err, "dt_export_c", "DTRAIN_NO_STDIO");
 }
 #endif
 
-// =============================================================================================
+// ============================================================
 // >>train - the loop, progress, flags, dt_main
 //
 // What:    dt_train walks epochs of shuffled batches through the model's step, evaluates, reports and listens. One
@@ -8883,15 +8883,15 @@ DT_API int dt_export_c(dt_model *m, const char *path, dt_export_options *o, dt_e
 // Owns:    while dt_run runs: the handlers of SIGINT and SIGTERM, standard output and error.
 // Uses:    >>checkpoint, >>replicas, >>data.   Used by: programs.
 // Promise: a run can be stopped at every step's border; the numbers shown are of the whole batch.
-// =============================================================================================
+// ============================================================
 
 // ---- stopping on a signal: the only global state, and only dt_run touches it
 
 #ifndef DTRAIN_NO_STDIO
 static volatile sig_atomic_t dt__signal;
-DT__PRIVATE void dt__on_signal(int number) {
-  dt__signal = number;
-  signal(number, SIG_DFL);  // the second one ends the program at once
+static void dt__on_signal(int number) {
+	dt__signal = number;
+	signal(number, SIG_DFL);  // the second one ends the program at once
 }
 #define DT__STOPPED dt__signal
 #else
@@ -8901,231 +8901,231 @@ DT__PRIVATE void dt__on_signal(int number) {
 // ---- what a run shows
 
 typedef struct {
-  long steps;  // of the run; how far it is stands in the model's report
-  int epoch, epochs, terminal;
-  double start, shown, epoch_start;
-  double seconds, loss, accuracy, samples;  // running sums of the epoch: its steps' time, …
+	long steps;  // of the run; how far it is stands in the model's report
+	int epoch, epochs, terminal;
+	double start, shown, epoch_start;
+	double seconds, loss, accuracy, samples;  // running sums of the epoch: its steps' time, …
 } dt__run_state;
 
-DT__PRIVATE const char *dt__strategy_name(dt_strategy s) { return s == DT_CENTRAL ? "central" : s == DT_MIRRORED ? "mirrored" : "one"; }
-DT__PRIVATE double dt__ratio(double a, double b) { return b > 0 ? a / b : 0; }
+static const char *dt__strategy_name(dt_strategy s) { return s == DT_CENTRAL ? "central" : s == DT_MIRRORED ? "mirrored" : "one"; }
+static double dt__ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 #ifndef DTRAIN_NO_STDIO
 // 60000 -> "60,000"
-DT__PRIVATE void dt__put_grouped(dt__writer *w, double v) {
-  char digits[24];
-  size_t n = dt__format(digits, sizeof digits, "%.0f", v < 0 || v > 1e15 ? 0 : v), i;
-  for (i = 0; i < n; i++) dt__print(w, i && (n - i) % 3 == 0 ? ",%c" : "%c", digits[i]);
+static void dt__put_grouped(dt__writer *w, double v) {
+	char digits[24];
+	size_t n = dt__format(digits, sizeof digits, "%.0f", v < 0 || v > 1e15 ? 0 : v), i;
+	for (i = 0; i < n; i++) dt__print(w, i && (n - i) % 3 == 0 ? ",%c" : "%c", digits[i]);
 }
 
-DT__PRIVATE void dt__put_measure(dt__writer *w, const char *name, double v) { if (v == v) dt__print(w, "  %s %.4f", name, v); }
+static void dt__put_measure(dt__writer *w, const char *name, double v) { if (v == v) dt__print(w, "  %s %.4f", name, v); }
 
 // The line that moves, on a terminal only.
-DT__PRIVATE void dt__show_progress(const dt_model *m, dt__run_state *s) {
-  char line[160];
-  dt__writer w = dt__writer_on(line, sizeof line);
-  double done = (double)m->report.steps, all = (double)s->steps, left = DT__MIN(dt__ratio((all - done) * m->report.seconds, done), 1e9);  // seconds
-  if (!s->terminal || dt__now() - s->shown < 0.1) return;
-  s->shown = dt__now();
-  dt__print(&w, "epoch %d/%d  %3.0f %%  ", s->epoch, s->epochs, 100 * done / all);
-  dt__put_grouped(&w, m->report.samples_per_s);
-  dt__put_text(&w, " samples/s");
-  dt__put_measure(&w, "loss", s->loss / s->samples);
-  dt__put_measure(&w, "accuracy", s->accuracy / s->samples);
-  dt__print(&w, "  %d:%02d left", (int)(left / 60), (int)left % 60);
-  fprintf(stderr, "\r%-79.158s", line);
-  fflush(stderr);
+static void dt__show_progress(const dt_model *m, dt__run_state *s) {
+	char line[160];
+	dt__writer w = dt__writer_on(line, sizeof line);
+	double done = (double)m->report.steps, all = (double)s->steps, left = DT__MIN(dt__ratio((all - done) * m->report.seconds, done), 1e9);  // seconds
+	if (!s->terminal || dt__now() - s->shown < 0.1) return;
+	s->shown = dt__now();
+	dt__print(&w, "epoch %d/%d  %3.0f %%  ", s->epoch, s->epochs, 100 * done / all);
+	dt__put_grouped(&w, m->report.samples_per_s);
+	dt__put_text(&w, " samples/s");
+	dt__put_measure(&w, "loss", s->loss / s->samples);
+	dt__put_measure(&w, "accuracy", s->accuracy / s->samples);
+	dt__print(&w, "  %d:%02d left", (int)(left / 60), (int)left % 60);
+	fprintf(stderr, "\r%-79.158s", line);
+	fflush(stderr);
 }
 
-DT__PRIVATE void dt__show_epoch(const dt__run_state *s, const dt_event *e) {
-  char line[240];
-  dt__writer w = dt__writer_on(line, sizeof line);
-  if (s->terminal) fprintf(stderr, "\r%79s\r", "");
-  dt__print(&w, "epoch %d/%d", e->epoch, e->epochs);
-  dt__put_measure(&w, "loss", e->loss);
-  dt__put_measure(&w, "accuracy", e->accuracy);
-  dt__put_measure(&w, "test loss", e->eval_loss);
-  dt__put_measure(&w, "test accuracy", e->eval_accuracy);
-  dt__put_text(&w, "  ");
-  dt__put_grouped(&w, e->samples_per_s);
-  dt__print(&w, " samples/s  %.1f s", dt__now() - s->epoch_start);
-  printf("%s\n", line);
-  fflush(stdout);
+static void dt__show_epoch(const dt__run_state *s, const dt_event *e) {
+	char line[240];
+	dt__writer w = dt__writer_on(line, sizeof line);
+	if (s->terminal) fprintf(stderr, "\r%79s\r", "");
+	dt__print(&w, "epoch %d/%d", e->epoch, e->epochs);
+	dt__put_measure(&w, "loss", e->loss);
+	dt__put_measure(&w, "accuracy", e->accuracy);
+	dt__put_measure(&w, "test loss", e->eval_loss);
+	dt__put_measure(&w, "test accuracy", e->eval_accuracy);
+	dt__put_text(&w, "  ");
+	dt__put_grouped(&w, e->samples_per_s);
+	dt__print(&w, " samples/s  %.1f s", dt__now() - s->epoch_start);
+	printf("%s\n", line);
+	fflush(stdout);
 }
 #endif
 
 // ---- the loop
 
-DT__PRIVATE dt_event dt__event_of(dt_model *m, const dt__run_state *s, dt_event_kind kind) {
-  int step = kind == DT_EVENT_STEP;
-  dt_event e;
-  e.kind = kind;
-  e.model = m;
-  e.step = m->report.steps;
-  e.steps = s->steps;
-  e.epoch = s->epoch;
-  e.epochs = s->epochs;
-  e.loss = step ? m->report.train_loss : s->loss / s->samples;
-  e.accuracy = step ? m->report.train_accuracy : s->accuracy / s->samples;
-  e.eval_loss = step ? (double)NAN : m->report.eval_loss;
-  e.eval_accuracy = step ? (double)NAN : m->report.eval_accuracy;
-  e.learning_rate = dt_learning_rate(m);
-  e.gradient_norm = m->norm;
-  e.seconds = dt__now() - s->start;
-  e.samples_per_s = kind == DT_EVENT_EPOCH ? dt__ratio(s->samples, s->seconds) : m->report.samples_per_s;
-  return e;
+static dt_event dt__event_of(dt_model *m, const dt__run_state *s, dt_event_kind kind) {
+	int step = kind == DT_EVENT_STEP;
+	dt_event e;
+	e.kind = kind;
+	e.model = m;
+	e.step = m->report.steps;
+	e.steps = s->steps;
+	e.epoch = s->epoch;
+	e.epochs = s->epochs;
+	e.loss = step ? m->report.train_loss : s->loss / s->samples;
+	e.accuracy = step ? m->report.train_accuracy : s->accuracy / s->samples;
+	e.eval_loss = step ? (double)NAN : m->report.eval_loss;
+	e.eval_accuracy = step ? (double)NAN : m->report.eval_accuracy;
+	e.learning_rate = dt_learning_rate(m);
+	e.gradient_norm = m->norm;
+	e.seconds = dt__now() - s->start;
+	e.samples_per_s = kind == DT_EVENT_EPOCH ? dt__ratio(s->samples, s->seconds) : m->report.samples_per_s;
+	return e;
 }
 
 // What on_event says: anything but 0 stops the run.
-DT__PRIVATE int dt__tell(dt_model *m, const dt__run_state *s, dt_event_kind kind) {
-  dt_event e;
-  if (!m->o.on_event) return 0;
-  e = dt__event_of(m, s, kind);
-  return m->o.on_event(&e, m->o.user);
+static int dt__tell(dt_model *m, const dt__run_state *s, dt_event_kind kind) {
+	dt_event e;
+	if (!m->o.on_event) return 0;
+	e = dt__event_of(m, s, kind);
+	return m->o.on_event(&e, m->o.user);
 }
 
 // One epoch's steps. Returns 1 if the run shall stop, 0 to go on; *code on failure.
-DT__PRIVATE int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, long epoch, int *code, dt_error *err) {
-  dt_report *r = &m->report;
-  long at;
-  s->seconds = s->loss = s->accuracy = s->samples = 0;
-  s->epoch_start = dt__now();
-  for (at = 0; at < d->info.n && r->steps < s->steps; at += m->batch) {
-    double seconds = dt__now();
-    long n = DT__MIN((long)m->batch, d->info.n - at);
-    dt__new_task(m, NULL, d, at, n);
-    m->task.epoch = epoch;
-    m->task.shuffle = !m->o.no_shuffle;
-    *code = dt__step_task(m, err);
-    m->task.n = 0;
-    if (*code) return 1;
-    seconds = dt__now() - seconds;
-    r->steps++;
-    r->samples += n;
-    r->seconds += seconds;
-    r->samples_per_s = dt__ratio((double)r->samples, r->seconds);
-    s->seconds += seconds;
-    s->loss += r->train_loss * (double)n;
-    s->accuracy += r->train_accuracy * (double)n;
-    s->samples += (double)n;
+static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, long epoch, int *code, dt_error *err) {
+	dt_report *r = &m->report;
+	long at;
+	s->seconds = s->loss = s->accuracy = s->samples = 0;
+	s->epoch_start = dt__now();
+	for (at = 0; at < d->info.n && r->steps < s->steps; at += m->batch) {
+		double seconds = dt__now();
+		long n = DT__MIN((long)m->batch, d->info.n - at);
+		dt__new_task(m, NULL, d, at, n);
+		m->task.epoch = epoch;
+		m->task.shuffle = !m->o.no_shuffle;
+		*code = dt__step_task(m, err);
+		m->task.n = 0;
+		if (*code) return 1;
+		seconds = dt__now() - seconds;
+		r->steps++;
+		r->samples += n;
+		r->seconds += seconds;
+		r->samples_per_s = dt__ratio((double)r->samples, r->seconds);
+		s->seconds += seconds;
+		s->loss += r->train_loss * (double)n;
+		s->accuracy += r->train_accuracy * (double)n;
+		s->samples += (double)n;
 #ifndef DTRAIN_NO_STDIO
-    dt__show_progress(m, s);
+		dt__show_progress(m, s);
 #endif
-    if (dt__tell(m, s, DT_EVENT_STEP) || DT__STOPPED) return 1;
-  }
-  return 0;
+		if (dt__tell(m, s, DT_EVENT_STEP) || DT__STOPPED) return 1;
+	}
+	return 0;
 }
 
 // The options of a run in place of those of the model's creation; in dt_options they stand side by side.
-DT__PRIVATE int dt__train_options(dt_model *m, const dt_options *run, dt_error *err) {
-  static const size_t range[4][2] = {{offsetof(dt_options, schedule), offsetof(dt_options, strategy)},
-                     {offsetof(dt_options, epochs), offsetof(dt_options, seed)},
-                     {offsetof(dt_options, no_shuffle), offsetof(dt_options, no_nan_guard)},
-                     {offsetof(dt_options, on_event), offsetof(dt_options, json)}};
-  dt_options with = m->o;
-  dt__optimizer optimizer = m->optimizer;
-  int i, code;
-  for (i = 0; i < 4; i++) memcpy((char *)&with + range[i][0], (const char *)run + range[i][0], range[i][1] - range[i][0]);
-  with.learning_rate = DT__ELSE(run->learning_rate, m->optimizer.rate);
-  if (run->user) with.user = run->user;
-  if ((code = dt__check_options(&with, err)) != 0 || (code = dt__optimizer_open(&optimizer, &with, err)) != 0) return code;
-  if (run->learning_rate == 0) optimizer.rate = m->optimizer.rate;  // which may be 0
-  m->o = with;
-  m->optimizer = optimizer;
-  return 0;
+static int dt__train_options(dt_model *m, const dt_options *run, dt_error *err) {
+	static const size_t range[4][2] = {{offsetof(dt_options, schedule), offsetof(dt_options, strategy)},
+			{offsetof(dt_options, epochs), offsetof(dt_options, seed)},
+			{offsetof(dt_options, no_shuffle), offsetof(dt_options, no_nan_guard)},
+			{offsetof(dt_options, on_event), offsetof(dt_options, json)}};
+	dt_options with = m->o;
+	dt__optimizer optimizer = m->optimizer;
+	int i, code;
+	for (i = 0; i < 4; i++) memcpy((char *)&with + range[i][0], (const char *)run + range[i][0], range[i][1] - range[i][0]);
+	with.learning_rate = DT__ELSE(run->learning_rate, m->optimizer.rate);
+	if (run->user) with.user = run->user;
+	if ((code = dt__check_options(&with, err)) != 0 || (code = dt__optimizer_open(&optimizer, &with, err)) != 0) return code;
+	if (run->learning_rate == 0) optimizer.rate = m->optimizer.rate;  // which may be 0
+	m->o = with;
+	m->optimizer = optimizer;
+	return 0;
 }
 
-DT__PRIVATE int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test, dt_error *err) {
-  dt_report *r = &m->report;
-  dt__run_state s = DT_DEFAULTS;
-  double best = (double)INFINITY;
-  int code = 0, stop = 0, waited = 0, i;
-  long per_epoch = (d->info.n + m->batch - 1) / m->batch, first_epoch = m->step / per_epoch;
-  if ((m->o.crop || m->o.flip) && m->graph.input[0]->rank != 4)
-    return dt__refuse(err, "dt_train: .%s needs images, [height, width, channels]; the net's input is no image", m->o.crop ? "crop" : "flip");
-  s.epochs = m->o.epochs ? m->o.epochs : m->o.steps ? (int)DT__MIN((m->o.steps - 1) / per_epoch + 1, (long)INT_MAX) : 1;
-  if (per_epoch > LONG_MAX / s.epochs) return dt__refuse(err, "dt_train: %d epochs of %ld steps are too many", s.epochs, per_epoch);
-  s.steps = per_epoch * s.epochs;
-  if (m->o.steps && m->o.steps < s.steps) s.steps = m->o.steps;
-  s.start = dt__now();
-  memset(r, 0, sizeof *r);
-  r->eval_loss = r->eval_accuracy = (double)NAN;
+static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test, dt_error *err) {
+	dt_report *r = &m->report;
+	dt__run_state s = DT_DEFAULTS;
+	double best = (double)INFINITY;
+	int code = 0, stop = 0, waited = 0, i;
+	long per_epoch = (d->info.n + m->batch - 1) / m->batch, first_epoch = m->step / per_epoch;
+	if ((m->o.crop || m->o.flip) && m->graph.input[0]->rank != 4)
+		return dt__refuse(err, "dt_train: .%s needs images, [height, width, channels]; the net's input is no image", m->o.crop ? "crop" : "flip");
+	s.epochs = m->o.epochs ? m->o.epochs : m->o.steps ? (int)DT__MIN((m->o.steps - 1) / per_epoch + 1, (long)INT_MAX) : 1;
+	if (per_epoch > LONG_MAX / s.epochs) return dt__refuse(err, "dt_train: %d epochs of %ld steps are too many", s.epochs, per_epoch);
+	s.steps = per_epoch * s.epochs;
+	if (m->o.steps && m->o.steps < s.steps) s.steps = m->o.steps;
+	s.start = dt__now();
+	memset(r, 0, sizeof *r);
+	r->eval_loss = r->eval_accuracy = (double)NAN;
 #if !defined(DTRAIN_NO_STDIO) && DT__POSIX
-  s.terminal = m->o.progress > 0 && isatty(2);
+	s.terminal = m->o.progress > 0 && isatty(2);
 #endif
-  m->optimizer.total = DT__ELSE(m->o.total_steps, m->step + s.steps);
-  m->optimizer.decay_steps = DT__ELSE(m->o.decay_steps, per_epoch);
-  for (i = 0; i < m->n_replicas; i++) m->replica[i].data_seconds = 0;
-  while (s.epoch < s.epochs && !stop && r->steps < s.steps) {
-    double judged;
-    dt_event event;
-    s.epoch++;
-    stop = dt__train_epoch(m, d, &s, first_epoch + s.epoch - 1, &code, err);
-    r->data_s = 0;  // before an evaluation adds to it
-    for (i = 0; i < m->n_replicas; i++) r->data_s = DT__MAX(r->data_s, m->replica[i].data_seconds);
-    if (code) break;
-    if (test && !(stop && DT__STOPPED)) {
-      dt_metrics metrics = DT_DEFAULTS;
-      if ((code = dt__evaluate_data(m, test, &metrics, err)) != 0) break;
-      r->eval_loss = metrics.loss;
-      r->eval_accuracy = metrics.accuracy;
-      for (i = 0; i < m->n_replicas; i++) m->replica[i].data_seconds = r->data_s;
-    }
-    event = dt__event_of(m, &s, DT_EVENT_EPOCH);
+	m->optimizer.total = DT__ELSE(m->o.total_steps, m->step + s.steps);
+	m->optimizer.decay_steps = DT__ELSE(m->o.decay_steps, per_epoch);
+	for (i = 0; i < m->n_replicas; i++) m->replica[i].data_seconds = 0;
+	while (s.epoch < s.epochs && !stop && r->steps < s.steps) {
+		double judged;
+		dt_event event;
+		s.epoch++;
+		stop = dt__train_epoch(m, d, &s, first_epoch + s.epoch - 1, &code, err);
+		r->data_s = 0;  // before an evaluation adds to it
+		for (i = 0; i < m->n_replicas; i++) r->data_s = DT__MAX(r->data_s, m->replica[i].data_seconds);
+		if (code) break;
+		if (test && !(stop && DT__STOPPED)) {
+			dt_metrics metrics = DT_DEFAULTS;
+			if ((code = dt__evaluate_data(m, test, &metrics, err)) != 0) break;
+			r->eval_loss = metrics.loss;
+			r->eval_accuracy = metrics.accuracy;
+			for (i = 0; i < m->n_replicas; i++) m->replica[i].data_seconds = r->data_s;
+		}
+		event = dt__event_of(m, &s, DT_EVENT_EPOCH);
 #ifndef DTRAIN_NO_STDIO
-    if (m->o.progress > 0) dt__show_epoch(&s, &event);
+		if (m->o.progress > 0) dt__show_epoch(&s, &event);
 #endif
-    stop |= dt__tell(m, &s, DT_EVENT_EPOCH);
-    judged = test ? event.eval_loss : event.loss;
-    if (judged < best) { best = judged; waited = 0; }
-    else if (m->o.patience && ++waited >= m->o.patience) stop = 1;
-    r->epochs = s.epoch;
-    r->train_loss = event.loss;
-    r->train_accuracy = event.accuracy;
-  }
-  if (!code) dt__tell(m, &s, DT_EVENT_END);
-  return code;
+		stop |= dt__tell(m, &s, DT_EVENT_EPOCH);
+		judged = test ? event.eval_loss : event.loss;
+		if (judged < best) { best = judged; waited = 0; }
+		else if (m->o.patience && ++waited >= m->o.patience) stop = 1;
+		r->epochs = s.epoch;
+		r->train_loss = event.loss;
+		r->train_accuracy = event.accuracy;
+	}
+	if (!code) dt__tell(m, &s, DT_EVENT_END);
+	return code;
 }
 
 DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
-  dt_dataset *opened[2] = {NULL, NULL};
-  const dt_dataset *d[2];
-  dt_options created;
-  dt__optimizer optimizer;
-  dt_error own = DT_DEFAULTS;
-  int i, code = dt__can_train(m, "dt_train", err);
-  if (code) return code;
-  created = m->o;
-  optimizer = m->optimizer;
-  if (run && (code = dt__train_options(m, run, err)) != 0) return code;
-  m->running = 1;
-  for (i = 0; i < 2; i++) {
-    const dt_source *s = run ? i ? &run->test : &run->train : NULL;
-    d[i] = i && run && run->train.kind ? NULL : m->data[i];  // another training set brings its own test set, or none
-    if (!s || !s->kind || own.code) continue;
-    d[i] = opened[i] = dt__open_data(m, s, &own);
-    if (opened[i]) dt__data_fits(m, opened[i], 1, &own);
-  }
-  if (!m->graph.n_losses) dt__not_now(&own, "dt_train: the net has no loss: set .loss, or call dt_loss in net");
-  if (!d[0]) dt__refuse(&own, "dt_train: there is no training data: set .train");
-  if (!own.code) dt__train_on(m, d[0], d[1], &own);
-  for (i = 0; i < 2; i++) dt_dataset_close(opened[i]);
-  if (run) { m->o = created; m->optimizer = optimizer; }
-  m->running = 0;
-  return dt__pass_error(err, &own);
+	dt_dataset *opened[2] = {NULL, NULL};
+	const dt_dataset *d[2];
+	dt_options created;
+	dt__optimizer optimizer;
+	dt_error own = DT_DEFAULTS;
+	int i, code = dt__can_train(m, "dt_train", err);
+	if (code) return code;
+	created = m->o;
+	optimizer = m->optimizer;
+	if (run && (code = dt__train_options(m, run, err)) != 0) return code;
+	m->running = 1;
+	for (i = 0; i < 2; i++) {
+		const dt_source *s = run ? i ? &run->test : &run->train : NULL;
+		d[i] = i && run && run->train.kind ? NULL : m->data[i];  // another training set brings its own test set, or none
+		if (!s || !s->kind || own.code) continue;
+		d[i] = opened[i] = dt__open_data(m, s, &own);
+		if (opened[i]) dt__data_fits(m, opened[i], 1, &own);
+	}
+	if (!m->graph.n_losses) dt__not_now(&own, "dt_train: the net has no loss: set .loss, or call dt_loss in net");
+	if (!d[0]) dt__refuse(&own, "dt_train: there is no training data: set .train");
+	if (!own.code) dt__train_on(m, d[0], d[1], &own);
+	for (i = 0; i < 2; i++) dt_dataset_close(opened[i]);
+	if (run) { m->o = created; m->optimizer = optimizer; }
+	m->running = 0;
+	return dt__pass_error(err, &own);
 }
 
 DT_API dt_report dt_model_report(const dt_model *m) {
-  dt_report r = DT_DEFAULTS;
-  int i;
-  if (!m) return r;
-  r = m->report;
-  r.replicas = m->n_replicas;
-  r.strategy = m->strategy;
-  r.arena_bytes = m->bytes;
-  for (i = 0; i < m->graph.n_variables; i++)  // running statistics are no parameters
-    if (!m->graph.variable[i]->statistic) r.parameters += (size_t)m->graph.variable[i]->size;
-  return r;
+	dt_report r = DT_DEFAULTS;
+	int i;
+	if (!m) return r;
+	r = m->report;
+	r.replicas = m->n_replicas;
+	r.strategy = m->strategy;
+	r.arena_bytes = m->bytes;
+	for (i = 0; i < m->graph.n_variables; i++)  // running statistics are no parameters
+		if (!m->graph.variable[i]->statistic) r.parameters += (size_t)m->graph.variable[i]->size;
+	return r;
 }
 
 // ---- the table of flags
@@ -9133,63 +9133,63 @@ DT_API dt_report dt_model_report(const dt_model *m) {
 typedef enum { DT__TITLE, DT__WHOLE, DT__UNSIGNED, DT__DOUBLE, DT__TEXT, DT__ENUM, DT__SWITCH } dt__flag_type;
 
 typedef struct {
-  dt__flag_type type;
-  char name[24];        // the option's, see dt__flag_at
-  size_t offset, size;
-  const char *standard, *help;
-  const char *names;    // enums: "zero one …", aliases behind a slash
-  int stores;           // switches: the value that they set; numbers: DT_OFF if that is allowed
+	dt__flag_type type;
+	char name[24];        // the option's, see dt__flag_at
+	size_t offset, size;
+	const char *standard, *help;
+	const char *names;    // enums: "zero one …", aliases behind a slash
+	int stores;           // switches: the value that they set; numbers: DT_OFF if that is allowed
 } dt__flag;
 
 #define DT__GROUP(title) {DT__TITLE, title, 0, 0, NULL, NULL, NULL, 0},
 #define DT__FLAG_AS(type, name, field, standard, help, names, stores) \
-  {DT__##type, name, offsetof(dt_options, field), sizeof(((dt_options *)0)->field), standard, help, names, stores},
+	{DT__##type, name, offsetof(dt_options, field), sizeof(((dt_options *)0)->field), standard, help, names, stores},
 #define DT__FLAG_OF(type, field, ...) DT__FLAG_AS(type, #field, field, __VA_ARGS__)
 #define DT__FLAG(type, field, standard, help) DT__FLAG_OF(type, field, standard, help, NULL, DT__##type == DT__SWITCH)
 static const dt__flag dt__flags[] = {
-  DT__GROUP("distribution")
-  DT__FLAG_OF(ENUM, strategy, "mirrored if there are several replicas", "how replicas work together", "default one/OneDeviceStrategy mirrored/MirroredStrategy central/CentralStorageStrategy", 0)
-  DT__FLAG(WHOLE, replicas, "one per core", "copies of the model that share a batch")
-  DT__FLAG(WHOLE, batch, "32", "samples per step, over all replicas")
-  DT__FLAG(WHOLE, replica_batch, "off", "instead of --batch: samples per step and replica")
-  DT__GROUP("run")
-  DT__FLAG(WHOLE, epochs, "1", "passes through the training data")
-  DT__FLAG(WHOLE, steps, "as many as --epochs need", "stop after this many steps")
-  DT__FLAG(UNSIGNED, seed, "0", "of weights, order and dropout")
-  DT__FLAG(WHOLE, patience, "off", "stop after this many epochs without a better test loss")
-  DT__FLAG(SWITCH, no_shuffle, "off", "take the samples in their own order")
-  DT__FLAG(WHOLE, crop, "0", "random shift of training images by up to this many pixels")
-  DT__FLAG(SWITCH, flip, "off", "mirror training images by chance")
-  DT__FLAG(SWITCH, no_nan_guard, "off", "go on with values that are not finite")
-  DT__FLAG(TEXT, save, "nothing", "write the weights here when done (.safetensors)")
-  DT__FLAG(TEXT, export_c, "nothing", "write the trained net here as one C file")
-  DT__FLAG(TEXT, load, "nothing", "begin with the weights of this file")
-  DT__GROUP("optimizer")
-  DT__FLAG_OF(ENUM, optimizer, "sgd", "update rule", "sgd momentum nesterov adam adamw rmsprop", 0)
-  DT__FLAG(DOUBLE, learning_rate, "0.01; adam, adamw: 0.001", "size of a step")
-  DT__FLAG_OF(DOUBLE, momentum, "0; momentum, nesterov: 0.9", "share of the last step in the next (-1: none)", NULL, DT_OFF)
-  DT__FLAG(DOUBLE, beta1, "0.9", "Adam: decay of the mean")
-  DT__FLAG(DOUBLE, beta2, "0.999", "Adam: decay of the variance")
-  DT__FLAG(DOUBLE, alpha, "0.99", "RMSprop: decay of the variance")
-  DT__FLAG(DOUBLE, epsilon, "1e-8", "keeps divisions finite")
-  DT__FLAG_OF(DOUBLE, weight_decay, "0; adamw: 0.01", "pull of the weights towards zero (-1: none)", NULL, DT_OFF)
-  DT__FLAG_OF(DOUBLE, clip_norm, "off", "largest norm of the whole gradient", NULL, DT_OFF)
-  DT__FLAG(WHOLE, accumulate, "1", "parts that a batch is run in, to save memory")
-  DT__FLAG(TEXT, freeze, "nothing", "parameters to keep, as globs: \"enc*,*.bias\"")
-  DT__FLAG(TEXT, no_decay, "nothing", "parameters without weight decay, as globs")
-  DT__FLAG_OF(ENUM, schedule, "constant", "course of the learning rate", "constant step exponential cosine linear", 0)
-  DT__FLAG(WHOLE, warmup_steps, "0", "steps over which the rate rises to its full size")
-  DT__FLAG(WHOLE, total_steps, "the run's", "end of the cosine or linear schedule")
-  DT__FLAG(DOUBLE, final_rate, "0", "learning rate at its end")
-  DT__FLAG(WHOLE, decay_steps, "one epoch", "step and exponential schedule: steps per decay")
-  DT__FLAG(DOUBLE, decay_factor, "step 0.1, exponential 0.96", "… and its factor")
-  DT__FLAG(DOUBLE, label_smoothing, "0", "cross-entropy: share of all labels in the target")
-  DT__GROUP("output")
-  DT__FLAG(SWITCH, json, "off", "print the result as one JSON object, last")
-  DT__FLAG_AS(SWITCH, "quiet", progress, "off", "print nothing but errors", NULL, DT_OFF)
-  DT__FLAG(SWITCH, profile, "off", "print the time of every layer")
-  DT__FLAG(SWITCH, no_fusion, "off", "every layer by itself: to compare")
-  DT__FLAG(SWITCH, print_options, "off", "print every option and stop")
+	DT__GROUP("distribution")
+	DT__FLAG_OF(ENUM, strategy, "mirrored if there are several replicas", "how replicas work together", "default one/OneDeviceStrategy mirrored/MirroredStrategy central/CentralStorageStrategy", 0)
+	DT__FLAG(WHOLE, replicas, "one per core", "copies of the model that share a batch")
+	DT__FLAG(WHOLE, batch, "32", "samples per step, over all replicas")
+	DT__FLAG(WHOLE, replica_batch, "off", "instead of --batch: samples per step and replica")
+	DT__GROUP("run")
+	DT__FLAG(WHOLE, epochs, "1", "passes through the training data")
+	DT__FLAG(WHOLE, steps, "as many as --epochs need", "stop after this many steps")
+	DT__FLAG(UNSIGNED, seed, "0", "of weights, order and dropout")
+	DT__FLAG(WHOLE, patience, "off", "stop after this many epochs without a better test loss")
+	DT__FLAG(SWITCH, no_shuffle, "off", "take the samples in their own order")
+	DT__FLAG(WHOLE, crop, "0", "random shift of training images by up to this many pixels")
+	DT__FLAG(SWITCH, flip, "off", "mirror training images by chance")
+	DT__FLAG(SWITCH, no_nan_guard, "off", "go on with values that are not finite")
+	DT__FLAG(TEXT, save, "nothing", "write the weights here when done (.safetensors)")
+	DT__FLAG(TEXT, export_c, "nothing", "write the trained net here as one C file")
+	DT__FLAG(TEXT, load, "nothing", "begin with the weights of this file")
+	DT__GROUP("optimizer")
+	DT__FLAG_OF(ENUM, optimizer, "sgd", "update rule", "sgd momentum nesterov adam adamw rmsprop", 0)
+	DT__FLAG(DOUBLE, learning_rate, "0.01; adam, adamw: 0.001", "size of a step")
+	DT__FLAG_OF(DOUBLE, momentum, "0; momentum, nesterov: 0.9", "share of the last step in the next (-1: none)", NULL, DT_OFF)
+	DT__FLAG(DOUBLE, beta1, "0.9", "Adam: decay of the mean")
+	DT__FLAG(DOUBLE, beta2, "0.999", "Adam: decay of the variance")
+	DT__FLAG(DOUBLE, alpha, "0.99", "RMSprop: decay of the variance")
+	DT__FLAG(DOUBLE, epsilon, "1e-8", "keeps divisions finite")
+	DT__FLAG_OF(DOUBLE, weight_decay, "0; adamw: 0.01", "pull of the weights towards zero (-1: none)", NULL, DT_OFF)
+	DT__FLAG_OF(DOUBLE, clip_norm, "off", "largest norm of the whole gradient", NULL, DT_OFF)
+	DT__FLAG(WHOLE, accumulate, "1", "parts that a batch is run in, to save memory")
+	DT__FLAG(TEXT, freeze, "nothing", "parameters to keep, as globs: \"enc*,*.bias\"")
+	DT__FLAG(TEXT, no_decay, "nothing", "parameters without weight decay, as globs")
+	DT__FLAG_OF(ENUM, schedule, "constant", "course of the learning rate", "constant step exponential cosine linear", 0)
+	DT__FLAG(WHOLE, warmup_steps, "0", "steps over which the rate rises to its full size")
+	DT__FLAG(WHOLE, total_steps, "the run's", "end of the cosine or linear schedule")
+	DT__FLAG(DOUBLE, final_rate, "0", "learning rate at its end")
+	DT__FLAG(WHOLE, decay_steps, "one epoch", "step and exponential schedule: steps per decay")
+	DT__FLAG(DOUBLE, decay_factor, "step 0.1, exponential 0.96", "… and its factor")
+	DT__FLAG(DOUBLE, label_smoothing, "0", "cross-entropy: share of all labels in the target")
+	DT__GROUP("output")
+	DT__FLAG(SWITCH, json, "off", "print the result as one JSON object, last")
+	DT__FLAG_AS(SWITCH, "quiet", progress, "off", "print nothing but errors", NULL, DT_OFF)
+	DT__FLAG(SWITCH, profile, "off", "print the time of every layer")
+	DT__FLAG(SWITCH, no_fusion, "off", "every layer by itself: to compare")
+	DT__FLAG(SWITCH, print_options, "off", "print every option and stop")
 };
 #undef DT__GROUP
 #undef DT__FLAG
@@ -9197,340 +9197,340 @@ static const dt__flag dt__flags[] = {
 #undef DT__FLAG_AS
 
 // Where the size low bytes of *v lie: enums may be smaller than int on boards.
-DT__PRIVATE char *dt__low_bytes(int64_t *v, size_t size) {
-  const int16_t one = 1;
-  return (char *)v + (*(const char *)&one ? 0 : sizeof *v - size);
+static char *dt__low_bytes(int64_t *v, size_t size) {
+	const int16_t one = 1;
+	return (char *)v + (*(const char *)&one ? 0 : sizeof *v - size);
 }
 
 // The number of a word in "zero one/Alias two", aliases included; -1: none.
-DT__PRIVATE int dt__enum_number(const char *names, const char *word) {
-  int k = 0;
-  for (;; names++) {
-    size_t n = strcspn(names, " /");
-    if (dt__equals(names, n, word)) return k;
-    names += n;
-    if (!*names) return -1;
-    k += *names == ' ';
-  }
+static int dt__enum_number(const char *names, const char *word) {
+	int k = 0;
+	for (;; names++) {
+		size_t n = strcspn(names, " /");
+		if (dt__equals(names, n, word)) return k;
+		names += n;
+		if (!*names) return -1;
+		k += *names == ' ';
+	}
 }
 // Word k without its alias, or all of them (k < 0) as zero|one|two.
-DT__PRIVATE void dt__put_words(dt__writer *w, const char *names, int k) {
-  int at = 0;
-  for (; *names; names++)
-    if (*names == '/') names += strcspn(names, " ") - 1;
-    else if (*names == ' ') { at++; if (k < 0) dt__put(w, '|'); }
-    else if (k < 0 || at == k) dt__put(w, *names);
+static void dt__put_words(dt__writer *w, const char *names, int k) {
+	int at = 0;
+	for (; *names; names++)
+		if (*names == '/') names += strcspn(names, " ") - 1;
+		else if (*names == ' ') { at++; if (k < 0) dt__put(w, '|'); }
+		else if (k < 0 || at == k) dt__put(w, *names);
 }
 
 // A flag is named as its option, with dashes.
-DT__PRIVATE dt__flag dt__flag_at(int i) {
-  dt__flag f = dt__flags[i];
-  char *c;
-  for (c = f.name; *c; c++) if (*c == '_') *c = '-';
-  return f;
+static dt__flag dt__flag_at(int i) {
+	dt__flag f = dt__flags[i];
+	char *c;
+	for (c = f.name; *c; c++) if (*c == '_') *c = '-';
+	return f;
 }
 
-DT__PRIVATE int dt__find_flag(dt__flag *f, const char *name, size_t n) {
-  int i;
-  for (i = 0; i < DT__COUNT(dt__flags); i++) {
-    *f = dt__flag_at(i);
-    if (f->type != DT__TITLE && dt__equals(name, n, f->name)) return 1;
-  }
-  return 0;
+static int dt__find_flag(dt__flag *f, const char *name, size_t n) {
+	int i;
+	for (i = 0; i < DT__COUNT(dt__flags); i++) {
+		*f = dt__flag_at(i);
+		if (f->type != DT__TITLE && dt__equals(name, n, f->name)) return 1;
+	}
+	return 0;
 }
 
 // A whole number of digits only, up to limit; or *ok = 0.
-DT__PRIVATE uint64_t dt__parse_whole(const char *s, uint64_t limit, int *ok) {
-  uint64_t v = 0;
-  for (*ok = *s != 0; *s && *ok; s++) {
-    uint64_t d = (uint64_t)(*s - '0');  // large below '0' too
-    *ok = d <= 9 && v <= limit / 10 && v * 10 <= limit - d;
-    v = v * 10 + d;
-  }
-  return v;
+static uint64_t dt__parse_whole(const char *s, uint64_t limit, int *ok) {
+	uint64_t v = 0;
+	for (*ok = *s != 0; *s && *ok; s++) {
+		uint64_t d = (uint64_t)(*s - '0');  // large below '0' too
+		*ok = d <= 9 && v <= limit / 10 && v * 10 <= limit - d;
+		v = v * 10 + d;
+	}
+	return v;
 }
 
-DT__PRIVATE int dt__set_flag(dt_options *o, const dt__flag *f, const char *value, dt_error *err) {
-  char *p = (char *)o + f->offset, choices[160];
-  const char *needs = "a whole number of 0 or more";
-  int64_t whole = 0;
-  int ok = 1;
-  if (!value && f->type != DT__SWITCH) return dt__fail(err, DT_ERR_USAGE, "--%s needs a value: %s", f->name, f->help);
-  if (f->type == DT__TEXT) {
-    memcpy(p, &value, sizeof value);
-  } else if (f->type == DT__DOUBLE) {
-    const char *end;
-    double v = dt__parse_double(value, value + strlen(value), &end);
-    needs = "a number of 0 or more, with a decimal point,";
-    ok = *value && !*end && v - v == 0 && (v >= 0 || (v == DT_OFF && f->stores == DT_OFF));
-    if (ok) memcpy(p, &v, sizeof v);
-  } else if (f->type == DT__SWITCH) {
-    needs = "0, 1 or no value";
-    ok = !value || !strcmp(value, "0") || !strcmp(value, "1");
-    whole = value && *value == '0' ? 0 : f->stores;
-  } else if (f->type == DT__ENUM) {
-    dt__writer w = dt__writer_on(choices, sizeof choices);
-    dt__put_text(&w, "one of ");
-    dt__put_words(&w, f->names, -1);
-    needs = choices;
-    whole = dt__enum_number(f->names, value);
-    ok = whole >= 0;
-  } else {
-    whole = (int64_t)dt__parse_whole(value, f->type == DT__UNSIGNED ? UINT64_MAX : UINT64_MAX >> (65 - 8 * f->size), &ok);
-  }
-  if (ok && f->type != DT__TEXT && f->type != DT__DOUBLE) memcpy(p, dt__low_bytes(&whole, f->size), f->size);
-  return ok ? 0 : dt__fail(err, DT_ERR_USAGE, "--%s is \"%.60s\": %s is needed", f->name, value, needs);
+static int dt__set_flag(dt_options *o, const dt__flag *f, const char *value, dt_error *err) {
+	char *p = (char *)o + f->offset, choices[160];
+	const char *needs = "a whole number of 0 or more";
+	int64_t whole = 0;
+	int ok = 1;
+	if (!value && f->type != DT__SWITCH) return dt__fail(err, DT_ERR_USAGE, "--%s needs a value: %s", f->name, f->help);
+	if (f->type == DT__TEXT) {
+		memcpy(p, &value, sizeof value);
+	} else if (f->type == DT__DOUBLE) {
+		const char *end;
+		double v = dt__parse_double(value, value + strlen(value), &end);
+		needs = "a number of 0 or more, with a decimal point,";
+		ok = *value && !*end && v - v == 0 && (v >= 0 || (v == DT_OFF && f->stores == DT_OFF));
+		if (ok) memcpy(p, &v, sizeof v);
+	} else if (f->type == DT__SWITCH) {
+		needs = "0, 1 or no value";
+		ok = !value || !strcmp(value, "0") || !strcmp(value, "1");
+		whole = value && *value == '0' ? 0 : f->stores;
+	} else if (f->type == DT__ENUM) {
+		dt__writer w = dt__writer_on(choices, sizeof choices);
+		dt__put_text(&w, "one of ");
+		dt__put_words(&w, f->names, -1);
+		needs = choices;
+		whole = dt__enum_number(f->names, value);
+		ok = whole >= 0;
+	} else {
+		whole = (int64_t)dt__parse_whole(value, f->type == DT__UNSIGNED ? UINT64_MAX : UINT64_MAX >> (65 - 8 * f->size), &ok);
+	}
+	if (ok && f->type != DT__TEXT && f->type != DT__DOUBLE) memcpy(p, dt__low_bytes(&whole, f->size), f->size);
+	return ok ? 0 : dt__fail(err, DT_ERR_USAGE, "--%s is \"%.60s\": %s is needed", f->name, value, needs);
 }
 
 DT_API int dt_option_set(dt_options *o, const char *name, const char *value, dt_error *err) {
-  dt__flag f;
-  if (!o || !name) return dt__is_null(err, "dt_option_set", o ? "name" : "options");
-  if (dt__find_flag(&f, name, strlen(name))) return dt__set_flag(o, &f, value, err);
-  return dt__fail(err, DT_ERR_USAGE, "there is no option \"%.60s\": --help lists them", name);
+	dt__flag f;
+	if (!o || !name) return dt__is_null(err, "dt_option_set", o ? "name" : "options");
+	if (dt__find_flag(&f, name, strlen(name))) return dt__set_flag(o, &f, value, err);
+	return dt__fail(err, DT_ERR_USAGE, "there is no option \"%.60s\": --help lists them", name);
 }
 
 #ifndef DTRAIN_NO_STDIO
 
 // The current value of an option, or its standard in words if it is at its default.
-DT__PRIVATE const char *dt__flag_value(const dt_options *o, const dt__flag *f, char *text, size_t size) {
-  const char *p = (const char *)o + f->offset;
-  dt__writer w = dt__writer_on(text, size);
-  if (f->type == DT__DOUBLE) {
-    double v;
-    memcpy(&v, p, sizeof v);
-    if (v != 0) dt__print(&w, "%g", v);
-  } else if (f->type == DT__TEXT) {
-    const char *v;
-    memcpy(&v, p, sizeof v);
-    if (v) dt__put_text(&w, v);
-  } else {
-    int64_t v = 0;
-    memcpy(dt__low_bytes(&v, f->size), p, f->size);
-    v = (int64_t)((uint64_t)v << (64 - 8 * f->size)) >> (64 - 8 * f->size);  // with its sign
-    if (f->type == DT__SWITCH) dt__put_text(&w, v == f->stores ? "on" : "");
-    else if (v && f->type == DT__ENUM) dt__put_words(&w, f->names, (int)v);
-    else if (v && f->type == DT__UNSIGNED) dt__print(&w, "%ju", (uintmax_t)v);
-    else if (v) dt__print(&w, "%jd", (intmax_t)v);
-  }
-  return *text ? text : f->standard;
+static const char *dt__flag_value(const dt_options *o, const dt__flag *f, char *text, size_t size) {
+	const char *p = (const char *)o + f->offset;
+	dt__writer w = dt__writer_on(text, size);
+	if (f->type == DT__DOUBLE) {
+		double v;
+		memcpy(&v, p, sizeof v);
+		if (v != 0) dt__print(&w, "%g", v);
+	} else if (f->type == DT__TEXT) {
+		const char *v;
+		memcpy(&v, p, sizeof v);
+		if (v) dt__put_text(&w, v);
+	} else {
+		int64_t v = 0;
+		memcpy(dt__low_bytes(&v, f->size), p, f->size);
+		v = (int64_t)((uint64_t)v << (64 - 8 * f->size)) >> (64 - 8 * f->size);  // with its sign
+		if (f->type == DT__SWITCH) dt__put_text(&w, v == f->stores ? "on" : "");
+		else if (v && f->type == DT__ENUM) dt__put_words(&w, f->names, (int)v);
+		else if (v && f->type == DT__UNSIGNED) dt__print(&w, "%ju", (uintmax_t)v);
+		else if (v) dt__print(&w, "%jd", (intmax_t)v);
+	}
+	return *text ? text : f->standard;
 }
-DT__PRIVATE const char *dt__own_value(const dt_flag *own) { return own->value && *own->value ? *own->value : "none"; }
+static const char *dt__own_value(const dt_flag *own) { return own->value && *own->value ? *own->value : "none"; }
 
-DT__PRIVATE void dt__show_help(const dt_options *o, const char *program) {
-  const dt_flag *own;
-  int i;
-  printf("usage: %s [--flag value ...]\n", program);
-  for (own = o->flags; own && own->name; own++)
-    printf("%s  --%-17s %s (default: %s)\n", own == o->flags ? "\nthis program\n" : "", own->name, own->help ? own->help : "", dt__own_value(own));
-  for (i = 0; i < DT__COUNT(dt__flags); i++) {
-    const dt__flag f = dt__flag_at(i);
-    char value[160], choices[160];
-    dt__writer w = dt__writer_on(choices, sizeof choices);
-    if (f.type == DT__TITLE) { printf("\n%s\n", f.name); continue; }
-    if (f.names) { dt__put_text(&w, ": "); dt__put_words(&w, f.names, -1); }
-    printf("  --%-17s %s%s (default: %s)\n", f.name, f.help, choices, dt__flag_value(o, &f, value, sizeof value));
-  }
-  printf("\n  --%-17s %s\n  --%-17s %s\n", "help", "show this and stop", "version", "show the library's version and stop");
+static void dt__show_help(const dt_options *o, const char *program) {
+	const dt_flag *own;
+	int i;
+	printf("usage: %s [--flag value ...]\n", program);
+	for (own = o->flags; own && own->name; own++)
+		printf("%s  --%-17s %s (default: %s)\n", own == o->flags ? "\nthis program\n" : "", own->name, own->help ? own->help : "", dt__own_value(own));
+	for (i = 0; i < DT__COUNT(dt__flags); i++) {
+		const dt__flag f = dt__flag_at(i);
+		char value[160], choices[160];
+		dt__writer w = dt__writer_on(choices, sizeof choices);
+		if (f.type == DT__TITLE) { printf("\n%s\n", f.name); continue; }
+		if (f.names) { dt__put_text(&w, ": "); dt__put_words(&w, f.names, -1); }
+		printf("  --%-17s %s%s (default: %s)\n", f.name, f.help, choices, dt__flag_value(o, &f, value, sizeof value));
+	}
+	printf("\n  --%-17s %s\n  --%-17s %s\n", "help", "show this and stop", "version", "show the library's version and stop");
 }
 
-DT__PRIVATE void dt__show_options(const dt_options *o) {
-  const dt_flag *own;
-  char value[240];
-  int i;
-  for (i = 0; i < DT__COUNT(dt__flags); i++) {
-    const dt__flag f = dt__flag_at(i);
-    if (f.type != DT__TITLE) printf("%s = %s\n", f.name, dt__flag_value(o, &f, value, sizeof value));
-  }
-  for (own = o->flags; own && own->name; own++) printf("%s = %s\n", own->name, dt__own_value(own));
+static void dt__show_options(const dt_options *o) {
+	const dt_flag *own;
+	char value[240];
+	int i;
+	for (i = 0; i < DT__COUNT(dt__flags); i++) {
+		const dt__flag f = dt__flag_at(i);
+		if (f.type != DT__TITLE) printf("%s = %s\n", f.name, dt__flag_value(o, &f, value, sizeof value));
+	}
+	for (own = o->flags; own && own->name; own++) printf("%s = %s\n", own->name, dt__own_value(own));
 }
 
 DT_API int dt_parse(dt_options *o, int argc, char **argv, dt_error *err) {
-  int i;
-  if (!o || (argc > 0 && !argv)) return dt__is_null(err, "dt_parse", o ? "command line" : "options");
-  for (i = 1; i < argc; i++) {
-    const char *name = argv[i], *value = strchr(name, '=');
-    const dt_flag *own = o->flags;
-    dt__flag f;
-    size_t n;
-    int known;
-    if (!strcmp(name, "-h") || !strcmp(name, "--help")) { dt__show_help(o, argv[0]); return DT_ERR_STOPPED; }
-    if (!strcmp(name, "--version")) { printf("dtrain %s\n", dt_version()); return DT_ERR_STOPPED; }
-    if (strncmp(name, "--", 2)) return dt__fail(err, DT_ERR_USAGE, "\"%.60s\" is no flag: flags begin with --, and --help lists them", name);
-    name += 2;
-    n = value ? (size_t)(value++ - name) : strlen(name);
-    while (own && own->name && !dt__equals(name, n, own->name)) own++;
-    if (own && !own->name) own = NULL;
-    known = dt__find_flag(&f, name, n);
-    if (!own && !known) return dt__fail(err, DT_ERR_USAGE, "there is no flag \"--%.*s\": --help lists them", (int)DT__MIN(n, (size_t)60), name);
-    if (!value && (own || f.type != DT__SWITCH) && i + 1 < argc) value = argv[++i];
-    if (own) {
-      if (!value) return dt__fail(err, DT_ERR_USAGE, "--%s needs a value: %s", own->name, own->help ? own->help : "");
-      *own->value = value;
-      continue;
-    }
-    if (dt__set_flag(o, &f, value, err)) return DT_ERR_USAGE;
-    if (o->batch && o->replica_batch) {  // the one given takes the other's place
-      if (f.offset == offsetof(dt_options, replica_batch)) o->batch = 0;
-      else if (f.offset == offsetof(dt_options, batch)) o->replica_batch = 0;
-    }
-  }
-  return 0;
+	int i;
+	if (!o || (argc > 0 && !argv)) return dt__is_null(err, "dt_parse", o ? "command line" : "options");
+	for (i = 1; i < argc; i++) {
+		const char *name = argv[i], *value = strchr(name, '=');
+		const dt_flag *own = o->flags;
+		dt__flag f;
+		size_t n;
+		int known;
+		if (!strcmp(name, "-h") || !strcmp(name, "--help")) { dt__show_help(o, argv[0]); return DT_ERR_STOPPED; }
+		if (!strcmp(name, "--version")) { printf("dtrain %s\n", dt_version()); return DT_ERR_STOPPED; }
+		if (strncmp(name, "--", 2)) return dt__fail(err, DT_ERR_USAGE, "\"%.60s\" is no flag: flags begin with --, and --help lists them", name);
+		name += 2;
+		n = value ? (size_t)(value++ - name) : strlen(name);
+		while (own && own->name && !dt__equals(name, n, own->name)) own++;
+		if (own && !own->name) own = NULL;
+		known = dt__find_flag(&f, name, n);
+		if (!own && !known) return dt__fail(err, DT_ERR_USAGE, "there is no flag \"--%.*s\": --help lists them", (int)DT__MIN(n, (size_t)60), name);
+		if (!value && (own || f.type != DT__SWITCH) && i + 1 < argc) value = argv[++i];
+		if (own) {
+			if (!value) return dt__fail(err, DT_ERR_USAGE, "--%s needs a value: %s", own->name, own->help ? own->help : "");
+			*own->value = value;
+			continue;
+		}
+		if (dt__set_flag(o, &f, value, err)) return DT_ERR_USAGE;
+		if (o->batch && o->replica_batch) {  // the one given takes the other's place
+			if (f.offset == offsetof(dt_options, replica_batch)) o->batch = 0;
+			else if (f.offset == offsetof(dt_options, batch)) o->replica_batch = 0;
+		}
+	}
+	return 0;
 }
 
 // ---- one whole run
 
-DT__PRIVATE double dt__peak_rss(void) {
+static double dt__peak_rss(void) {
 #if DT__POSIX
-  struct rusage u;
-  if (!getrusage(RUSAGE_SELF, &u))
+	struct rusage u;
+	if (!getrusage(RUSAGE_SELF, &u))
 #ifdef __APPLE__
-    return (double)u.ru_maxrss;
+		return (double)u.ru_maxrss;
 #else
-    return (double)u.ru_maxrss * 1024;
+		return (double)u.ru_maxrss * 1024;
 #endif
 #endif
-  return 0;
+	return 0;
 }
 
 // m: NULL if it could not be created.
-DT__PRIVATE void dt__show_json(dt_model *m, const char *status, const dt_error *err) {
-  char line[2400];
-  dt__writer w = dt__writer_on(line, sizeof line);
-  dt_report r = dt_model_report(m);
-  dt__print(&w, "{\"status\": \"%s\", \"strategy\": \"%s\", \"replicas\": %d, \"processes\": 1, \"epochs\": %d, \"steps\": %ld, \"samples\": %ld, \"train_loss\": ", status,
-            dt__strategy_name(r.strategy), r.replicas, r.epochs, r.steps, r.samples);
-  dt__put_json_number(&w, r.steps ? r.train_loss : (double)NAN);
-  dt__put_text(&w, ", \"eval_loss\": ");
-  dt__put_json_number(&w, m ? r.eval_loss : (double)NAN);
-  dt__put_text(&w, ", \"eval_accuracy\": ");
-  dt__put_json_number(&w, m ? r.eval_accuracy : (double)NAN);
-  dt__print(&w, ", \"seconds\": %.6g, \"samples_per_s\": %.6g, \"data_s\": %.6g, \"parameters\": %zu, \"parameters_crc32c\": %lu, \"arena_bytes\": %zu, \"peak_rss_bytes\": %.0f", r.seconds,
-            r.samples_per_s, r.data_s, r.parameters, m ? (unsigned long)dt_parameters_crc32c(m) : 0ul, r.arena_bytes, dt__peak_rss());
-  if (err->code) { dt__put_text(&w, ", \"error\": \""); dt__put_json(&w, err->text); dt__put(&w, '"'); }
-  printf("%s}\n", line);
+static void dt__show_json(dt_model *m, const char *status, const dt_error *err) {
+	char line[2400];
+	dt__writer w = dt__writer_on(line, sizeof line);
+	dt_report r = dt_model_report(m);
+	dt__print(&w, "{\"status\": \"%s\", \"strategy\": \"%s\", \"replicas\": %d, \"processes\": 1, \"epochs\": %d, \"steps\": %ld, \"samples\": %ld, \"train_loss\": ", status,
+			dt__strategy_name(r.strategy), r.replicas, r.epochs, r.steps, r.samples);
+	dt__put_json_number(&w, r.steps ? r.train_loss : (double)NAN);
+	dt__put_text(&w, ", \"eval_loss\": ");
+	dt__put_json_number(&w, m ? r.eval_loss : (double)NAN);
+	dt__put_text(&w, ", \"eval_accuracy\": ");
+	dt__put_json_number(&w, m ? r.eval_accuracy : (double)NAN);
+	dt__print(&w, ", \"seconds\": %.6g, \"samples_per_s\": %.6g, \"data_s\": %.6g, \"parameters\": %zu, \"parameters_crc32c\": %lu, \"arena_bytes\": %zu, \"peak_rss_bytes\": %.0f", r.seconds,
+			r.samples_per_s, r.data_s, r.parameters, m ? (unsigned long)dt_parameters_crc32c(m) : 0ul, r.arena_bytes, dt__peak_rss());
+	if (err->code) { dt__put_text(&w, ", \"error\": \""); dt__put_json(&w, err->text); dt__put(&w, '"'); }
+	printf("%s}\n", line);
 }
 
-DT__PRIVATE void dt__show_start(const dt_model *m) {
-  char line[240];
-  dt__writer w = dt__writer_on(line, sizeof line);
-  dt__put_grouped(&w, (double)dt_model_report(m).parameters);
-  dt__print(&w, " parameters, strategy %s, %d replica%s on %s, batch %d", dt__strategy_name(m->strategy), m->n_replicas, m->n_replicas == 1 ? "" : "s", dt__cpu()->name, m->batch);
-  if (m->data[0]) {
-    dt__put_text(&w, ", ");
-    dt__put_grouped(&w, (double)m->data[0]->info.n);
-    dt__put_text(&w, " samples");
-  }
-  printf("%s\n", line);
-  fflush(stdout);
+static void dt__show_start(const dt_model *m) {
+	char line[240];
+	dt__writer w = dt__writer_on(line, sizeof line);
+	dt__put_grouped(&w, (double)dt_model_report(m).parameters);
+	dt__print(&w, " parameters, strategy %s, %d replica%s on %s, batch %d", dt__strategy_name(m->strategy), m->n_replicas, m->n_replicas == 1 ? "" : "s", dt__cpu()->name, m->batch);
+	if (m->data[0]) {
+		dt__put_text(&w, ", ");
+		dt__put_grouped(&w, (double)m->data[0]->info.n);
+		dt__put_text(&w, " samples");
+	}
+	printf("%s\n", line);
+	fflush(stdout);
 }
 
 // FLOP/s that the micro-kernel in use reaches on one core where everything is in the first cache.
-DT__PRIVATE double dt__peak(void) {
-  static float a[8 * 256], b[32 * 256], c[DT__MAX_TILE];
-  const dt__tile *tile = &dt__cpu()->tile[0];
-  double start = dt__now(), best = 0;
-  int i, round;
-  for (round = 0; round < 20; round++, start = dt__now()) {
-    for (i = 0; i < 200; i++) tile->full(1, 256, a, 1, tile->rows, 0, b, dt__cpu()->columns, 0, c, dt__cpu()->columns, 0, NULL);
-    best = DT__MAX(best, dt__ratio(200.0 * 2 * 256 * tile->rows * dt__cpu()->columns, dt__now() - start));
-  }
-  return best;
+static double dt__peak(void) {
+	static float a[8 * 256], b[32 * 256], c[DT__MAX_TILE];
+	const dt__tile *tile = &dt__cpu()->tile[0];
+	double start = dt__now(), best = 0;
+	int i, round;
+	for (round = 0; round < 20; round++, start = dt__now()) {
+		for (i = 0; i < 200; i++) tile->full(1, 256, a, 1, tile->rows, 0, b, dt__cpu()->columns, 0, c, dt__cpu()->columns, 0, NULL);
+		best = DT__MAX(best, dt__ratio(200.0 * 2 * 256 * tile->rows * dt__cpu()->columns, dt__now() - start));
+	}
+	return best;
 }
 
-DT__PRIVATE void dt__show_rate(double seconds, double operations, double peak) {
-  printf(" %9.3f", seconds);
-  if (operations > 0 && seconds > 0) printf(" %8.1f %5.0f %%", operations / seconds * 1e-9, 100 * operations / seconds / peak);
-  else printf(" %8s %7s", "", "");
+static void dt__show_rate(double seconds, double operations, double peak) {
+	printf(" %9.3f", seconds);
+	if (operations > 0 && seconds > 0) printf(" %8.1f %5.0f %%", operations / seconds * 1e-9, 100 * operations / seconds / peak);
+	else printf(" %8s %7s", "", "");
 }
 
 // Seconds of every layer on replica 0, evaluation included, and what products and convolutions reach of the core's peak.
 // Operations are those of a direct convolution, so Winograd's way may pass 100 %.
-DT__PRIVATE void dt__show_profile(const dt_model *m) {
-  static const char *const rest_name[3] = {"reduce", "update", "other, waiting"};
-  const dt__graph *g = &m->graph;
-  const double *seconds = m->replica[0].seconds, *more = seconds + 2 * g->n;
-  double all = m->report.seconds, data = m->report.data_s, rest = all - data, peak;
-  int i, k;
-  if (!seconds) return;
-  peak = dt__peak();
-  printf("one core's peak: %.1f GFLOP/s (%s)\n%-24s %9s %8s %7s %9s %8s %7s %7s\n", peak * 1e-9, dt__cpu()->name,
-         "layer", "forward s", "GFLOP/s", "of peak", "backward", "GFLOP/s", "of peak", "share");
-  for (i = 0; i < g->n; i++) {
-    const dt_tensor *t = g->node[i];
-    const double *s = seconds + 2 * i;
-    double operations = 0;
-    if (s[0] + s[1] <= 0) continue;
-    if (t->op == &dt__dense || t->op == &dt__conv2d) operations = 2.0 * (double)t->variable[0]->size * (double)(t->size / t->dim[t->rank - 1]);
-    rest -= s[0] + s[1];
-    printf("%-24.24s", t->name);
-    dt__show_rate(s[0], operations * more[DT__PROFILED_ROWS], peak);
-    dt__show_rate(s[1], operations * more[DT__PROFILED_ROWS_BACK] * (dt__trains(t->variable[0]) + t->in[0]->back), peak);
-    printf(" %5.1f %%\n", dt__ratio(100 * (s[0] + s[1]), all));
-  }
-  rest -= more[DT__PROFILED_REDUCE] + more[DT__PROFILED_UPDATE];
-  printf("%-24s %9.3f %41s %5.1f %%\n", "data", data, "", dt__ratio(100 * data, all));
-  for (k = 0; k < 3; k++) {
-    double s = k < 2 ? more[DT__PROFILED_REDUCE + k] : DT__MAX(rest, 0);
-    printf("%-24s %9.3f %41s %5.1f %%\n", rest_name[k], s, "", dt__ratio(100 * s, all));
-  }
+static void dt__show_profile(const dt_model *m) {
+	static const char *const rest_name[3] = {"reduce", "update", "other, waiting"};
+	const dt__graph *g = &m->graph;
+	const double *seconds = m->replica[0].seconds, *more = seconds + 2 * g->n;
+	double all = m->report.seconds, data = m->report.data_s, rest = all - data, peak;
+	int i, k;
+	if (!seconds) return;
+	peak = dt__peak();
+	printf("one core's peak: %.1f GFLOP/s (%s)\n%-24s %9s %8s %7s %9s %8s %7s %7s\n", peak * 1e-9, dt__cpu()->name,
+			"layer", "forward s", "GFLOP/s", "of peak", "backward", "GFLOP/s", "of peak", "share");
+	for (i = 0; i < g->n; i++) {
+		const dt_tensor *t = g->node[i];
+		const double *s = seconds + 2 * i;
+		double operations = 0;
+		if (s[0] + s[1] <= 0) continue;
+		if (t->op == &dt__dense || t->op == &dt__conv2d) operations = 2.0 * (double)t->variable[0]->size * (double)(t->size / t->dim[t->rank - 1]);
+		rest -= s[0] + s[1];
+		printf("%-24.24s", t->name);
+		dt__show_rate(s[0], operations * more[DT__PROFILED_ROWS], peak);
+		dt__show_rate(s[1], operations * more[DT__PROFILED_ROWS_BACK] * (dt__trains(t->variable[0]) + t->in[0]->back), peak);
+		printf(" %5.1f %%\n", dt__ratio(100 * (s[0] + s[1]), all));
+	}
+	rest -= more[DT__PROFILED_REDUCE] + more[DT__PROFILED_UPDATE];
+	printf("%-24s %9.3f %41s %5.1f %%\n", "data", data, "", dt__ratio(100 * data, all));
+	for (k = 0; k < 3; k++) {
+		double s = k < 2 ? more[DT__PROFILED_REDUCE + k] : DT__MAX(rest, 0);
+		printf("%-24s %9.3f %41s %5.1f %%\n", rest_name[k], s, "", dt__ratio(100 * s, all));
+	}
 }
 
-DT__PRIVATE int dt__run_model(dt_model *m, const dt_options *o, dt_error *err) {
-  int code, shows = m->o.progress > 0;
-  if (o->load && (code = dt_load(m, o->load, NULL, err)) != 0) return code;
-  if (o->load && shows) printf("loaded %s\n", o->load);
-  if (shows) dt__show_start(m);
-  if ((code = dt_train(m, NULL, err)) != 0) return code;
-  if (o->save && (code = dt_save(m, o->save, err)) != 0) return code;
-  if (o->save && shows) printf("saved %s\n", o->save);
-  if (o->export_c && (code = dt_export_c(m, o->export_c, NULL, err)) != 0) return code;
-  if (o->export_c && shows) printf("exported %s\n", o->export_c);
-  return 0;
+static int dt__run_model(dt_model *m, const dt_options *o, dt_error *err) {
+	int code, shows = m->o.progress > 0;
+	if (o->load && (code = dt_load(m, o->load, NULL, err)) != 0) return code;
+	if (o->load && shows) printf("loaded %s\n", o->load);
+	if (shows) dt__show_start(m);
+	if ((code = dt_train(m, NULL, err)) != 0) return code;
+	if (o->save && (code = dt_save(m, o->save, err)) != 0) return code;
+	if (o->save && shows) printf("saved %s\n", o->save);
+	if (o->export_c && (code = dt_export_c(m, o->export_c, NULL, err)) != 0) return code;
+	if (o->export_c && shows) printf("exported %s\n", o->export_c);
+	return 0;
 }
 
 DT_API int dt_run(const dt_options *options) {
-  static const int caught[2] = {SIGINT, SIGTERM};
-  dt_options o;
-  dt_error err = DT_DEFAULTS;
-  dt_model *m;
-  int code, status, i;
-  void (*old[2])(int);
-  if (!options) { fprintf(stderr, "dt_run: the options are NULL\n"); return 64; }
-  o = *options;
-  if (o.print_options) { dt__show_options(&o); return 0; }
-  if ((o.save && dt__new_file_try("--save", o.save, &err)) || (o.export_c && dt__new_file_try("--export-c", o.export_c, &err))) { fprintf(stderr, "%s\n", err.text); return 1; }
-  if (!o.progress) o.progress = 1;
-  dt__signal = 0;
-  for (i = 0; i < 2; i++) {
-    old[i] = signal(caught[i], dt__on_signal);
-    if (old[i] == SIG_IGN) signal(caught[i], SIG_IGN);  // started in the background, or by nohup
-  }
-  m = dt_model_create(&o, &err);
-  code = m ? dt__run_model(m, &o, &err) : err.code;
-  status = dt__signal == SIGINT ? 130 : dt__signal ? 143 : 0;
-  if (code) {
-    status = !m && (code == DT_ERR_USAGE || code == DT_ERR_ARGUMENT || code == DT_ERR_SHAPE) ? 64 : 1;
-    fprintf(stderr, "%s\n", err.text);
-  } else if (status && o.progress > 0) printf("stopped by signal %d after %ld steps\n", (int)dt__signal, m->report.steps);
-  if (m && o.profile) dt__show_profile(m);
-  if (o.json) dt__show_json(m, code ? "failed" : dt__signal ? "stopped" : "succeeded", &err);
-  if ((fflush(stdout) || ferror(stdout)) && !status) { fprintf(stderr, "standard output cannot be written: %s\n", strerror(errno)); status = 1; }
-  dt_model_free(m);
-  dt__signal = 0;
-  for (i = 0; i < 2; i++) signal(caught[i], old[i] == SIG_ERR ? SIG_DFL : old[i]);
-  return status;
+	static const int caught[2] = {SIGINT, SIGTERM};
+	dt_options o;
+	dt_error err = DT_DEFAULTS;
+	dt_model *m;
+	int code, status, i;
+	void (*old[2])(int);
+	if (!options) { fprintf(stderr, "dt_run: the options are NULL\n"); return 64; }
+	o = *options;
+	if (o.print_options) { dt__show_options(&o); return 0; }
+	if ((o.save && dt__new_file_try("--save", o.save, &err)) || (o.export_c && dt__new_file_try("--export-c", o.export_c, &err))) { fprintf(stderr, "%s\n", err.text); return 1; }
+	if (!o.progress) o.progress = 1;
+	dt__signal = 0;
+	for (i = 0; i < 2; i++) {
+		old[i] = signal(caught[i], dt__on_signal);
+		if (old[i] == SIG_IGN) signal(caught[i], SIG_IGN);  // started in the background, or by nohup
+	}
+	m = dt_model_create(&o, &err);
+	code = m ? dt__run_model(m, &o, &err) : err.code;
+	status = dt__signal == SIGINT ? 130 : dt__signal ? 143 : 0;
+	if (code) {
+		status = !m && (code == DT_ERR_USAGE || code == DT_ERR_ARGUMENT || code == DT_ERR_SHAPE) ? 64 : 1;
+		fprintf(stderr, "%s\n", err.text);
+	} else if (status && o.progress > 0) printf("stopped by signal %d after %ld steps\n", (int)dt__signal, m->report.steps);
+	if (m && o.profile) dt__show_profile(m);
+	if (o.json) dt__show_json(m, code ? "failed" : dt__signal ? "stopped" : "succeeded", &err);
+	if ((fflush(stdout) || ferror(stdout)) && !status) { fprintf(stderr, "standard output cannot be written: %s\n", strerror(errno)); status = 1; }
+	dt_model_free(m);
+	dt__signal = 0;
+	for (i = 0; i < 2; i++) signal(caught[i], old[i] == SIG_ERR ? SIG_DFL : old[i]);
+	return status;
 }
 
 DT_API int dt_main_opt(int argc, char **argv, const dt_options *o) {
-  dt_options with;
-  dt_error err = DT_DEFAULTS;
-  int code;
-  if (!o) { fprintf(stderr, "dt_main: the options are NULL\n"); return 64; }
-  with = *o;
-  code = dt_parse(&with, argc, argv, &err);
-  if (code == DT_ERR_STOPPED) return 0;
-  if (code) { fprintf(stderr, "%s: %s\n", argc > 0 ? argv[0] : "dtrain", err.text); return 64; }
-  return dt_run(&with);
+	dt_options with;
+	dt_error err = DT_DEFAULTS;
+	int code;
+	if (!o) { fprintf(stderr, "dt_main: the options are NULL\n"); return 64; }
+	with = *o;
+	code = dt_parse(&with, argc, argv, &err);
+	if (code == DT_ERR_STOPPED) return 0;
+	if (code) { fprintf(stderr, "%s: %s\n", argc > 0 ? argv[0] : "dtrain", err.text); return 64; }
+	return dt_run(&with);
 }
 #else
 DT_API int dt_parse(dt_options *o, int argc, char **argv, dt_error *err) { (void)o; (void)argc; (void)argv; return dt__disabled(err, "dt_parse", "DTRAIN_NO_STDIO"); }
@@ -9551,13 +9551,16 @@ DT_API int dt_main_opt(int argc, char **argv, const dt_options *o) { (void)argc;
 #undef DT__SELECT
 #undef DT__ROUND
 #undef DT__SHUFFLE
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
 
 #endif  // DTRAIN_IMPLEMENTED
 #endif  // DTRAIN_IMPLEMENTATION
 
-// =============================================================================================
+// ============================================================
 // >>licence - MIT or public domain, whichever you prefer
-// =============================================================================================
+// ============================================================
 //
 // ALTERNATIVE A - MIT License
 // Copyright (c) 2026 the dtrain authors
