@@ -210,10 +210,11 @@ typedef enum {
 } dt_schedule;
 
 typedef enum {
-	DT_STRATEGY_DEFAULT,  // several replicas: DT_MIRRORED, else DT_ONE
+	DT_STRATEGY_DEFAULT,  // several processes: DT_MULTIWORKER; several replicas: DT_MIRRORED, else DT_ONE
 	DT_ONE,               // one replica in the caller's thread (Default, OneDevice)
 	DT_MIRRORED,          // replicas as threads, each with its own copy of the variables
-	DT_CENTRAL            // replicas as threads, one copy of the variables (CentralStorage)
+	DT_CENTRAL,           // replicas as threads, one copy of the variables (CentralStorage)
+	DT_MULTIWORKER        // several processes, each with as many replicas as threads (MultiWorkerMirrored)
 } dt_strategy;
 
 typedef struct dt_tensor dt_tensor;    // a node of the graph; dies with its model
@@ -595,7 +596,8 @@ typedef struct {
 	dt_strategy strategy;
 	int replicas;                    // 0 -> one per core that this process may use
 	int batch;                       // global batch; 0 -> 32
-	int replica_batch;               // instead: global batch = this x replicas
+	int replica_batch;               // instead: global batch = this x replicas x processes
+	dt_comm *comm;                   // with the other processes, see dt_comm_open; borrowed
 	// data and run
 	dt_source train, test;
 	int epochs;                      // 0 -> 1, or as many as .steps need
@@ -707,7 +709,7 @@ DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err);
 
 typedef struct {
 	long steps, samples;
-	int epochs, replicas;
+	int epochs, replicas, processes;    // replicas: of this process
 	dt_strategy strategy;
 	double train_loss, train_accuracy;  // of the last epoch
 	double eval_loss, eval_accuracy;    // of the last evaluation
@@ -792,7 +794,7 @@ typedef struct {
 // (dt_custom); DT_ERR_NUMERIC: a weight is not finite. C++ compilers take the file too.
 DT_API int dt_export_c(dt_model *m, const char *path, dt_export_options *o, dt_error *err);
 
-// ---- collectives between threads ------------------------------------------------------------
+// ---- collectives ----------------------------------------------------------------------------
 // Every rank of a group makes the same calls in the same order; a call that differs from its peers' in
 // kind, n or root is DT_ERR_STATE on all of them, naming both. When a rank closes its handle, calls
 // that wait for it end with DT_ERR_STATE. Sums have a fixed order, a binary tree over the ranks.
@@ -802,6 +804,19 @@ DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err);
 DT_API void dt_comm_close(dt_comm *c);  // NULL is fine
 DT_API int dt_comm_rank(const dt_comm *c);
 DT_API int dt_comm_size(const dt_comm *c);
+
+typedef struct {
+	int rank, size;  // of this process in the group
+	int local;       // ranks on this machine, which share its cores; 0 -> 1
+	int (*allreduce)(void *user, float *buf, size_t n, dt_reduction how);  // DT_SUM or DT_MAX, in place, the same bits on all
+	int (*broadcast)(void *user, float *buf, size_t n, int root);          // both return 0, or anything else for failure
+	void (*close)(void *user);  // may be NULL
+	void *user;
+} dt_comm_hooks;
+
+// dt_comm_from - a handle whose collectives go through somebody else's transport, MPI say (examples/mpi.c). Its calls are not
+// compared between the ranks. NULL on failure.
+DT_API dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err);
 
 // dt_allreduce - combine buf [n] over all ranks, in place; every rank gets the same bits.
 DT_API int dt_allreduce(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err);
@@ -3043,7 +3058,7 @@ struct dt__graph {
 enum { DT__PROFILED_ROWS, DT__PROFILED_ROWS_BACK, DT__PROFILED_REDUCE, DT__PROFILED_UPDATE, DT__PROFILED_ALL };
 
 // Totals behind the statistics: for each loss its sum and its weights, then these.
-enum { DT__RIGHT, DT__COUNTED, DT__RIGHT_TOP, DT__SEEDED, DT__ROWS, DT__N_TOTALS };
+enum { DT__RIGHT, DT__COUNTED, DT__RIGHT_TOP, DT__SEEDED, DT__ROWS, DT__STOPS, DT__N_TOTALS };
 
 struct dt__replica {
 	const dt__graph *graph;
@@ -3053,6 +3068,7 @@ struct dt__replica {
 	unsigned char *written;            // per node: its gradient holds something; and a copy from before the segment
 	unsigned char *variable_written;   // per variable
 	ptrdiff_t run_rows, first_row;     // of this run, and the first one's place in the batch
+	ptrdiff_t first_sample;            // … and in the batch of all processes
 	ptrdiff_t rows, from;              // of the strip at work, and how many of the run lie before it; outside of phases the whole run
 	int training, labelled, checking;
 	int rehearsing;                    // this forward only counts the losses' weights
@@ -3066,7 +3082,7 @@ struct dt__replica {
 	float *exchange_at;
 	void (*exchange)(dt__replica *set, int n, ptrdiff_t floats);  // filled in by the strategy
 	dt_model *model;
-	double squares, data_seconds, marked;  // of its slice of the gradient; spent on feeding; the profile's last mark
+	double data_seconds, marked;       // spent on feeding; the profile's last mark
 	double *seconds;                   // profile: forward and backward of every node, and behind them DT__PROFILED_…
 	dt_error error;
 };
@@ -4691,7 +4707,7 @@ static void dt__dropout_run(dt__replica *r, dt_tensor *t, int backward) {
 	if (!y) return;
 	if (!r->training || rate == 0) { dt__copy(r->rows * n, 1, x, y, add); return; }
 	for (i = 0; i < r->rows; i++)
-		dt__cpu()->dropout(n, dt__mix(key + (uint64_t)(r->first_row + r->from + i)), (uint32_t)(rate * 4294967295.0),
+		dt__cpu()->dropout(n, dt__mix(key + (uint64_t)(r->first_sample + r->from + i)), (uint32_t)(rate * 4294967295.0),
 				(float)(1 / (1 - rate)), x + i * n, y + i * n, add);
 }
 DT__BOTH_WAYS(dropout)
@@ -6684,7 +6700,9 @@ static void dt__reduce_slice(float *const *buf, int n, dt__span s, dt_reduction 
 	}
 }
 
-// ---- groups of threads
+// ---- groups: of threads here; of processes in >>wire, or through the caller's own transport
+
+#define dt__not_now(err, ...) dt__fail(err, DT_ERR_STATE, __VA_ARGS__)
 
 typedef struct {
 	int n, open;
@@ -6695,29 +6713,143 @@ typedef struct {
 #endif
 } dt__group;
 
+typedef enum { DT__ALLREDUCE, DT__REDUCE_SCATTER, DT__ALLGATHER, DT__BROADCAST, DT__BARRIER } dt__kind;
+static const char *const dt__kind_names[] = {"dt_allreduce", "dt_reduce_scatter", "dt_allgather", "dt_broadcast", "dt_barrier"};
+
 struct dt_comm {
-	dt__group *group;
-	int rank;
-	const char *call;  // what this rank does now
-	size_t n;
+	int rank, size;
+	int local;         // ranks that share this machine's cores
+	dt__kind kind;     // what this rank does now,
+	size_t n;          // … with so many values
 	int detail;        // how, or the root
+	int (*run)(dt_comm *c, float *buf, dt_error *err);
+	void (*close)(dt_comm *c);
+	dt__group *group;     // one of these three
+	dt_comm_hooks hooks;
+	struct dt__net *net;
 };
 
 static int dt__is_null(dt_error *err, const char *what, const char *name) { return dt__refuse(err, "%s: the %s is NULL", what, name); }
-#define dt__not_now(err, ...) dt__fail(err, DT_ERR_STATE, __VA_ARGS__)
 
-static dt__span dt__comm_slice(const dt_comm *c, size_t n, int rank) { return dt__slice_of((ptrdiff_t)n, 1, c->group->n, rank); }
+static dt__span dt__comm_slice(const dt_comm *c, int rank) { return dt__slice_of((ptrdiff_t)c->n, 1, c->size, rank); }
 
 DT_API int dt_comm_rank(const dt_comm *c) { return c ? c->rank : 0; }
-DT_API int dt_comm_size(const dt_comm *c) { return c ? c->group->n : 0; }
+DT_API int dt_comm_size(const dt_comm *c) { return c ? c->size : 0; }
 DT_API void dt_comm_slice(const dt_comm *c, size_t n, size_t *begin, size_t *end) {
 	dt__span s = {0, 0};
-	if (c) s = dt__comm_slice(c, n, c->rank);
+	if (c) s = dt__slice_of((ptrdiff_t)n, 1, c->size, c->rank);
 	*begin = (size_t)s.begin;
 	*end = (size_t)s.end;
 }
 
+static int dt__group_meet(const dt_comm *c, dt_error *err) {
+	int left = 0;
+#ifndef DTRAIN_NO_THREADS
+	left = DT__LOAD(&c->group->meeting.broken);
+	if (!left) left = dt__meet(&c->group->meeting);
+#endif
+	if (!left) return 0;
+	return dt__not_now(err, "%s: rank %d closed its handle: let all make the same calls first", dt__kind_names[c->kind], left - 1);
+}
+
+// Do two ranks make the same call?
+static int dt__same_call(const dt_comm *a, const dt_comm *b, dt_error *err) {
+	if (a->kind == b->kind && a->n == b->n && a->detail == b->detail) return 0;
+	return dt__not_now(err, "rank %d calls %s, n = %zu, root or reduction %d; rank %d calls %s, %zu, %d: let all make the same call",
+		a->rank, dt__kind_names[a->kind], a->n, a->detail, b->rank, dt__kind_names[b->kind], b->n, b->detail);
+}
+
+// What is wrong with the calls that all ranks have made: the same answer on every rank.
+static int dt__group_compare(const dt_comm *c, dt_error *err) {
+	const dt_comm *o = c->group->comm;
+	int i, code;
+	for (i = 0; i < c->size; i++) {
+		if (o[i].n && !c->group->buf[i]) return dt__refuse(err, "%s: the array of rank %d is NULL", dt__kind_names[o[i].kind], i);
+		if ((code = dt__same_call(o, &o[i], err)) != 0) return code;
+	}
+	return 0;
+}
+
+static int dt__check_detail(const dt_comm *c, dt_error *err) {
+	int most = c->kind == DT__BROADCAST ? c->size - 1 : DT_MAX;
+	if (c->detail >= 0 && c->detail <= most) return 0;
+	return dt__refuse(err, "%s: the root or reduction is %d: give 0 .. %d", dt__kind_names[c->kind], c->detail, most);
+}
+
+// Wait for all, do its part, and wait until nobody reads the others' arrays and calls any more.
+static int dt__group_run(dt_comm *c, float *buf, dt_error *err) {
+	dt__group *g = c->group;
+	ptrdiff_t n = (ptrdiff_t)c->n;
+	dt__span s;
+	int i, code, left;
+	g->buf[c->rank] = buf;
+	if ((code = dt__group_meet(c, err)) != 0) return code;
+	code = dt__group_compare(c, err);
+	if (!code) code = dt__check_detail(c, err);
+	if (!code && c->kind == DT__BROADCAST) dt__copy(n, 1, g->buf[c->detail], buf, 0);
+	for (i = 0; !code && n && c->kind == DT__ALLGATHER && i < g->n; i++) {
+		s = dt__comm_slice(c, i);
+		dt__copy(s.end - s.begin, 1, g->buf[i] + s.begin, buf + s.begin, 0);
+	}
+	if (!code && n && c->kind <= DT__REDUCE_SCATTER) {
+		s = dt__comm_slice(c, c->rank);
+		dt__reduce_slice(g->buf, g->n, s, (dt_reduction)c->detail, c->kind == DT__ALLREDUCE);
+		if (c->kind == DT__REDUCE_SCATTER) dt__copy(s.end - s.begin, 1, g->buf[0] + s.begin, buf + s.begin, 0);
+	}
+	left = dt__group_meet(c, err);
+	return code ? code : left;
+}
+
+// The five kinds by the caller's two.
+static int dt__hooks_run(dt_comm *c, float *buf, dt_error *err) {
+	const dt_comm_hooks *h = &c->hooks;
+	float one = 0;
+	int i, failed = 0;
+	if (c->kind == DT__BARRIER) failed = h->allreduce(h->user, &one, 1, DT_SUM);
+	else if (c->kind == DT__BROADCAST) failed = h->broadcast(h->user, buf, c->n, c->detail);
+	else if (c->kind == DT__ALLGATHER) for (i = 0; i < c->size && !failed; i++) {
+		dt__span s = dt__comm_slice(c, i);
+		if (s.end > s.begin) failed = h->broadcast(h->user, buf + s.begin, (size_t)(s.end - s.begin), i);
+	} else if (c->n) {
+		failed = h->allreduce(h->user, buf, c->n, c->detail == DT_MAX ? DT_MAX : DT_SUM);
+		if (c->detail == DT_MEAN) dt__cpu()->axpby((ptrdiff_t)c->n, 1 / (float)c->size, buf, 0, buf);
+	}
+	return failed ? dt__fail(err, DT_ERR_CALLBACK, "%s: the callback of rank %d returned %d", dt__kind_names[c->kind], c->rank, failed) : 0;
+}
+
+static int dt__collective(dt_comm *c, dt__kind kind, float *buf, size_t n, int detail, dt_error *err) {
+	if (!c) return dt__is_null(err, dt__kind_names[kind], "comm");
+	c->kind = kind;
+	c->n = n;
+	c->detail = detail;
+	if (!c->group && dt__check_detail(c, err)) return DT_ERR_ARGUMENT;  // in a group nobody must wait in vain
+	if (n && !buf && !c->group) return dt__is_null(err, dt__kind_names[kind], "array");
+	return c->run(c, buf, err);
+}
+
+DT_API int dt_allreduce(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) {
+	return dt__collective(c, DT__ALLREDUCE, buf, n, (int)how, err);
+}
+DT_API int dt_reduce_scatter(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) {
+	return dt__collective(c, DT__REDUCE_SCATTER, buf, n, (int)how, err);
+}
+DT_API int dt_allgather(dt_comm *c, float *buf, size_t n, dt_error *err) { return dt__collective(c, DT__ALLGATHER, buf, n, 0, err); }
+DT_API int dt_broadcast(dt_comm *c, float *buf, size_t n, int root, dt_error *err) { return dt__collective(c, DT__BROADCAST, buf, n, root, err); }
+DT_API int dt_barrier(dt_comm *c, dt_error *err) { return dt__collective(c, DT__BARRIER, NULL, 0, 0, err); }
+
+DT_API void dt_comm_close(dt_comm *c) { if (c) c->close(c); }
+
 #if !defined(DTRAIN_NO_MALLOC)
+static void dt__group_close(dt_comm *c) {
+	dt__group *g = c->group;
+#ifndef DTRAIN_NO_THREADS
+	dt__meeting_leave(&g->meeting, c->rank);
+	if (DT__ADD(&g->open, -1)) return;
+	dt__meeting_close(&g->meeting);
+#endif
+	free(g);
+}
+
 DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err) {
 	dt__group *g;
 	int i;
@@ -6733,89 +6865,74 @@ DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err) {
 	g->n = g->open = n;
 	g->comm = (dt_comm *)(void *)(g + 1);
 	g->buf = (float **)(void *)(g->comm + n);
-	for (i = 0; i < n; i++) { out[i] = &g->comm[i]; out[i]->group = g; out[i]->rank = i; }
+	for (i = 0; i < n; i++) {
+		dt_comm *c = out[i] = &g->comm[i];
+		c->group = g;
+		c->rank = i;
+		c->size = c->local = n;
+		c->run = dt__group_run;
+		c->close = dt__group_close;
+	}
 	return 0;
 }
 
-DT_API void dt_comm_close(dt_comm *c) {
-	dt__group *g;
-	if (!c) return;
-	g = c->group;
-#ifndef DTRAIN_NO_THREADS
-	dt__meeting_leave(&g->meeting, c->rank);
-	if (DT__ADD(&g->open, -1)) return;
-	dt__meeting_close(&g->meeting);
-#endif
-	free(g);
+static void dt__hooks_close(dt_comm *c) {
+	if (c->hooks.close) c->hooks.close(c->hooks.user);
+	free(c);
+}
+
+DT_API dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err) {
+	dt_comm *c = NULL;
+	if (!h || !h->allreduce || !h->broadcast) dt__is_null(err, "dt_comm_from", h ? "callback for allreduce or broadcast" : "struct of callbacks");
+	else if (h->size < 1 || h->rank < 0 || h->rank >= h->size) dt__refuse(err, "dt_comm_from: rank %d of %d: give 0 to size - 1", h->rank, h->size);
+	else if ((c = (dt_comm *)calloc(1, sizeof *c)) == NULL) dt__fail(err, DT_ERR_MEMORY, "dt_comm_from: no memory");
+	if (!c) return NULL;
+	c->hooks = *h;
+	c->rank = h->rank;
+	c->size = h->size;
+	c->local = DT__ELSE(h->local, 1);
+	c->run = dt__hooks_run;
+	c->close = dt__hooks_close;
+	return c;
 }
 #else
 DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err) { (void)n; (void)out; return dt__disabled(err, "dt_comm_group", "DTRAIN_NO_MALLOC"); }
-DT_API void dt_comm_close(dt_comm *c) { (void)c; }
+DT_API dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err) { (void)h; dt__disabled(err, "dt_comm_from", "DTRAIN_NO_MALLOC"); return NULL; }
 #endif
 
-static int dt__group_meet(const dt_comm *c, dt_error *err) {
-	int left = 0;
-#ifndef DTRAIN_NO_THREADS
-	left = DT__LOAD(&c->group->meeting.broken);
-	if (!left) left = dt__meet(&c->group->meeting);
+// Row [n] of every rank to all: v [size][n], the own row filled in. As pieces of 16 bits, which every float holds exactly.
+static int dt__gather_words(dt_comm *c, int n, uint64_t *v, dt_error *err) {
+	int code = dt__fail(NULL, DT_ERR_DISABLED, "%s", "");
+#ifndef DTRAIN_NO_MALLOC
+	size_t row = (size_t)n * 4, all = row * (size_t)c->size, i;
+	float *piece = (float *)calloc(all, sizeof *piece);
+	if (!piece) return dt__fail(err, DT_ERR_MEMORY, "no memory for a message");
+	for (i = row * (size_t)c->rank; i < row * ((size_t)c->rank + 1); i++) piece[i] = (float)(v[i / 4] >> i % 4 * 16 & 0xffff);
+	code = dt_allgather(c, piece, all, err);
+	if (!code) memset(v, 0, all / 4 * sizeof *v);
+	for (i = 0; i < all && !code; i++) v[i / 4] |= (uint64_t)piece[i] << i % 4 * 16;
+	free(piece);
 #endif
-	if (!left) return 0;
-	return dt__not_now(err, "%s: rank %d closed its handle: let all make the same calls first", c->call, left - 1);
+	return code;
 }
 
-// What is wrong with the calls that all ranks have made: the same answer on every rank. detail must be below most.
-static int dt__group_compare(const dt_comm *c, int most, dt_error *err) {
-	const dt_comm *first = c->group->comm, *o = first;
-	int i;
-	for (i = 0; i < c->group->n; i++, o++) {
-		if (o->n && !c->group->buf[i]) return dt__refuse(err, "%s: the array of rank %d is NULL", o->call, i);
-		if (strcmp(o->call, first->call) || o->n != first->n || o->detail != first->detail)
-			return dt__not_now(err, "rank 0 calls %s, n = %zu, root or reduction %d; rank %d calls %s, %zu, %d: "
-					"let all make the same call", first->call, first->n, first->detail, i, o->call, o->n, o->detail);
-	}
-	if (c->detail >= 0 && c->detail < most) return 0;
-	return dt__refuse(err, "%s: the root or reduction is %d: give 0 .. %d", c->call, c->detail, most - 1);
+// All ranks must mean the same: at most 8 named values.
+static int dt__agree(dt_comm *c, int n, const char *const *name, const int64_t *value, dt_error *err) {
+	int code = DT_ERR_MEMORY, i;
+#ifndef DTRAIN_NO_MALLOC
+	uint64_t *v = (uint64_t *)calloc((size_t)c->size, 8 * sizeof *v), *own = v + c->rank * n;
+	if (!v) return dt__fail(err, DT_ERR_MEMORY, "no memory for a message");
+	for (i = 0; i < n; i++) own[i] = (uint64_t)value[i];
+	code = dt__gather_words(c, n, v, err);
+	for (i = 0; i < n * c->size && !code; i++)
+		if (v[i] != v[i % n]) code = dt__fail(err, DT_ERR_STATE, "rank %d differs from rank 0 in %s, %jd from %jd: start all with the same program and flags",
+			i / n, name[i % n], (intmax_t)v[i], (intmax_t)v[i % n]);
+	free(v);
+#else
+	(void)c; (void)n; (void)name; (void)value; (void)err; (void)i;
+#endif
+	return code;
 }
-
-enum { DT__ALLREDUCE, DT__REDUCE_SCATTER, DT__ALLGATHER, DT__BROADCAST, DT__BARRIER };
-
-// Say what this rank does, wait for all, do its part, and wait until nobody reads the others' arrays and calls any more.
-static int dt__collective(dt_comm *c, int kind, float *buf, size_t n, int detail, dt_error *err) {
-	static const char *const name[] = {"dt_allreduce", "dt_reduce_scatter", "dt_allgather", "dt_broadcast", "dt_barrier"};
-	dt__group *g;
-	dt__span s;
-	int i, code, left;
-	if (!c) return dt__is_null(err, name[kind], "comm");
-	g = c->group;
-	c->call = name[kind];
-	c->n = n;
-	c->detail = detail;
-	g->buf[c->rank] = buf;
-	if ((code = dt__group_meet(c, err)) != 0) return code;
-	code = dt__group_compare(c, kind == DT__BROADCAST ? g->n : DT_MAX + 1, err);
-	if (!code && kind == DT__BROADCAST) dt__copy((ptrdiff_t)n, 1, g->buf[detail], buf, 0);
-	for (i = 0; !code && n && kind == DT__ALLGATHER && i < g->n; i++) {
-		s = dt__comm_slice(c, n, i);
-		dt__copy(s.end - s.begin, 1, g->buf[i] + s.begin, buf + s.begin, 0);
-	}
-	if (!code && n && kind <= DT__REDUCE_SCATTER) {
-		s = dt__comm_slice(c, n, c->rank);
-		dt__reduce_slice(g->buf, g->n, s, (dt_reduction)detail, kind == DT__ALLREDUCE);
-		if (kind == DT__REDUCE_SCATTER) dt__copy(s.end - s.begin, 1, g->buf[0] + s.begin, buf + s.begin, 0);
-	}
-	left = dt__group_meet(c, err);
-	return code ? code : left;
-}
-
-DT_API int dt_allreduce(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) {
-	return dt__collective(c, DT__ALLREDUCE, buf, n, (int)how, err);
-}
-DT_API int dt_reduce_scatter(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) {
-	return dt__collective(c, DT__REDUCE_SCATTER, buf, n, (int)how, err);
-}
-DT_API int dt_allgather(dt_comm *c, float *buf, size_t n, dt_error *err) { return dt__collective(c, DT__ALLGATHER, buf, n, 0, err); }
-DT_API int dt_broadcast(dt_comm *c, float *buf, size_t n, int root, dt_error *err) { return dt__collective(c, DT__BROADCAST, buf, n, root, err); }
-DT_API int dt_barrier(dt_comm *c, dt_error *err) { return dt__collective(c, DT__BARRIER, NULL, 0, 0, err); }
 
 // ---- the model
 
@@ -6824,6 +6941,7 @@ typedef struct {  // what a job works on: arrays of the caller, or samples of a 
 	const dt_dataset *data;
 	long epoch, position;  // of the batch's first sample in the epoch
 	int shuffle;
+	int shared;            // n is of all processes, and each takes its part
 	ptrdiff_t n;           // samples; 0: no forward has left its values
 	int training, labelled, checking, parts;
 	const float *seed;     // dt_backward_from
@@ -6837,6 +6955,10 @@ struct dt_model {
 	dt__optimizer optimizer;
 	dt_strategy strategy;
 	int batch, n_replicas, parts, threaded;
+	dt_comm *comm;   // with the other processes, or NULL
+	int process, processes, world;  // this one's rank of how many; replicas of all
+	int local_batch; // samples of a step that fall to one process, at most
+	int stop, stopped;  // shall this run stop? 1: it asks to, DT__BY_SIGNAL: it was signalled; … and all processes' sum
 	dt__replica *replica;
 	float *slot[2];  // moments, as long as the trainable variables
 	float **buf;     // [n_replicas], for reductions
@@ -6845,6 +6967,7 @@ struct dt_model {
 	int state;       // DT__EMPTY …
 	int running;     // inside dt_train
 	double rate;     // of the running step
+	double *squares; // [world], the squared norm of each slice of the gradient
 	double norm;     // of the last gradient, NAN if not needed
 	int bad;         // a value of the last update was not finite, so nothing was updated
 	dt_dataset *data[2];  // DT_TRAIN, DT_TEST
@@ -6861,6 +6984,7 @@ struct dt_model {
 };
 
 enum { DT__EMPTY, DT__ACCUMULATED, DT__REDUCED };  // what the gradients hold
+#define DT__BY_SIGNAL 4096  // more than there may be processes
 
 // ---- jobs: a function that every replica's thread runs on its own replica, or the caller on all of them
 
@@ -6911,14 +7035,20 @@ static void dt__run_job(dt_model *m, void (*job)(dt__replica *set, int n)) {
 	dt__wait(m->replica);
 }
 
-// Sum [floats] at exchange_at over all replicas: into all of them, or else into replica 0's.
+// Sum [floats] at exchange_at over all replicas of all processes: into all of them, or else into replica 0's of each process.
+// First within the process, then between them: a binary tree over all replicas where each process has a power of two.
 static void dt__sum_replicas(dt__replica *set, int n, ptrdiff_t floats, int spread) {
 	dt_model *m = set->model;
 	int i;
 	for (i = 0; i < n; i++) m->buf[set[i].rank] = set[i].exchange_at;
 	dt__wait(set);
 	for (i = 0; i < n; i++)
-		dt__reduce_slice(m->buf, m->n_replicas, dt__slice_of(floats, 16, m->n_replicas, set[i].rank), DT_SUM, spread);
+		dt__reduce_slice(m->buf, m->n_replicas, dt__slice_of(floats, 16, m->n_replicas, set[i].rank), DT_SUM, spread && m->processes == 1);
+	dt__wait(set);
+	if (m->processes == 1) return;
+	if (set->rank == 0) dt_allreduce(m->comm, m->buf[0], (size_t)floats, DT_SUM, &set->error);
+	dt__wait(set);
+	for (i = 0; i < n && spread; i++) if (set[i].rank) dt__copy(floats, 1, m->buf[0], set[i].exchange_at, 0);
 	dt__wait(set);
 }
 
@@ -6967,16 +7097,20 @@ static void dt__feed_row(dt__replica *r, ptrdiff_t i) {
 // The replica's rows of part `part`.
 static void dt__feed(dt__replica *r, int part) {
 	const dt__task *k = &r->model->task;
+	const dt_model *m = r->model;
 	ptrdiff_t from = k->n * part / k->parts, n = k->n * (part + 1) / k->parts - from, i;
+	ptrdiff_t sharers = k->shared ? m->world : m->n_replicas, rank = (k->shared ? m->process * m->n_replicas : 0) + r->rank;
 	double start = dt__now();
-	r->first_row = from + n * r->rank / r->model->n_replicas;
-	r->rows = from + n * (r->rank + 1) / r->model->n_replicas - r->first_row;
+	r->first_row = from + n * rank / sharers;
+	r->rows = from + n * (rank + 1) / sharers - r->first_row;
+	r->first_sample = r->first_row + (k->shared ? 0 : (ptrdiff_t)m->batch * m->process / m->processes);
 	r->training = k->training;
 	r->labelled = k->labelled;
 	r->checking = k->checking;
-	r->step = r->model->step;
+	r->step = m->step;
 	memset(r->chunk_totals, 0, sizeof r->chunk_totals);
 	r->chunk_totals[2 * DT_MAX_INPUTS + DT__ROWS] = (float)r->rows;
+	if (!part && !r->rank) r->chunk_totals[2 * DT_MAX_INPUTS + DT__STOPS] = (float)m->stop;
 	r->sample_weight = k->batch && k->batch->weight ? k->batch->weight + r->first_row : NULL;
 	for (i = 0; i < r->rows && !r->error.code; i++) if (k->data) dt__feed_sample(r, i); else dt__feed_row(r, i);
 	if (r->error.code) r->rows = 0;  // go on without rows, so that nobody waits for this replica in vain
@@ -7049,25 +7183,27 @@ static void dt__job_reduce(dt__replica *set, int n) {
 	for (i = 0; i < n; i++) if (set[i].rank) dt__gradients_clear(&set[i]);
 }
 
-// The replica's own slice of the flat gradient array, without its tail.
-static dt__span dt__own_slice(const dt__replica *r) {
-	dt__span s = dt__slice_of(r->graph->n_gradients, 16, r->model->n_replicas, r->rank);
-	s.begin = DT__MIN(s.begin, r->graph->n_trainable);
-	s.end = DT__MIN(s.end, r->graph->n_trainable);
+// Slice i of the flat gradient array, without its tail.
+static dt__span dt__trained_slice(const dt__graph *g, int parts, int i) {
+	dt__span s = dt__slice_of(g->n_gradients, 16, parts, i);
+	s.begin = DT__MIN(s.begin, g->n_trainable);
+	s.end = DT__MIN(s.end, g->n_trainable);
 	return s;
 }
 
-// The slice's part of the squared norm; every replica adds these up in the same order.
-static double dt__slice_squares(const dt__replica *r) {
-	const float *g = r->model->replica[0].gradients;
-	dt__span s = dt__own_slice(r);
-	ptrdiff_t count;
-	double sum = 0;
-	for (; s.begin < s.end; s.begin += count) {
-		count = DT__MIN(s.end - s.begin, 4096);
-		sum += (double)dt__cpu()->dot(count, g + s.begin, g + s.begin);
+// The squared norm of the replica's share of slices; every replica adds them up in the same order, whatever the processes.
+static void dt__slice_squares(const dt__replica *r) {
+	const dt_model *m = r->model;
+	const float *g = m->replica[0].gradients;
+	int i;
+	for (i = r->rank * m->processes; i < (r->rank + 1) * m->processes; i++) {
+		dt__span s = dt__trained_slice(r->graph, m->world, i);
+		ptrdiff_t count;
+		for (m->squares[i] = 0; s.begin < s.end; s.begin += count) {
+			count = DT__MIN(s.end - s.begin, 4096);
+			m->squares[i] += (double)dt__cpu()->dot(count, g + s.begin, g + s.begin);
+		}
 	}
-	return sum;
 }
 
 // Hand n of the replica's variables to the other copies.
@@ -7083,7 +7219,7 @@ static void dt__spread_variable(dt_model *m, const dt__variable *v) { dt__spread
 static void dt__update_slice(dt__replica *r, double scale) {
 	dt_model *m = r->model;
 	const float *g = m->replica[0].gradients;
-	dt__span s = dt__own_slice(r);
+	dt__span s = dt__trained_slice(r->graph, m->n_replicas, r->rank);
 	int i;
 	for (i = 0; i < r->graph->n_variables; i++) {
 		const dt__variable *v = r->graph->variable[i];
@@ -7121,16 +7257,14 @@ static void dt__job_update(dt__replica *set, int n) {
 	dt__profile_mark(set, -1);
 	if (m->state != DT__REDUCED) dt__job_reduce(set, n);
 	dt__profile_mark(set, DT__PROFILED_REDUCE);
-	for (i = 0; i < n && need_norm; i++) set[i].squares = dt__slice_squares(&set[i]);
+	for (i = 0; i < n && need_norm; i++) dt__slice_squares(&set[i]);
 	dt__wait(set);
 	dt__totals_add(totals, m->replica[0].gradients + set->graph->totals);
 	scale = dt__totals_divisor(set->graph, totals);
 	scale = scale > 0 ? 1 / scale : 0;
 	loss = dt__totals_loss(set->graph, totals);
-	for (i = 0; i < m->n_replicas; i++) {
-		failed |= m->replica[i].error.code;
-		if (need_norm) norm += m->replica[i].squares;
-	}
+	for (i = 0; i < m->n_replicas; i++) failed |= m->replica[i].error.code;
+	for (i = 0; i < m->world && need_norm; i++) norm += m->squares[i];
 	norm = sqrt(norm) * scale;
 	if (clip > 0 && norm > clip) scale *= clip / (norm + 1e-6);
 	bad = !m->o.no_nan_guard && !(loss - loss == 0 && norm - norm == 0);
@@ -7138,6 +7272,7 @@ static void dt__job_update(dt__replica *set, int n) {
 	for (i = 0; i < n && !failed; i++) dt__update_slice(&set[i], scale);
 	if (set->rank == 0) {
 		m->bad = bad;
+		m->stopped = (int)totals[2 * DT_MAX_INPUTS + DT__STOPS];
 		if (!failed) {
 			m->norm = need_norm ? norm : (double)NAN;
 			m->report.train_loss = loss;
@@ -7242,6 +7377,7 @@ static int dt__model_memory(dt_model *m, dt_error *err) {
 	int i;
 	m->replica = DT__RESERVE(dt__replica, m->n_replicas);
 	m->buf = DT__RESERVE(float *, m->n_replicas);
+	m->squares = DT__RESERVE(double, m->world);
 #ifndef DTRAIN_NO_THREADS
 	m->thread = DT__RESERVE(pthread_t, m->n_replicas);
 #endif
@@ -7273,7 +7409,7 @@ static int dt__model_memory(dt_model *m, dt_error *err) {
 static int dt__check_options(const dt_options *o, dt_error *err) {
 	const struct { const char *name; long value, most; } number[] = {
 		{"batch", o->batch, INT_MAX}, {"replica_batch", o->replica_batch, INT_MAX}, {"replicas", o->replicas, 1024},
-		{"accumulate", o->accumulate, 1 << 20}, {"strategy (a dt_strategy)", (long)o->strategy, DT_CENTRAL},
+		{"accumulate", o->accumulate, 1 << 20}, {"strategy (a dt_strategy)", (long)o->strategy, DT_MULTIWORKER},
 		{"input_type (a dt_type, DT_ONE_HOT is for labels)", (long)o->input_type, DT_UINT8},
 		{"label_type (a dt_type)", (long)o->label_type, DT_ONE_HOT}, {"crop", o->crop, 4096}, {"patience", o->patience, INT_MAX},
 		{"epochs", o->epochs, INT_MAX}, {"steps", o->steps, LONG_MAX}};
@@ -7287,6 +7423,26 @@ static int dt__check_options(const dt_options *o, dt_error *err) {
 	return 0;
 }
 
+// How many replicas there are, in this process and in all: as many in each.
+static int dt__model_group(dt_model *m, dt_error *err) {
+	const dt_options *o = &m->o;
+	int code = 0, cores = dt__cores();
+	m->process = dt_comm_rank(o->comm);
+	m->processes = o->comm ? dt_comm_size(o->comm) : 1;
+	m->comm = m->processes > 1 && !m->pool.measuring ? o->comm : NULL;
+	if (m->processes > 1 && o->strategy && o->strategy != DT_MULTIWORKER)
+		return dt__refuse(err, ".strategy is for one process, and there are %d: use DT_MULTIWORKER", m->processes);
+	if (o->comm) cores = DT__MAX(1, cores / o->comm->local);
+	if (m->comm && !o->replicas) {  // machines may differ
+		float fewest = (float)-cores;
+		code = dt_allreduce(m->comm, &fewest, 1, DT_MAX, err);
+		cores = (int)-fewest;
+	}
+	m->n_replicas = o->strategy == DT_ONE ? 1 : DT__ELSE(o->replicas, cores);
+	m->world = m->n_replicas * m->processes;
+	return code;
+}
+
 // Batch, replicas and rows from the options.
 static int dt__model_sizes(dt_model *m, dt_error *err) {
 	const dt_options *o = &m->o;
@@ -7294,19 +7450,23 @@ static int dt__model_sizes(dt_model *m, dt_error *err) {
 	if (code) return code;
 	if (o->batch && o->replica_batch) return dt__refuse(err, ".batch %d, .replica_batch %d: give one of them", o->batch, o->replica_batch);
 	if (o->strategy == DT_ONE && o->replicas > 1) return dt__refuse(err, ".replicas is %d: DT_ONE has one replica", o->replicas);
+	if ((code = dt__model_group(m, err)) != 0) return code;
 	m->parts = DT__ELSE(o->accumulate, 1);
 	m->batch = DT__ELSE(o->batch, 32);
-	m->n_replicas = o->strategy == DT_ONE ? 1 : DT__ELSE(o->replicas, dt__cores());
 	if (o->replica_batch) {
-		if (o->replica_batch > INT_MAX / m->n_replicas)
-			return dt__refuse(err, ".replica_batch %d is too large for %d replicas", o->replica_batch, m->n_replicas);
-		m->batch = o->replica_batch * m->n_replicas;
+		if (o->replica_batch > INT_MAX / m->world)
+			return dt__refuse(err, ".replica_batch %d is too large for %d replicas", o->replica_batch, m->world);
+		m->batch = o->replica_batch * m->world;
 	} else if (!o->replicas) {
-		m->n_replicas = DT__MIN(m->n_replicas, m->batch);
+		m->n_replicas = DT__MAX(1, DT__MIN(m->n_replicas, m->batch / m->processes));
+		m->world = m->n_replicas * m->processes;
 	}
-	if (m->parts > m->batch) return dt__refuse(err, ".accumulate is %d, more than the batch of %d samples", m->parts, m->batch);
-	m->strategy = m->n_replicas == 1 ? DT_ONE : DT__ELSE(o->strategy, DT_MIRRORED);
-	m->graph.rows = (((ptrdiff_t)m->batch + m->parts - 1) / m->parts + m->n_replicas - 1) / m->n_replicas;
+	m->local_batch = (m->batch - 1) / m->processes + 1;
+	if (m->batch / m->processes < m->parts)
+		return dt__refuse(err, "the batch of %d samples has fewer than one for each of %d processes and %d parts (.accumulate)", m->batch, m->processes, m->parts);
+	if (m->processes > 1) m->strategy = DT_MULTIWORKER;
+	else m->strategy = o->strategy == DT_MULTIWORKER ? o->strategy : m->n_replicas == 1 ? DT_ONE : DT__ELSE(o->strategy, DT_MIRRORED);
+	m->graph.rows = (((ptrdiff_t)m->batch + m->parts - 1) / m->parts + m->world - 1) / m->world;
 	return 0;
 }
 
@@ -7388,6 +7548,26 @@ static int dt__model_graph(dt_model *m, dt_error *err) {
 	return dt__pass_error(err, &g->error);
 }
 
+// All processes must have built the same model.
+static int dt__model_agree(dt_model *m, dt_error *err) {
+	static const char *const name[] = {"the net (checksum of its parameters' names and sizes)", ".batch", ".replicas", ".accumulate", ".optimizer", ".seed"};
+	uint32_t net = 0;
+	int64_t value[6];
+	int i;
+	for (i = 0; i < m->graph.n_variables; i++) {
+		const dt__variable *v = m->graph.variable[i];
+		char text[DT_MAX_NAME + 64];
+		net = dt__crc32c(net, text, dt__format(text, sizeof text, "%s %td %d", v->name, v->size, dt__trains(v)));
+	}
+	value[0] = net;
+	value[1] = m->batch;
+	value[2] = m->n_replicas;
+	value[3] = m->parts;
+	value[4] = m->o.optimizer;
+	value[5] = (int64_t)m->o.seed;
+	return dt__agree(m->comm, DT__COUNT(value), name, value, err);
+}
+
 // 0, or err says why not.
 static int dt__model_build(dt_model *m, const dt_options *o, dt_error *err) {
 	int i;
@@ -7402,6 +7582,7 @@ static int dt__model_build(dt_model *m, const dt_options *o, dt_error *err) {
 	if (dt__optimizer_open(&m->optimizer, o, err) || dt__model_sizes(m, err) || dt__model_data(m, err) || dt__model_graph(m, err)) return 1;
 	for (i = 0; i < 2; i++) if (m->data[i] && dt__data_fits(m, m->data[i], 1, err)) return 1;
 	m->o.freeze = m->o.no_decay = m->o.save = m->o.load = m->o.export_c = NULL;  // strings are the caller's
+	if (m->comm && dt__model_agree(m, err)) return 1;
 	if (dt__model_memory(m, err)) return 1;
 	if (m->pool.measuring) return 0;
 	dt__initialise(m);
@@ -7496,8 +7677,8 @@ static int dt__collect_errors(dt_model *m, const char *what, dt_error *err) {
 static int dt__check_batch(const dt_model *m, const char *what, const dt_batch *b, int step, dt_error *err) {
 	int i, most;
 	if (!m || !b) return dt__is_null(err, what, m ? "batch" : "model");
-	most = step ? m->batch : m->batch / m->parts;
-	if (b->n < 1 || b->n > most) return dt__refuse(err, "%s: n is %d: give 1 to %d samples (.batch)", what, b->n, most);
+	most = step ? m->local_batch : m->local_batch / m->parts;
+	if (b->n < !m->comm || b->n > most) return dt__refuse(err, "%s: n is %d: give %d to %d samples (.batch)", what, b->n, !m->comm, most);
 	for (i = 0; i < m->graph.n_inputs; i++)
 		if (!b->x[i]) return dt__refuse(err, "%s: x[%d], the input \"%s\", is NULL", what, i, m->graph.input[i]->name);
 	for (i = 0; b->weight && i < b->n; i++)
@@ -7691,11 +7872,12 @@ DT_API int dt_input_gradient_read(dt_model *m, float *out, dt_error *err) {
 }
 
 // Forward in inference mode of as many of n samples as fit: of x, or of a data set from position on.
-static int dt__infer(dt_model *m, const void *x, const dt_dataset *d, long position, long n, int evaluate, dt_error *err) {
+static int dt__infer(dt_model *m, const void *x, const dt_dataset *d, long position, long n, int evaluate, int shared, dt_error *err) {
 	dt_batch b = DT_DEFAULTS;
 	b.x[0] = x;
-	dt__new_task(m, &b, d, position, DT__MIN(n, m->batch / m->parts));
+	dt__new_task(m, &b, d, position, DT__MIN(n, shared ? m->batch / m->parts : m->local_batch / m->parts));
 	m->task.labelled = evaluate;
+	m->task.shared = shared;
 	dt__run_job(m, dt__job_forward);
 	m->task.n = 0;
 	return dt__collect_errors(m, evaluate ? "dt_evaluate" : "dt_predict", err);
@@ -7706,8 +7888,8 @@ static int dt__predict(dt_model *m, const void *x, const dt_dataset *d, long beg
 	const dt_tensor *in = m->graph.input[0], *y = m->graph.output;
 	long at;
 	int code = 0;
-	for (at = 0; at < n && !code; at += m->batch / m->parts) {
-		code = dt__infer(m, x ? dt__row_of(x, in, m->o.input_type, at) : NULL, d, begin + at, n - at, 0, err);
+	for (at = 0; at < n && !code; at += m->local_batch / m->parts) {
+		code = dt__infer(m, x ? dt__row_of(x, in, m->o.input_type, at) : NULL, d, begin + at, n - at, 0, 0, err);
 		if (!code) dt__gather_rows(m, y->value, y->size, out + at * y->size);
 	}
 	return code;
@@ -7754,7 +7936,25 @@ static void dt__count_confusion(const dt_model *m, const dt_tensor *loss, dt_met
 	}
 }
 
-static int dt__evaluate_data(dt_model *m, const dt_dataset *d, dt_metrics *out, dt_error *err) {
+// Totals of all processes, added in the order of the ranks.
+static int dt__sum_totals(dt_comm *c, double *totals, dt_error *err) {
+	int code = DT_ERR_MEMORY, i;
+#ifndef DTRAIN_NO_MALLOC
+	double *all = (double *)calloc((size_t)c->size, DT__TOTALS * sizeof *all);
+	if (!all) return dt__fail(err, code, "no memory for the totals of %d processes", c->size);
+	memcpy(all + c->rank * DT__TOTALS, totals, DT__TOTALS * sizeof *all);
+	code = dt__gather_words(c, DT__TOTALS, (uint64_t *)(void *)all, err);
+	memset(totals, 0, DT__TOTALS * sizeof *all);
+	for (i = 0; i < c->size * DT__TOTALS; i++) totals[i % DT__TOTALS] += all[i];
+	free(all);
+#else
+	(void)c; (void)totals; (void)err; (void)i;
+#endif
+	return code;
+}
+
+// shared: each process takes its part of every batch.
+static int dt__evaluate_data(dt_model *m, const dt_dataset *d, int shared, dt_metrics *out, dt_error *err) {
 	double totals[DT__TOTALS] = {0};
 	const dt__graph *g = &m->graph;
 	const dt_tensor *loss = g->loss[0], *logits;
@@ -7769,11 +7969,12 @@ static int dt__evaluate_data(dt_model *m, const dt_dataset *d, dt_metrics *out, 
 	if (out->confusion && (loss->type != DT_INT32 || loss->label < 0 || (logits != g->output && logits != dt__logits(g->output, kind))))
 		return dt__refuse(err, "dt_evaluate: .confusion needs a cross-entropy of net's output and fed integer labels");
 	for (i = 0; i < m->n_replicas; i++) m->replica[i].top_k = DT__ELSE(out->top_k, 5);
-	for (at = 0; at < d->info.n && !code; at += m->batch / m->parts) {
-		code = dt__infer(m, NULL, d, at, d->info.n - at, 1, err);
+	for (at = 0; at < d->info.n && !code; at += (shared ? m->batch : m->local_batch) / m->parts) {
+		code = dt__infer(m, NULL, d, at, d->info.n - at, 1, shared, err);
 		for (i = 0; i < m->n_replicas; i++) dt__totals_add(totals, m->replica[i].chunk_totals);
 		if (out->confusion && !code) dt__count_confusion(m, loss, out);
 	}
+	if (shared && !code) code = dt__sum_totals(m->comm, totals, err);
 	out->loss = dt__totals_loss(g, totals);
 	out->n = kind <= DT_BINARY_CROSS_ENTROPY ? (long)totals[2 * DT_MAX_INPUTS + DT__COUNTED] : d->info.n;
 	out->accuracy = dt__totals_accuracy(g, totals, DT__RIGHT);
@@ -7788,7 +7989,7 @@ DT_API int dt_evaluate(dt_model *m, const dt_source *s, dt_metrics *metrics, dt_
 	if (!m || !s || !metrics) return dt__is_null(err, "dt_evaluate", !m ? "model" : !s ? "source" : "result");
 	d = dt__open_data(m, s, err);
 	if (!d) return dt__code(err, DT_ERR_IO);
-	code = dt__evaluate_data(m, d, metrics, err);
+	code = dt__evaluate_data(m, d, 0, metrics, err);
 	dt_dataset_close(d);
 	return code;
 }
@@ -7806,7 +8007,9 @@ static double dt__share_right(const dt_metrics *metrics, int label, int column) 
 DT_API double dt_precision(const dt_metrics *metrics, int label) { return dt__share_right(metrics, label, 1); }
 DT_API double dt_recall(const dt_metrics *metrics, int label) { return dt__share_right(metrics, label, 0); }
 
-DT_API int dt_local_batch(const dt_model *m) { return m ? m->batch : 0; }
+DT_API int dt_local_batch(const dt_model *m) {
+	return m ? (int)((int64_t)m->batch * (m->process + 1) / m->processes - (int64_t)m->batch * m->process / m->processes) : 0;
+}
 DT_API long dt_model_step(const dt_model *m) { return m ? m->step : 0; }
 DT_API void dt_set_learning_rate(dt_model *m, double rate) { if (m && rate >= 0 && rate < 1e6) m->optimizer.rate = rate; }
 DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->optimizer, m->step) : 0; }
@@ -8907,7 +9110,10 @@ typedef struct {
 	double seconds, loss, accuracy, samples;  // running sums of the epoch: its steps' time, …
 } dt__run_state;
 
-static const char *dt__strategy_name(dt_strategy s) { return s == DT_CENTRAL ? "central" : s == DT_MIRRORED ? "mirrored" : "one"; }
+static const char *dt__strategy_name(dt_strategy s) {
+	static const char *const name[] = {"default", "one", "mirrored", "central", "multiworker"};
+	return name[s];
+}
 static double dt__ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 #ifndef DTRAIN_NO_STDIO
@@ -8984,6 +9190,13 @@ static int dt__tell(dt_model *m, const dt__run_state *s, dt_event_kind kind) {
 	return m->o.on_event(&e, m->o.user);
 }
 
+// Shall the run stop, now that on_event or a signal asks it to? Several processes stop together, after the step that tells all.
+static int dt__stops(dt_model *m, int asked) {
+	m->stop = DT__STOPPED ? DT__BY_SIGNAL : m->stop | (asked != 0);
+	if (m->processes == 1) m->stopped = m->stop;
+	return m->stopped != 0;
+}
+
 // One epoch's steps. Returns 1 if the run shall stop, 0 to go on; *code on failure.
 static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, long epoch, int *code, dt_error *err) {
 	dt_report *r = &m->report;
@@ -8996,6 +9209,7 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, l
 		dt__new_task(m, NULL, d, at, n);
 		m->task.epoch = epoch;
 		m->task.shuffle = !m->o.no_shuffle;
+		m->task.shared = m->processes > 1;
 		*code = dt__step_task(m, err);
 		m->task.n = 0;
 		if (*code) return 1;
@@ -9011,7 +9225,7 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, l
 #ifndef DTRAIN_NO_STDIO
 		dt__show_progress(m, s);
 #endif
-		if (dt__tell(m, s, DT_EVENT_STEP) || DT__STOPPED) return 1;
+		if (dt__stops(m, dt__tell(m, s, DT_EVENT_STEP))) return 1;
 	}
 	return 0;
 }
@@ -9048,6 +9262,7 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 	s.steps = per_epoch * s.epochs;
 	if (m->o.steps && m->o.steps < s.steps) s.steps = m->o.steps;
 	s.start = dt__now();
+	m->stop = m->stopped = 0;
 	memset(r, 0, sizeof *r);
 	r->eval_loss = r->eval_accuracy = (double)NAN;
 #if !defined(DTRAIN_NO_STDIO) && DT__POSIX
@@ -9064,9 +9279,9 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 		r->data_s = 0;  // before an evaluation adds to it
 		for (i = 0; i < m->n_replicas; i++) r->data_s = DT__MAX(r->data_s, m->replica[i].data_seconds);
 		if (code) break;
-		if (test && !(stop && DT__STOPPED)) {
+		if (test && m->stopped < DT__BY_SIGNAL) {
 			dt_metrics metrics = DT_DEFAULTS;
-			if ((code = dt__evaluate_data(m, test, &metrics, err)) != 0) break;
+			if ((code = dt__evaluate_data(m, test, m->processes > 1, &metrics, err)) != 0) break;
 			r->eval_loss = metrics.loss;
 			r->eval_accuracy = metrics.accuracy;
 			for (i = 0; i < m->n_replicas; i++) m->replica[i].data_seconds = r->data_s;
@@ -9075,7 +9290,7 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 #ifndef DTRAIN_NO_STDIO
 		if (m->o.progress > 0) dt__show_epoch(&s, &event);
 #endif
-		stop |= dt__tell(m, &s, DT_EVENT_EPOCH);
+		stop |= dt__stops(m, dt__tell(m, &s, DT_EVENT_EPOCH));
 		judged = test ? event.eval_loss : event.loss;
 		if (judged < best) { best = judged; waited = 0; }
 		else if (m->o.patience && ++waited >= m->o.patience) stop = 1;
@@ -9084,6 +9299,16 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 		r->train_accuracy = event.accuracy;
 	}
 	if (!code) dt__tell(m, &s, DT_EVENT_END);
+	return code;
+}
+
+// Before a run of several processes: it is the same one, and rank 0's variables become everybody's.
+static int dt__train_together(dt_model *m, long n, dt_error *err) {
+	static const char *const name[] = {"the number of training samples", "the steps done before", ".epochs", ".steps"};
+	const int64_t value[] = {n, m->step, m->o.epochs, m->o.steps};
+	int code = dt__agree(m->comm, DT__COUNT(value), name, value, err);
+	if (!code) code = dt_broadcast(m->comm, m->replica[0].variables, (size_t)m->graph.n_floats, 0, err);
+	dt__spread(m->replica, 0, m->graph.n_floats);
 	return code;
 }
 
@@ -9108,6 +9333,7 @@ DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
 	}
 	if (!m->graph.n_losses) dt__not_now(&own, "dt_train: the net has no loss: set .loss, or call dt_loss in net");
 	if (!d[0]) dt__refuse(&own, "dt_train: there is no training data: set .train");
+	if (!own.code && m->comm) dt__train_together(m, d[0]->info.n, &own);
 	if (!own.code) dt__train_on(m, d[0], d[1], &own);
 	for (i = 0; i < 2; i++) dt_dataset_close(opened[i]);
 	if (run) { m->o = created; m->optimizer = optimizer; }
@@ -9121,6 +9347,7 @@ DT_API dt_report dt_model_report(const dt_model *m) {
 	if (!m) return r;
 	r = m->report;
 	r.replicas = m->n_replicas;
+	r.processes = m->processes;
 	r.strategy = m->strategy;
 	r.arena_bytes = m->bytes;
 	for (i = 0; i < m->graph.n_variables; i++)  // running statistics are no parameters
@@ -9148,7 +9375,7 @@ typedef struct {
 #define DT__FLAG(type, field, standard, help) DT__FLAG_OF(type, field, standard, help, NULL, DT__##type == DT__SWITCH)
 static const dt__flag dt__flags[] = {
 	DT__GROUP("distribution")
-	DT__FLAG_OF(ENUM, strategy, "mirrored if there are several replicas", "how replicas work together", "default one/OneDeviceStrategy mirrored/MirroredStrategy central/CentralStorageStrategy", 0)
+	DT__FLAG_OF(ENUM, strategy, "mirrored if there are several replicas", "how replicas work together", "default one/OneDeviceStrategy mirrored/MirroredStrategy central/CentralStorageStrategy multiworker/MultiWorkerMirroredStrategy", 0)
 	DT__FLAG(WHOLE, replicas, "one per core", "copies of the model that share a batch")
 	DT__FLAG(WHOLE, batch, "32", "samples per step, over all replicas")
 	DT__FLAG(WHOLE, replica_batch, "off", "instead of --batch: samples per step and replica")
@@ -9397,8 +9624,8 @@ static void dt__show_json(dt_model *m, const char *status, const dt_error *err) 
 	char line[2400];
 	dt__writer w = dt__writer_on(line, sizeof line);
 	dt_report r = dt_model_report(m);
-	dt__print(&w, "{\"status\": \"%s\", \"strategy\": \"%s\", \"replicas\": %d, \"processes\": 1, \"epochs\": %d, \"steps\": %ld, \"samples\": %ld, \"train_loss\": ", status,
-			dt__strategy_name(r.strategy), r.replicas, r.epochs, r.steps, r.samples);
+	dt__print(&w, "{\"status\": \"%s\", \"strategy\": \"%s\", \"replicas\": %d, \"processes\": %d, \"epochs\": %d, \"steps\": %ld, \"samples\": %ld, \"train_loss\": ", status,
+			dt__strategy_name(r.strategy), r.replicas, r.processes, r.epochs, r.steps, r.samples);
 	dt__put_json_number(&w, r.steps ? r.train_loss : (double)NAN);
 	dt__put_text(&w, ", \"eval_loss\": ");
 	dt__put_json_number(&w, m ? r.eval_loss : (double)NAN);
