@@ -131,7 +131,9 @@ extern "C" {
 	X(DT_ERR_NUMERIC,    8, "not a finite number") \
 	X(DT_ERR_CALLBACK,   9, "callback failed") \
 	X(DT_ERR_STOPPED,   10, "stopped") \
-	X(DT_ERR_USAGE,     64, "bad command line")
+	X(DT_ERR_PEER,      11, "another process is lost")          \
+	X(DT_ERR_USAGE,     64, "bad command line")             \
+	X(DT_ERR_CONFIG,    78, "bad cluster")
 
 enum {
 #define DT__X(code, value, name) code = value,
@@ -806,6 +808,21 @@ DT_API int dt_comm_rank(const dt_comm *c);
 DT_API int dt_comm_size(const dt_comm *c);
 
 typedef struct {
+	int rank, world_size;   // of this process among how many; world_size 0: see .tf_config
+	const char *chief;      // "host:port" where rank 0 listens
+	const char *tf_config;  // {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}} says it all
+	const char *bind;       // host whose address the own listener takes; NULL -> this machine only, if the chief is on it; else all
+	int insecure;           // 1: listen to a network although anybody there could join and read
+	int timeout_ms;         // for all to come; 0 -> 600,000
+} dt_cluster;
+
+// dt_comm_open - join the other processes of this job: they wait for each other. NULL: the environment says who this is
+// (DTRAIN_RANK, _WORLD and _CHIEF, TF_CONFIG, CLUSTER_SPEC, torchrun, PET_*, Open MPI, MPICH, a Slurm step); without any it is a
+// group of one. A peer that dies, or sends nothing for 10 s (DTRAIN_DEAD), ends the calls of all with DT_ERR_PEER and one cause.
+// NULL on failure.
+DT_API dt_comm *dt_comm_open(const dt_cluster *c, dt_error *err);
+
+typedef struct {
 	int rank, size;  // of this process in the group
 	int local;       // ranks on this machine, which share its cores; 0 -> 1
 	int (*allreduce)(void *user, float *buf, size_t n, dt_reduction how);  // DT_SUM or DT_MAX, in place, the same bits on all
@@ -922,6 +939,20 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #endif
 #ifndef DTRAIN_NO_THREADS
 #include <pthread.h>
+#endif
+#if !defined(DTRAIN_NO_SOCKETS) && (defined(DTRAIN_NO_THREADS) || defined(DTRAIN_NO_STDIO))
+#define DTRAIN_NO_SOCKETS  // a connection needs a thread that says that its process lives
+#endif
+#ifndef DTRAIN_NO_SOCKETS
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#ifndef MSG_NOSIGNAL
+#define MSG_NOSIGNAL 0
+#endif
 #endif
 #if defined(__linux__)
 #include <sys/syscall.h>
@@ -1152,6 +1183,17 @@ static double dt__parse_double(const char *s, const char *limit, const char **en
 		v = ldexp((double)w.m, w.e);
 	}
 	return negative ? -v : v;
+}
+
+// A whole number of digits only, up to limit; or *ok = 0.
+static uint64_t dt__parse_whole(const char *s, uint64_t limit, int *ok) {
+	uint64_t v = 0;
+	for (*ok = *s != 0; *s && *ok; s++) {
+		uint64_t d = (uint64_t)(*s - '0');  // large below '0' too
+		*ok = d <= 9 && v <= limit / 10 && v * 10 <= limit - d;
+		v = v * 10 + d;
+	}
+	return v;
 }
 
 // ---- errors
@@ -6770,8 +6812,9 @@ static int dt__group_compare(const dt_comm *c, dt_error *err) {
 	return 0;
 }
 
-static int dt__check_detail(const dt_comm *c, dt_error *err) {
+static int dt__check_call(const dt_comm *c, const float *buf, dt_error *err) {
 	int most = c->kind == DT__BROADCAST ? c->size - 1 : DT_MAX;
+	if (c->n && !buf) return dt__refuse(err, "%s: the array of rank %d is NULL", dt__kind_names[c->kind], c->rank);
 	if (c->detail >= 0 && c->detail <= most) return 0;
 	return dt__refuse(err, "%s: the root or reduction is %d: give 0 .. %d", dt__kind_names[c->kind], c->detail, most);
 }
@@ -6785,7 +6828,7 @@ static int dt__group_run(dt_comm *c, float *buf, dt_error *err) {
 	g->buf[c->rank] = buf;
 	if ((code = dt__group_meet(c, err)) != 0) return code;
 	code = dt__group_compare(c, err);
-	if (!code) code = dt__check_detail(c, err);
+	if (!code) code = dt__check_call(c, buf, err);
 	if (!code && c->kind == DT__BROADCAST) dt__copy(n, 1, g->buf[c->detail], buf, 0);
 	for (i = 0; !code && n && c->kind == DT__ALLGATHER && i < g->n; i++) {
 		s = dt__comm_slice(c, i);
@@ -6804,7 +6847,8 @@ static int dt__group_run(dt_comm *c, float *buf, dt_error *err) {
 static int dt__hooks_run(dt_comm *c, float *buf, dt_error *err) {
 	const dt_comm_hooks *h = &c->hooks;
 	float one = 0;
-	int i, failed = 0;
+	int i, failed = dt__check_call(c, buf, err);
+	if (failed) return failed;
 	if (c->kind == DT__BARRIER) failed = h->allreduce(h->user, &one, 1, DT_SUM);
 	else if (c->kind == DT__BROADCAST) failed = h->broadcast(h->user, buf, c->n, c->detail);
 	else if (c->kind == DT__ALLGATHER) for (i = 0; i < c->size && !failed; i++) {
@@ -6822,8 +6866,6 @@ static int dt__collective(dt_comm *c, dt__kind kind, float *buf, size_t n, int d
 	c->kind = kind;
 	c->n = n;
 	c->detail = detail;
-	if (!c->group && dt__check_detail(c, err)) return DT_ERR_ARGUMENT;  // in a group nobody must wait in vain
-	if (n && !buf && !c->group) return dt__is_null(err, dt__kind_names[kind], "array");
 	return c->run(c, buf, err);
 }
 
@@ -8013,6 +8055,910 @@ DT_API int dt_local_batch(const dt_model *m) {
 DT_API long dt_model_step(const dt_model *m) { return m ? m->step : 0; }
 DT_API void dt_set_learning_rate(dt_model *m, double rate) { if (m && rate >= 0 && rate < 1e6) m->optimizer.rate = rate; }
 DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->optimizer, m->step) : 0; }
+
+// ============================================================
+// >>wire - a group of processes: joining, frames, secrets, collectives over TCP
+//
+// What:    every pair of processes has one connection; the higher rank dials the lower. Rank 0 hears from all first and hands
+//          out the addresses. A collective is exchanged directly: each rank adds its slice of everybody's array, in the order
+//          of the tree, and sends the sum round; short arrays are added by everybody. A thread says each second that this process lives.
+// Owns:    dt__net: the sockets, that thread, memory for the others' slices.
+// Uses:    >>replicas (dt_comm), >>base.   Used by: >>cluster.
+// Promise: no wait is without a deadline, no length is believed before it is checked, and all ranks that outlive a failure tell
+//          the same cause. Nothing is encrypted, and nobody has to prove who he is: see .insecure.
+// Frame:   64 bytes, little-endian: 0 "DTR1" | 4 version | 5 type | 6 kind | 8 rank (4) | 12 detail (4) | 16 n (8) | 24 call (8)
+//          | 32 offset (8) | 40 bytes of payload (4) | 48 number of the frame (8) | 56 CRC-32C of the payload, but not of
+//          floats (4) | 60 CRC-32C of bytes 0 to 59 (4). Then the payload.
+// ============================================================
+
+#ifndef DTRAIN_NO_SOCKETS
+
+// ---- a connection and its frames
+
+enum { DT__HELLO = 1, DT__CHALLENGE, DT__AUTH, DT__ROSTER, DT__HEARTBEAT = 7, DT__PART, DT__RESULT, DT__ABORT = 18, DT__BYE = 21 };
+
+typedef struct { int type, kind, rank, detail; uint64_t n, call, offset; size_t bytes; } dt__frame;
+
+typedef struct {
+	int fd;
+	int left;                   // it has said good-bye
+	char address[64];
+	double began, heard;        // when it was opened; when bytes came last
+	uint64_t sent, received;    // frames are numbered
+	unsigned char head[64];     // of the frame that leaves,
+	struct iovec out[2];        // … and what is left of it
+	unsigned char in[8192];  size_t from, to;        // bytes that came ahead of their turn
+	unsigned char head_in[64];
+	dt__frame frame;                                 // that arrives: stage 0 its head, 1 its payload
+	int stage;
+	unsigned char *payload, *place;  size_t missing;
+	unsigned char small[512];                        // payloads of control
+	dt__span part_out, part_in, result_out, result_in;  // what is missing of the running collective, in floats
+	int announced, greeted;
+} dt__link;
+
+static int dt__link_idle(const dt__link *l) { return !(l->out[0].iov_len + l->out[1].iov_len); }
+
+// The link must be idle; the payload stays where it is until it is again.
+static void dt__link_queue(dt__link *l, dt__frame f, const void *payload) {
+	unsigned char *h = l->head;
+	memset(h, 0, 64);
+	memcpy(h, "DTR1\1", 5);
+	h[5] = (unsigned char)f.type;
+	h[6] = (unsigned char)f.kind;
+	dt__write_le(h + 8, (uint64_t)f.rank, 4);
+	dt__write_le(h + 12, (uint64_t)f.detail, 4);
+	dt__write_le(h + 16, f.n, 8);
+	dt__write_le(h + 24, f.call, 8);
+	dt__write_le(h + 32, f.offset, 8);
+	dt__write_le(h + 40, f.bytes, 4);
+	dt__write_le(h + 48, l->sent++, 8);
+	if (f.type != DT__PART && f.type != DT__RESULT) dt__write_le(h + 56, dt__crc32c(0, payload, f.bytes), 4);
+	dt__write_le(h + 60, dt__crc32c(0, h, 60), 4);
+	l->out[0].iov_base = h;
+	l->out[0].iov_len = 64;
+	l->out[1].iov_base = (void *)(uintptr_t)payload;
+	l->out[1].iov_len = f.bytes;
+}
+
+// Send what can be sent now: the number of bytes, or -1 if the connection has ended.
+static ssize_t dt__link_flush(dt__link *l) {
+	struct msghdr m;
+	ssize_t n, left;
+	int i;
+	if (dt__link_idle(l)) return 0;
+	memset(&m, 0, sizeof m);
+	m.msg_iov = l->out;
+	m.msg_iovlen = 2;
+	n = sendmsg(l->fd, &m, MSG_NOSIGNAL);
+	if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
+	for (i = 0, left = n; i < 2; i++) {
+		size_t gone = DT__MIN((size_t)left, l->out[i].iov_len);
+		l->out[i].iov_base = (char *)l->out[i].iov_base + gone;
+		l->out[i].iov_len -= gone;
+		left -= (ssize_t)gone;
+	}
+	return n;
+}
+
+// The head that has come. 0 if it is none of ours.
+static int dt__link_head(dt__link *l) {
+	const unsigned char *h = l->head_in;
+	dt__frame *f = &l->frame;
+	memcpy(l->head_in, l->in + l->from, 64);
+	l->from += 64;
+	f->type = h[5];
+	f->kind = DT__MIN(h[6], DT__BARRIER);
+	f->rank = (int)(dt__read_le(h + 8, 4) & INT_MAX);
+	f->detail = (int)(dt__read_le(h + 12, 4) & INT_MAX);
+	f->n = dt__read_le(h + 16, 8);
+	f->call = dt__read_le(h + 24, 8);
+	f->offset = dt__read_le(h + 32, 8);
+	f->bytes = (size_t)dt__read_le(h + 40, 4);
+	return !memcmp(h, "DTR1\1", 5) && dt__read_le(h + 60, 4) == dt__crc32c(0, h, 60) && dt__read_le(h + 48, 8) == l->received++;
+}
+
+// Take in what has come. 1: a frame is there; 0: not yet; -1: the connection has ended; -2: this is no peer of ours. place says
+// where a payload goes: NULL is "later".
+static int dt__link_read(dt__link *l, unsigned char *(*place)(void *user, dt__link *l), void *user) {
+	for (;;) {
+		size_t have = l->to - l->from, n;
+		ssize_t got;
+		if (l->stage == 0 && have >= 64) {
+			if (!dt__link_head(l)) return -2;
+			l->stage = 1;
+			l->payload = NULL;
+			continue;
+		}
+		if (l->stage == 1) {
+			if (!l->payload) {
+				l->payload = l->place = place(user, l);
+				if (!l->payload) return 0;
+				l->missing = l->frame.bytes;
+			}
+			n = DT__MIN(have, l->missing);
+			memcpy(l->place, l->in + l->from, n);
+			l->from += n; l->place += n; l->missing -= n;
+			if (!l->missing) {
+				l->stage = 0;
+				return l->frame.type == DT__PART || l->frame.type == DT__RESULT || dt__read_le(l->head_in + 56, 4) == dt__crc32c(0, l->payload, l->frame.bytes) ? 1 : -2;
+			}
+		}
+		if (l->stage == 1 && l->missing >= sizeof l->in) {
+			got = recv(l->fd, l->place, l->missing, 0);
+			if (got > 0) { l->place += got; l->missing -= (size_t)got; }
+		} else {
+			memmove(l->in, l->in + l->from, l->to - l->from);
+			l->to -= l->from;
+			l->from = 0;
+			got = recv(l->fd, l->in + l->to, sizeof l->in - l->to, 0);
+			if (got > 0) l->to += (size_t)got;
+		}
+		if (got == 0) return -1;
+		if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
+		l->heard = dt__now();
+	}
+}
+
+static unsigned char *dt__place_small(void *user, dt__link *l) {
+	(void)user;
+	return l->frame.bytes < sizeof l->small ? (unsigned char *)memset(l->small, 0, sizeof l->small) : NULL;
+}
+
+static void dt__link_close(dt__link *l) {
+	if (l->fd >= 0) close(l->fd);
+	l->fd = -1;
+}
+
+// ---- the net: one link to every other rank
+
+typedef struct dt__net {
+	dt_comm *comm;
+	dt__link *link;       // [size]; the own one is unused
+	struct pollfd *poll;  // [size]
+	float **part;         // [size], for the sum
+	float *room;  size_t room_floats;  // the others' parts of the own slice
+	double dead, began;   // seconds without a sign of life that end a peer; start of the running collective
+	int spins;
+	uint64_t call;        // number of the running collective
+	float *buf;
+	dt__span mine;        // what this rank adds up, or hands out; up to ready it is done
+	ptrdiff_t ready;
+	char (*roster)[64];   // [size], addresses
+	dt_error cause;       // of the end of everything
+	pthread_t heart;
+	pthread_mutex_t lock; // over the links: a collective's but while it waits, or that thread's
+	int beating, bell[2];
+} dt__net;
+
+#define DT__CHUNK 65536  // floats of a frame
+#define DT__SHORT 4096   // floats up to which everybody adds everything: one way instead of there and back
+
+#define DT__EACH_LINK(net, i, l) \
+	for (i = 0, l = (net)->link; i < (net)->comm->size; i++, l++) if (i != (net)->comm->rank && l->fd >= 0)
+
+static void *dt__heart_main(void *user) {
+	dt__net *net = (dt__net *)user;
+	dt__frame beat = {DT__HEARTBEAT, 0, 0, 0, 0, 0, 0, 0};
+	struct pollfd bell;
+	dt__link *l;
+	int i;
+	beat.rank = net->comm->rank;
+	bell.fd = net->bell[0];
+	bell.events = POLLIN;
+	while (poll(&bell, 1, 1000) <= 0) {  // until the other end is closed
+		pthread_mutex_lock(&net->lock);
+		DT__EACH_LINK(net, i, l) {
+			if (dt__link_idle(l)) dt__link_queue(l, beat, NULL);
+			dt__link_flush(l);
+		}
+		pthread_mutex_unlock(&net->lock);
+	}
+	return NULL;
+}
+
+static void dt__heart_stop(dt__net *net) {
+	if (!net->beating) return;
+	close(net->bell[1]);
+	pthread_join(net->heart, NULL);
+	close(net->bell[0]);
+	net->beating = 0;
+}
+
+// Say something last to all, within a time, and close. Peers that are in the middle of a frame get it whole first.
+static void dt__net_end(dt__net *net, int type, double seconds) {
+	double until = dt__now() + seconds;
+	const char *text = net->cause.text;
+	struct timespec pause = {0, 1000000};
+	dt__frame f = {type, 0, 0, 0, 0, 0, 0, 0};
+	dt__link *l;
+	int i, open;
+	dt__heart_stop(net);
+	f.rank = net->comm->rank;
+	f.bytes = type == DT__ABORT ? strlen(text) : 0;
+	f.detail = net->cause.code;
+	DT__EACH_LINK(net, i, l) l->announced = 0;
+	do {
+		open = 0;
+		DT__EACH_LINK(net, i, l) {
+			int got = 0;
+			if (dt__link_idle(l) && !l->announced) { dt__link_queue(l, f, text); l->announced = 1; }
+			if (dt__link_flush(l) < 0) got = -1;
+			if (l->announced == 1 && dt__link_idle(l)) { shutdown(l->fd, SHUT_WR); l->announced = 2; }
+			while (got >= 0 && (got = (int)recv(l->fd, l->in, sizeof l->in, 0)) > 0) {}  // until it closes too: unread bytes would make the system drop ours
+			if (got < 0 && errno == EAGAIN) open = 1; else dt__link_close(l);
+		}
+		if (open) nanosleep(&pause, NULL);
+	} while (open && dt__now() < until);
+	DT__EACH_LINK(net, i, l) dt__link_close(l);
+}
+
+// Where the payload of a frame goes, if this is its time.
+static unsigned char *dt__net_place(void *user, dt__link *l) {
+	dt__net *net = (dt__net *)user;
+	const dt__frame *f = &l->frame;
+	dt__span *s = f->type == DT__PART ? &l->part_in : &l->result_in;
+	ptrdiff_t count = (ptrdiff_t)(f->bytes / sizeof(float)), peer = l - net->link;
+	dt_comm other = *net->comm, *own = net->comm;
+	if (f->type != DT__PART && f->type != DT__RESULT) return dt__place_small(NULL, l);
+	if (f->call == net->call + 1) return NULL;  // it is ahead
+	other.rank = (int)peer;
+	other.kind = (dt__kind)f->kind;
+	other.n = (size_t)f->n;
+	other.detail = f->detail;
+	if (dt__same_call(own->rank < other.rank ? own : &other, own->rank < other.rank ? &other : own, &net->cause)) return NULL;
+	if (f->call != net->call || f->bytes % sizeof(float) || f->offset != (uint64_t)s->begin || count > s->end - s->begin) {
+		if (f->bytes || f->call != net->call) { dt__fail(&net->cause, DT_ERR_PEER, "rank %d (%s) sent a frame out of turn", other.rank, l->address); return NULL; }
+	}
+	l->greeted = 1;
+	if (!count) return l->small;
+	if (f->type == DT__RESULT) return (unsigned char *)(net->buf + s->begin);
+	return (unsigned char *)(net->room + peer * (net->mine.end - net->mine.begin) + (s->begin - net->mine.begin));
+}
+
+// Read from a link: 1 if a frame has come.
+static int dt__net_pull(dt__net *net, dt__link *l) {
+	int rank = (int)(l - net->link), got = dt__link_read(l, dt__net_place, net);
+	const dt__frame *f = &l->frame;
+	ptrdiff_t count = (ptrdiff_t)(f->bytes / sizeof(float));
+	if (got == 0) return 0;
+	if (got == 1 && f->type == DT__PART) l->part_in.begin += count;
+	else if (got == 1 && f->type == DT__RESULT) l->result_in.begin += count;
+	else if (got == 1 && f->type == DT__ABORT) dt__fail(&net->cause, f->detail, "%s", (const char *)l->small);
+	else if (got == 1 && f->type == DT__BYE) l->left = 1;
+	else if (got == -1 && l->left) dt__fail(&net->cause, DT_ERR_STATE, "%s: rank %d closed its handle: let all make the same calls first", dt__kind_names[net->comm->kind], rank);
+	else if (got == -1) dt__fail(&net->cause, DT_ERR_PEER, "rank %d (%s) is lost: its connection has ended", rank, l->address);
+	else if (got == -2) dt__fail(&net->cause, DT_ERR_PEER, "rank %d (%s) sent damaged bytes", rank, l->address);
+	return 1;
+}
+
+// Send to a link what may leave now: 1 if something has.
+static int dt__net_push(dt__net *net, dt__link *l) {
+	const dt_comm *c = net->comm;
+	dt__frame f = {0, 0, 0, 0, 0, 0, 0, 0};
+	dt__span *s = &l->part_out;
+	ptrdiff_t count = DT__MIN(s->end - s->begin, DT__CHUNK);
+	ssize_t gone;
+	if (dt__link_idle(l)) {
+		if (!l->announced || count) f.type = DT__PART;
+		else {
+			s = &l->result_out;
+			count = DT__MIN(DT__MIN(net->ready, s->end) - s->begin, DT__CHUNK);
+			if (count > 0) f.type = DT__RESULT;
+		}
+		if (f.type) {
+			f.kind = (int)c->kind;
+			f.rank = c->rank;
+			f.detail = c->detail;
+			f.n = c->n;
+			f.call = net->call;
+			f.offset = (uint64_t)s->begin;
+			f.bytes = (size_t)count * sizeof(float);
+			dt__link_queue(l, f, net->buf ? net->buf + s->begin : NULL);
+			s->begin += count;
+			l->announced = 1;
+		}
+	}
+	gone = dt__link_flush(l);
+	if (gone < 0) dt__net_pull(net, l);  // which finds out why: an ABORT may lie there
+	if (gone < 0) dt__fail(&net->cause, DT_ERR_PEER, "rank %d (%s) is lost: its connection has ended", (int)(l - net->link), l->address);
+	return gone != 0;
+}
+
+// Add up the part of the own slice that has come from all.
+static void dt__net_add(dt__net *net) {
+	const dt_comm *c = net->comm;
+	ptrdiff_t all = net->mine.end, size = net->mine.end - net->mine.begin;
+	dt__span s = {0, 0};
+	dt__link *l;
+	int i;
+	DT__EACH_LINK(net, i, l) all = DT__MIN(all, l->part_in.begin);
+	if (all <= net->ready || (all < net->mine.end && all - net->ready < DT__CHUNK)) return;
+	for (i = 0; i < c->size; i++) net->part[i] = i == c->rank ? net->buf + net->ready : net->room + i * size + (net->ready - net->mine.begin);
+	s.end = all - net->ready;
+	dt__reduce_slice(net->part, c->size, s, (dt_reduction)c->detail, 0);
+	if (c->rank) dt__copy(s.end, 1, net->part[0], net->buf + net->ready, 0);
+	net->ready = all;
+}
+
+static int dt__link_done(const dt__link *l) {
+	return l->announced && l->greeted && dt__link_idle(l) && l->part_out.begin == l->part_out.end && l->part_in.begin == l->part_in.end &&
+		l->result_out.begin == l->result_out.end && l->result_in.begin == l->result_in.end;
+}
+
+// Who sends and adds what: slices for sums and gathering, everything for short sums and for the root of a broadcast.
+static int dt__net_begin(dt__net *net, float *buf) {
+	const dt_comm *c = net->comm;
+	ptrdiff_t n = (ptrdiff_t)c->n;
+	int sums = c->kind <= DT__REDUCE_SCATTER, everybody = c->kind == DT__ALLREDUCE && n <= DT__SHORT, i;
+	int hands_out = !everybody && c->kind != DT__REDUCE_SCATTER;
+	dt__span none = {0, 0}, whole = {0, 0};
+	size_t floats;
+	whole.end = n;
+	net->call++;
+	net->buf = buf;
+	net->began = dt__now();
+	for (i = c->size - 1; i >= 0; i--) {
+		dt__link *l = &net->link[i];
+		dt__span slice = c->kind == DT__BARRIER ? none : c->kind == DT__BROADCAST ? i == c->detail ? whole : none : everybody ? whole : dt__comm_slice(c, i);
+		if (i == c->rank) net->mine = slice;
+		l->announced = l->greeted = 0;
+		l->part_out = sums ? slice : none;
+		l->result_in = hands_out ? slice : none;
+	}
+	for (i = 0; i < c->size; i++) {
+		net->link[i].part_in = sums ? net->mine : none;
+		net->link[i].result_out = hands_out ? net->mine : none;
+	}
+	net->ready = sums ? net->mine.begin : net->mine.end;
+	floats = sums ? (size_t)(net->mine.end - net->mine.begin) * (size_t)c->size : 0;
+	if (floats <= net->room_floats) return 0;
+	free(net->room);
+	net->room = (float *)malloc(floats * sizeof(float));
+	net->room_floats = net->room ? floats : 0;
+	return net->room ? 0 : dt__fail(&net->cause, DT_ERR_MEMORY, "%s: no memory for %zu values of other ranks", dt__kind_names[c->kind], floats);
+}
+
+// Nothing moves: wait until it does, but not for a peer that gives no sign of life.
+static void dt__net_wait(dt__net *net) {
+	dt__link *l;
+	double now;
+	int i, n = 0;
+	DT__EACH_LINK(net, i, l) if (!dt__link_done(l)) {
+		net->poll[n].fd = l->fd;
+		net->poll[n].events = (short)((dt__link_idle(l) ? 0 : POLLOUT) | (l->stage == 1 && !l->payload ? 0 : POLLIN));
+		n++;
+	}
+	pthread_mutex_unlock(&net->lock);
+	n = poll(net->poll, (nfds_t)n, 200);
+	pthread_mutex_lock(&net->lock);
+	if (n > 0) return;
+	now = dt__now();
+	DT__EACH_LINK(net, i, l)
+		if (!dt__link_done(l) && now - DT__MAX(l->heard, net->began) > net->dead)
+			dt__fail(&net->cause, DT_ERR_PEER, "rank %d (%s) is lost: it has sent nothing for %g s", i, l->address, net->dead);
+}
+
+static int dt__net_run(dt_comm *c, float *buf, dt_error *err) {
+	dt__net *net = c->net;
+	dt__link *l;
+	int i, open = 1, idle = 0;
+	if (!net->cause.code && !dt__check_call(c, buf, &net->cause)) dt__net_begin(net, buf);
+	pthread_mutex_lock(&net->lock);
+	while (open && !net->cause.code) {
+		int moved = 0;
+		open = 0;
+		DT__EACH_LINK(net, i, l) if (!dt__link_done(l)) {
+			moved |= dt__net_pull(net, l) | dt__net_push(net, l);
+			open |= !dt__link_done(l);
+		}
+		if (c->kind <= DT__REDUCE_SCATTER) dt__net_add(net);
+		idle = moved ? 0 : idle + 1;
+		if (open && idle > net->spins) dt__net_wait(net);
+	}
+	pthread_mutex_unlock(&net->lock);
+	if (net->cause.code) dt__net_end(net, DT__ABORT, 0.5);
+	return dt__pass_error(err, &net->cause);
+}
+
+// cause: NULL after a good end, or what the others shall be told.
+static void dt__net_close(dt_comm *c, const dt_error *cause) {
+	dt__net *net = c->net;
+	if (cause && !net->cause.code) dt__fail(&net->cause, DT_ERR_PEER, "rank %d: %s", c->rank, cause->text);
+	dt__net_end(net, cause ? DT__ABORT : DT__BYE, cause ? 0.5 : c->rank ? 2 : 5);
+	pthread_mutex_destroy(&net->lock);
+	free(net->room);
+	free(net->link);
+	free(net->poll);
+	free(net->part);
+	free(net->roster);
+	free(net);
+	free(c);
+}
+
+static void dt__net_leave(dt_comm *c) { dt__net_close(c, NULL); }
+
+// ---- joining
+
+typedef struct {            // what >>cluster has found out
+	int rank, size, local;  // local: ranks on this machine
+	char chief[280];        // host:port where rank 0 listens; it may have taken one of the next ports
+	int tries;
+	char bind[256];         // the own listener's host, or "", and port, 0: any
+	int port;
+	char job[64];           // processes of another job are not let in
+	char source[120];       // which variables said so
+	double patience, dead;  // seconds
+	int insecure, listener; // listener: -1, or one that is open already
+} dt__who;
+
+// "host:port" or "[v6]:port". 0 if it is neither.
+static int dt__address(const char *text, char *host, size_t size, int *port) {
+	const char *colon = strrchr(text, ':'), *begin = text + (*text == '['), *end = colon;
+	int ok = 0;
+	if (!colon) return 0;
+	if (*text == '[' && colon > begin && colon[-1] == ']') end--;
+	*port = (int)dt__parse_whole(colon + 1, 65535, &ok);
+	return ok && end > begin && dt__format(host, size, "%.*s", (int)(end - begin), begin) < size && (*text == '[' || !memchr(host, ':', strlen(host)));
+}
+
+static struct addrinfo *dt__resolve(const char *host, int port) {
+	struct addrinfo hint, *found = NULL;
+	char number[16];
+	memset(&hint, 0, sizeof hint);
+	hint.ai_socktype = SOCK_STREAM;
+	hint.ai_flags = AI_PASSIVE;
+	dt__format(number, sizeof number, "%d", port);
+	return getaddrinfo(host, number, &hint, &found) ? NULL : found;
+}
+
+static int dt__is_loopback(const struct sockaddr *a) {
+	static const unsigned char one[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+	if (a->sa_family == AF_INET6) return !memcmp(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, one, 16);
+	return *(const unsigned char *)&((const struct sockaddr_in *)(const void *)a)->sin_addr == 127;
+}
+
+static void dt__socket_ready(int fd) {
+	int one = 1;
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+	fcntl(fd, F_SETFD, FD_CLOEXEC);
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+}
+
+// The own listener; other machines reach it only if rank 0's address is not on this one.
+static int dt__listen(const dt__who *w, int *port, dt_error *err) {
+	char host[256];
+	int first = 0, chief_port, i, fd = -1, one = 1, why = 0, loopback;
+	struct addrinfo *a;
+	if (!dt__address(w->chief, host, sizeof host, &chief_port)) return dt__fail(err, DT_ERR_CONFIG, "\"%.100s\" (%s) is no address: host:port is needed", w->chief, w->source);
+	a = dt__resolve(host, chief_port);
+	loopback = a && dt__is_loopback(a->ai_addr);
+	if (a) freeaddrinfo(a);
+	if (!loopback && !w->insecure)
+		return dt__fail(err, DT_ERR_CONFIG, "rank 0 is at %s (%s), so that this process would listen to the network, where anybody could join: if it is a network of yours alone, set DTRAIN_INSECURE=1", w->chief, w->source);
+	first = w->rank ? w->port : chief_port;
+	a = dt__resolve(*w->bind ? w->bind : loopback ? "127.0.0.1" : NULL, first);
+	for (i = 0; a && i < (w->rank ? 1 : w->tries) && fd < 0; i++) {
+		fd = socket(a->ai_family, SOCK_STREAM, 0);
+		if (fd < 0) break;
+		if (a->ai_family == AF_INET) ((struct sockaddr_in *)(void *)a->ai_addr)->sin_port = htons((uint16_t)(first + i));
+		else ((struct sockaddr_in6 *)(void *)a->ai_addr)->sin6_port = htons((uint16_t)(first + i));
+		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+		if (bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, 1024)) { why = errno; close(fd); fd = -1; }
+	}
+	if (fd >= 0) {
+		struct sockaddr_storage own;
+		socklen_t n = sizeof own;
+		getsockname(fd, (struct sockaddr *)&own, &n);
+		*port = ntohs(own.ss_family == AF_INET ? ((struct sockaddr_in *)(void *)&own)->sin_port : ((struct sockaddr_in6 *)(void *)&own)->sin6_port);
+		dt__socket_ready(fd);
+	} else dt__fail(err, DT_ERR_CONFIG, "rank %d cannot listen at port %d (%s): %s", w->rank, first, w->source, a ? strerror(why) : "the address is unknown");
+	if (a) freeaddrinfo(a);
+	return fd;
+}
+
+// A connection within two seconds, or -1 and why not.
+static int dt__connect(const char *address, int shift, const char **why) {
+	char host[256];
+	int fd = -1, port, code = 0;
+	socklen_t n = sizeof code;
+	struct addrinfo *a = dt__address(address, host, sizeof host, &port) ? dt__resolve(host, port + shift) : NULL, *at;
+	struct pollfd p;
+	*why = "the host's name is not found";
+	for (at = a; at && fd < 0; at = at->ai_next) {
+		fd = socket(at->ai_family, SOCK_STREAM, 0);
+		if (fd < 0) continue;
+		dt__socket_ready(fd);
+		code = connect(fd, at->ai_addr, at->ai_addrlen) && errno != EINPROGRESS ? errno : 0;
+		p.fd = fd;
+		p.events = POLLOUT;
+		if (!code && poll(&p, 1, 2000) < 1) code = ETIMEDOUT;
+		else if (!code) getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &n);
+		if (code) { close(fd); fd = -1; *why = strerror(code); }
+	}
+	if (a) freeaddrinfo(a);
+	return fd;
+}
+
+// Wait for one frame of control. 0 when it is there.
+static int dt__link_await(dt__link *l, int type, unsigned char *(*place)(void *, dt__link *), void *user, double until) {
+	struct pollfd p;
+	int got;
+	p.fd = l->fd;
+	p.events = POLLIN;
+	while ((got = dt__link_read(l, place, user)) >= 0 && dt__now() < until) {
+		if (got == 1) return l->frame.type != type;
+		poll(&p, 1, 100);
+	}
+	return 1;
+}
+
+static void dt__link_tell(dt__link *l, int type, int rank, const void *payload, size_t n) {
+	dt__frame f = {0, 0, 0, 0, 0, 0, 0, 0};
+	double until = dt__now() + 5;
+	f.type = type;
+	f.rank = rank;
+	f.bytes = n;
+	dt__link_queue(l, f, payload);
+	while (!dt__link_idle(l) && dt__link_flush(l) >= 0 && dt__now() < until) {}
+}
+
+#define DT__HELLO_BYTES 76  // rank (4), size (4), port of the listener (4), job (64)
+
+// Dial a rank until it answers, or the time is over.
+static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *address, int port, double until, dt_error *err) {
+	dt__link *l = &net->link[rank];
+	unsigned char hello[DT__HELLO_BYTES] = {0};
+	const char *why = "";
+	int round;
+	dt__write_le(hello, (uint64_t)w->rank, 4);
+	dt__write_le(hello + 4, (uint64_t)w->size, 4);
+	dt__write_le(hello + 8, (uint64_t)port, 4);
+	memcpy(hello + 12, w->job, strlen(w->job));
+	for (round = 0; dt__now() < until; round++) {
+		struct timespec pause = {0, 5000000L << DT__MIN(round / (rank ? 1 : w->tries), 7)};
+		memset(l, 0, sizeof *l);
+		l->fd = dt__connect(address, rank ? 0 : round % w->tries, &why);
+		if (l->fd >= 0) {
+			dt__format(l->address, sizeof l->address, "%s", address);
+			dt__link_tell(l, DT__HELLO, w->rank, hello, sizeof hello);
+			if (!dt__link_await(l, DT__AUTH, dt__place_small, NULL, DT__MIN(dt__now() + 5, until))) return 0;
+			if (l->frame.type == DT__ABORT) return dt__fail(err, DT_ERR_CONFIG, "rank %d (%s) refuses: %s", rank, address, (const char *)l->small);
+			why = "no answer from a process of this job";
+			dt__link_close(l);
+		}
+		nanosleep(&pause, NULL);
+	}
+	return dt__fail(err, DT_ERR_PEER, "rank %d waited %g s in vain for rank %d at %s: %s", w->rank, w->patience, rank, address, why);
+}
+
+// A process has said hello: let it in, or say why not. 1: it is in.
+static int dt__join_greet(dt__net *net, const dt__who *w, dt__link *half) {
+	const unsigned char *hello = half->small;
+	int rank = (int)(dt__read_le(hello, 4) & INT_MAX), size = (int)(dt__read_le(hello + 4, 4) & INT_MAX);
+	char text[160] = "";
+	if (half->frame.type != DT__HELLO || half->frame.bytes != DT__HELLO_BYTES || strncmp((const char *)hello + 12, w->job, sizeof w->job)) return 0;
+	if (size != w->size) dt__format(text, sizeof text, "the world has %d processes there, %d here", size, w->size);
+	else if (rank <= w->rank || rank >= size) dt__format(text, sizeof text, "rank %d does not dial rank %d of %d", rank, w->rank, size);
+	else if (net->link[rank].fd >= 0) dt__format(text, sizeof text, "there is a rank %d already", rank);
+	dt__link_tell(half, *text ? DT__ABORT : DT__AUTH, w->rank, text, strlen(text));
+	if (*text) return 0;
+	dt__format(half->address + strlen(half->address), 8, ":%d", (int)dt__read_le(hello + 8, 4));
+	net->link[rank] = *half;
+	return 1;
+}
+
+#define DT__HALF_OPEN 64
+
+// Hear from all higher ranks. Strangers are given five seconds, and forgotten.
+static int dt__join_accept(dt__net *net, const dt__who *w, int listener, double until, dt_error *err) {
+	dt__link *half = (dt__link *)calloc(DT__HALF_OPEN, sizeof *half), *l;
+	struct pollfd p[DT__HALF_OPEN + 1];
+	int missing = w->size - 1 - w->rank, i;
+	if (!half) return dt__fail(err, DT_ERR_MEMORY, "no memory to join");
+	for (i = 0; i < DT__HALF_OPEN; i++) half[i].fd = -1;
+	while (missing && dt__now() < until) {
+		p[DT__HALF_OPEN].fd = listener;
+		for (i = 0; i <= DT__HALF_OPEN; i++) {
+			p[i].events = POLLIN;
+			if (i < DT__HALF_OPEN) p[i].fd = half[i].fd;
+		}
+		poll(p, DT__HALF_OPEN + 1, 100);
+		for (i = 0, l = half; i < DT__HALF_OPEN && missing; i++, l++) {
+			int got;
+			if (l->fd < 0) {
+				struct sockaddr_storage from;
+				socklen_t n = sizeof from;
+				int fd = accept(listener, (struct sockaddr *)&from, &n);
+				if (fd < 0) continue;
+				memset(l, 0, sizeof *l);
+				dt__socket_ready(l->fd = fd);
+				l->heard = l->began = dt__now();
+				if (getnameinfo((struct sockaddr *)&from, n, l->address, sizeof l->address - 10, NULL, 0, NI_NUMERICHOST)) strcpy(l->address, "?");
+			}
+			got = dt__link_read(l, dt__place_small, NULL);
+			if (got == 1 && dt__join_greet(net, w, l)) { missing--; l->fd = -1; }
+			else if (got || dt__now() - l->began > 5) dt__link_close(l);
+		}
+	}
+	for (i = 0; i < DT__HALF_OPEN; i++) dt__link_close(&half[i]);
+	free(half);
+	if (missing) {
+		char text[80] = "";
+		dt__writer out = dt__writer_on(text, sizeof text);
+		for (i = w->rank + 1; i < w->size; i++) if (net->link[i].fd < 0) dt__print(&out, out.n ? ", %d" : "%d", i);
+		return dt__fail(err, DT_ERR_PEER, "rank %d (%s) waited %g s; of %d processes these have not come: %s", w->rank, w->chief, w->patience, w->size, text);
+	}
+	return 0;
+}
+
+static unsigned char *dt__place_roster(void *user, dt__link *l) {
+	const dt__net *net = (const dt__net *)user;
+	return l->frame.type == DT__ROSTER && l->frame.bytes == 64 * (size_t)net->comm->size ? (unsigned char *)net->roster : dt__place_small(NULL, l);
+}
+
+// Rank 0 tells all addresses; then the higher rank of each pair dials the lower.
+static int dt__join(dt__net *net, const dt__who *w, dt_error *err) {
+	double until = dt__now() + w->patience;
+	dt__link *l;
+	int i, port = 0, code = 0, listener = w->listener >= 0 ? w->listener : dt__listen(w, &port, err);
+	if (listener < 0 || (err && err->code)) return DT_ERR_CONFIG;
+	dt__socket_ready(listener);
+	if (w->rank) code = dt__dial(net, w, 0, w->chief, port, until, err);
+	if (!code && w->rank && dt__link_await(net->link, DT__ROSTER, dt__place_roster, net, until))
+		code = dt__fail(err, DT_ERR_PEER, "rank 0 (%s) has ended, or the others have not come to it within %g s", w->chief, w->patience);
+	for (i = 1; i < w->rank && !code; i++) code = dt__dial(net, w, i, net->roster[i], port, until, err);
+	if (!code) code = dt__join_accept(net, w, listener, until, err);
+	close(listener);
+	if (code || w->rank) return code;
+	DT__EACH_LINK(net, i, l) memcpy(net->roster[i], l->address, 64);
+	DT__EACH_LINK(net, i, l) dt__link_tell(l, DT__ROSTER, 0, net->roster, 64 * (size_t)w->size);
+	return 0;
+}
+
+static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
+	dt_comm *c = (dt_comm *)calloc(1, sizeof *c);
+	dt__net *net = (dt__net *)calloc(1, sizeof *net);
+	size_t n = (size_t)w->size;
+	int i, code = DT_ERR_MEMORY;
+	if (c && net) {
+		c->rank = w->rank;
+		c->size = w->size;
+		c->local = w->local;
+		c->run = dt__net_run;
+		c->close = dt__net_leave;
+		c->net = net;
+		net->comm = c;
+		net->dead = w->dead;
+		net->spins = w->local > dt__cores() ? 0 : 200;
+		net->link = (dt__link *)calloc(n, sizeof *net->link);
+		net->poll = (struct pollfd *)calloc(n, sizeof *net->poll);
+		net->part = (float **)calloc(n, sizeof *net->part);
+		net->roster = (char (*)[64])calloc(n, 64);
+		for (i = 0; net->link && i < w->size; i++) net->link[i].fd = -1;
+		if (net->link && net->poll && net->part && net->roster && !pthread_mutex_init(&net->lock, NULL)) {
+			code = dt__join(net, w, err);
+			if (!code && !pipe(net->bell)) net->beating = !pthread_create(&net->heart, NULL, dt__heart_main, net);
+			if (net->beating) return c;
+			if (!code) dt__fail(err, DT_ERR_MEMORY, "the system refuses a pipe or a thread");
+			dt__net_close(c, err);
+			return NULL;
+		}
+		free(net->link); free(net->poll); free(net->part); free(net->roster);
+	}
+	free(net);
+	free(c);
+	dt__fail(err, code, "no memory for connections to %d processes", w->size);
+	return NULL;
+}
+#endif
+
+// ============================================================
+// >>cluster - who am I: the variables of launchers; a cluster on this machine
+//
+// What:    rank, number of processes and rank 0's address, from dt_cluster, DTRAIN_*, TF_CONFIG, CLUSTER_SPEC, torchrun, PET_*,
+//          Open MPI, MPICH or Slurm: the first that speaks. DTRAIN_CHIEF, _PORT, _BIND, _INSECURE, _JOIN and _DEAD amend any of them.
+// Owns:    nothing.
+// Uses:    >>wire, >>base (JSON).   Used by: >>train.
+// Promise: a family of variables that is set by half is an error, never one process.
+// ============================================================
+
+#ifndef DTRAIN_NO_SOCKETS
+
+static const char *dt__variable_of(const char *name) {
+	const char *v = name ? getenv(name) : NULL;
+	return v && *v ? v : NULL;
+}
+
+typedef struct { const char *name, *rank, *size, *local, *host, *port, *job; } dt__family;
+static const dt__family dt__families[] = {
+	{"DTRAIN", "DTRAIN_RANK", "DTRAIN_WORLD", "DTRAIN_LOCAL", "MASTER_ADDR", "MASTER_PORT", NULL},
+	{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"},
+	{"PET", "PET_NODE_RANK", "PET_NNODES", NULL, "PET_MASTER_ADDR", "PET_MASTER_PORT", NULL},
+	{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MASTER_ADDR", "MASTER_PORT", "PMIX_NAMESPACE"},
+	{"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "MASTER_ADDR", "MASTER_PORT", "PMI_JOBID"},
+	{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_STEP_NODELIST", NULL, "SLURM_JOB_ID"}};
+
+// The first name of Slurm's list: "rack[0-1]n[01-3],x" -> "rack0n01".
+static void dt__first_host(const char *list, char *host, size_t size) {
+	dt__writer w = dt__writer_on(host, size);
+	for (; *list && *list != ','; list++) {
+		if (*list != '[') { dt__put(&w, *list); continue; }
+		for (list++; dt__digit_at(list, list + 1); list++) dt__put(&w, *list);
+		while (*list && *list != ']') list++;
+		if (!*list) return;
+	}
+}
+
+static int dt__who_number(const char *name, int *out, dt_error *err) {
+	const char *text = dt__variable_of(name);
+	int ok = 0;
+	*out = text ? (int)dt__parse_whole(text, 65536, &ok) : 0;
+	if (ok) return 0;
+	return dt__fail(err, DT_ERR_CONFIG, text ? "%s is \"%.60s\": a whole number is needed" : "%s is not set, as its family of variables needs", name, text);
+}
+
+// Rank, size and rank 0's address from one family.
+static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
+	const char *host = dt__variable_of(f->host), *port = dt__variable_of(f->port), *job = dt__variable_of(f->job), *local = dt__variable_of(f->local);
+	const char *store = dt__variable_of("TORCHELASTIC_USE_AGENT_STORE");
+	char first[256];
+	if (dt__who_number(f->rank, &w->rank, err) || dt__who_number(f->size, &w->size, err)) return DT_ERR_CONFIG;
+	w->local = local ? atoi(local) : 1;
+	dt__format(w->source, sizeof w->source, "%s: %s, %s", f->name, f->rank, f->size);
+	if (job) dt__format(w->job, sizeof w->job, "%s", job);
+	if (f->host && !strcmp(f->host, "SLURM_STEP_NODELIST") && host) { dt__first_host(host, first, sizeof first); host = first; }
+	if (!host && w->local == w->size) {
+		host = "127.0.0.1";
+		if (!job) dt__format(w->job, sizeof w->job, "parent %d", (int)getppid());
+	}
+	if (*w->chief || !host || w->size < 2) return 0;
+	if (port && !(store && !strcmp(store, "True"))) {  // else torchrun itself listens there
+		dt__format(w->chief, sizeof w->chief, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
+		return 0;
+	}
+	w->tries = 8;
+	dt__format(w->chief, sizeof w->chief, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host,
+		20000 + (int)(dt__crc32c(dt__crc32c(0, w->job, strlen(w->job)), port, port ? strlen(port) : 0) % 20000));
+	return 0;
+}
+
+// ---- TF_CONFIG and CLUSTER_SPEC
+
+enum { DT__CHIEF, DT__WORKER, DT__SERVER, DT__EVALUATOR };
+static int dt__role_of(const char *name) {
+	static const char *const names[] = {"chief", "worker", "ps", "evaluator", "workerpool0", "workerpool1", "workerpool2", "workerpool3", "master"};
+	int i;
+	for (i = 0; i < DT__COUNT(names); i++) if (!strcmp(name, names[i])) return i % 4;
+	return -1;
+}
+
+typedef struct { int role, index, count[4]; char first[2][280], own[280]; int cluster, task; } dt__spec;
+
+// The addresses of one role: a list, or an object by index.
+static void dt__spec_hosts(dt__json *j, int role, dt__spec *s) {
+	int object = dt__json_peek(j) == '{', first = 1, index = 0, ok = 1, port;
+	char text[280], host[256];
+	size_t n;
+	if (!dt__json_expect(j, object ? '{' : '[', "a list of addresses is expected")) return;
+	for (; dt__json_more(j, object ? '}' : ']', &first); index++) {
+		if (object && dt__json_key(j, text, sizeof text, &n)) { text[DT__MIN(n, sizeof text - 1)] = 0; index = (int)dt__parse_whole(text, 4095, &ok); }
+		if (!dt__json_string(j, text, sizeof text, &n)) return;
+		text[DT__MIN(n, sizeof text - 1)] = 0;
+		if (n >= sizeof text || !ok || index > 4095 || !dt__address(text, host, sizeof host, &port) || !port) { dt__json_fail(j, "\"host:port\" is expected, at most 4096 of them"); return; }
+		if (role < 2 && !index) memcpy(s->first[role], text, sizeof text);
+		if (role == s->role && index == s->index) memcpy(s->own, text, sizeof text);
+		s->count[role] = DT__MAX(s->count[role], index + 1);
+	}
+}
+
+// {"cluster": {"worker": ["host:port", …], …}, "task": {"type": "worker", "index": 0}}; the task is read first.
+static void dt__spec_read(dt__json *j, int part, dt__spec *s) {
+	int first = 1, inner;
+	char key[32], word[32];
+	size_t n;
+	if (!dt__json_expect(j, '{', "'{' is expected")) return;
+	while (dt__json_more(j, '}', &first) && dt__json_key(j, key, sizeof key, &n)) {
+		int task = dt__equals(key, DT__MIN(n, sizeof key), "task"), cluster = dt__equals(key, DT__MIN(n, sizeof key), "cluster");
+		if (part ? !cluster : !task) { dt__json_skip(j); continue; }
+		if (!dt__json_expect(j, '{', "'{' is expected")) return;
+		if (task) s->task = 1; else s->cluster = 1;
+		for (inner = 1; dt__json_more(j, '}', &inner) && dt__json_key(j, key, sizeof key - 1, &n);) {
+			uint64_t v = 0;
+			int ok = 1;
+			key[DT__MIN(n, sizeof key - 1)] = 0;
+			if (cluster && dt__role_of(key) >= 0) { dt__spec_hosts(j, dt__role_of(key), s); continue; }
+			if (cluster || (strcmp(key, "type") && strcmp(key, "index"))) { dt__json_skip(j); continue; }
+			if (dt__json_peek(j) != '"') { dt__json_uint(j, &v); } else {
+				if (!dt__json_string(j, word, sizeof word - 1, &n)) return;
+				word[DT__MIN(n, sizeof word - 1)] = 0;
+				if (*key == 't' && (s->role = dt__role_of(word)) < 0) dt__json_fail(j, "the task's type is none of chief, master, worker, ps, evaluator");
+				if (*key == 'i') v = dt__parse_whole(word, 4095, &ok);
+			}
+			if (*key == 'i') s->index = ok && v < 4096 ? (int)v : -1;
+		}
+	}
+	if (dt__json_peek(j)) dt__json_fail(j, "nothing is expected behind the end");
+}
+
+// 0: it says who we are; *spoke = 0 if it holds no cluster.
+static int dt__who_spec(dt__who *w, const char *name, const char *text, int *spoke, dt_error *err) {
+	dt__spec s;
+	dt__json j;
+	int part, has_chief;
+	memset(&s, 0, sizeof s);
+	s.role = DT__WORKER;
+	for (part = 0; part < 2; part++) {
+		j.p = text;
+		j.end = text + DT__MIN(strlen(text), (size_t)1 << 20);
+		j.error = NULL;
+		dt__spec_read(&j, part, &s);
+		if (j.error) return dt__fail(err, DT_ERR_CONFIG, "%s, byte %td, \"%.20s\": %s", name, j.p - text, j.p, j.error);
+	}
+	*spoke = s.cluster;
+	if (!s.cluster) return 0;
+	has_chief = s.count[DT__CHIEF] > 0;
+	w->size = has_chief + s.count[DT__WORKER];
+	if (s.count[DT__SERVER] || s.role == DT__SERVER || (s.task && s.role == DT__EVALUATOR))
+		return dt__fail(err, DT_ERR_CONFIG, "%s names parameter servers or an evaluator, which this version has not: give chief and workers only", name);
+	if (!s.task && w->size == 1) s.role = has_chief ? DT__CHIEF : DT__WORKER;
+	else if (!s.task) return dt__fail(err, DT_ERR_CONFIG, "%s has a \"cluster\" and no \"task\": which of %d processes is this one?", name, w->size);
+	if (s.count[DT__CHIEF] > 1 || s.index < 0 || s.index >= s.count[s.role])
+		return dt__fail(err, DT_ERR_CONFIG, "%s: the task is %s %d, of %d (and a cluster has one chief)", name, s.role ? "worker" : "chief", s.index, s.count[s.role]);
+	if (!*s.own || (!*s.first[DT__WORKER] && !has_chief)) return dt__fail(err, DT_ERR_CONFIG, "%s: the cluster is sparse: all workers must be listed", name);
+	w->rank = s.role == DT__CHIEF ? 0 : has_chief + s.index;
+	if (!*w->chief) memcpy(w->chief, s.first[has_chief ? DT__CHIEF : DT__WORKER], sizeof w->chief);
+	if (!w->port) { char host[256]; dt__address(s.own, host, sizeof host, &w->port); }
+	dt__format(w->source, sizeof w->source, "%s", name);
+	return 0;
+}
+
+// ---- all sources in their order
+
+static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
+	static const char *const spec[] = {"TF_CONFIG", "CLUSTER_SPEC"};
+	const char *chief = dt__variable_of("DTRAIN_CHIEF"), *join = dt__variable_of("DTRAIN_JOIN"), *dead = dt__variable_of("DTRAIN_DEAD"), *bound = dt__variable_of("DTRAIN_BIND");
+	int i, spoke = 0, code = 0;
+	memset(w, 0, sizeof *w);
+	w->size = w->local = w->tries = 1;
+	w->listener = -1;
+	if (given) { if (given->chief) chief = given->chief; if (given->bind) bound = given->bind; }
+	if (chief) dt__format(w->chief, sizeof w->chief, "%s", chief);
+	if (bound) dt__format(w->bind, sizeof w->bind, "%s", bound);
+	w->patience = given && given->timeout_ms ? given->timeout_ms / 1000.0 : join ? atof(join) : 600;
+	w->dead = dead ? atof(dead) : 10;
+	w->insecure = (given && given->insecure) || dt__variable_of("DTRAIN_INSECURE");
+	if (dt__variable_of("DTRAIN_PORT") && dt__who_number("DTRAIN_PORT", &w->port, err)) return DT_ERR_CONFIG;
+	dt__format(w->source, sizeof w->source, "no variable of a launcher");
+	if (given && given->tf_config) code = dt__who_spec(w, ".tf_config", given->tf_config, &spoke, err);
+	else if (given && given->world_size) { w->rank = given->rank; w->size = given->world_size; spoke = 1; dt__format(w->source, sizeof w->source, "dt_cluster"); }
+	for (i = -1; i < DT__COUNT(dt__families) && !code && !spoke; i++) {
+		const dt__family *f = &dt__families[DT__MAX(i, 0)];
+		const char *text;
+		int k;
+		for (k = 0; k < 2 && i == 0 && !code && !spoke; k++) if ((text = dt__variable_of(spec[k])) != NULL) code = dt__who_spec(w, spec[k], text, &spoke, err);
+		if (i == 0 || code || spoke || !(dt__variable_of(f->rank) || (f->size[0] != 'S' && dt__variable_of(f->size)))) continue;
+		if (f->rank[0] == 'S' && (!dt__variable_of("SLURM_STEP_ID") || !dt__variable_of(f->size))) continue;  // a batch script itself is one process
+		code = dt__who_family(w, f, err);
+		spoke = 1;
+	}
+	if (code || w->size == 1) return code;
+	if (w->size < 1 || w->rank < 0 || w->rank >= w->size || w->size > DT__BY_SIGNAL - 1)
+		return dt__fail(err, DT_ERR_CONFIG, "rank %d of %d processes (%s): ranks are 0 to size - 1", w->rank, w->size, w->source);
+	if (*w->chief) return 0;
+	return dt__fail(err, DT_ERR_CONFIG, "%s: nothing says where rank 0 is: set DTRAIN_CHIEF=host:port for all processes", w->source);
+}
+
+DT_API dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) {
+	dt__who w;
+	dt_comm *one = NULL;
+	if (dt__who_am_i(given, &w, err)) return NULL;
+	if (w.size > 1) return dt__net_open(&w, err);
+	return dt_comm_group(1, &one, err) ? NULL : one;
+}
+#else
+DT_API dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) { (void)given; dt__disabled(err, "dt_comm_open", "DTRAIN_NO_SOCKETS"); return NULL; }
+#endif
 
 // ============================================================
 // >>checkpoint - parameters by name, and weights as .safetensors
@@ -9464,17 +10410,6 @@ static int dt__find_flag(dt__flag *f, const char *name, size_t n) {
 		if (f->type != DT__TITLE && dt__equals(name, n, f->name)) return 1;
 	}
 	return 0;
-}
-
-// A whole number of digits only, up to limit; or *ok = 0.
-static uint64_t dt__parse_whole(const char *s, uint64_t limit, int *ok) {
-	uint64_t v = 0;
-	for (*ok = *s != 0; *s && *ok; s++) {
-		uint64_t d = (uint64_t)(*s - '0');  // large below '0' too
-		*ok = d <= 9 && v <= limit / 10 && v * 10 <= limit - d;
-		v = v * 10 + d;
-	}
-	return v;
 }
 
 static int dt__set_flag(dt_options *o, const dt__flag *f, const char *value, dt_error *err) {

@@ -41,11 +41,36 @@ static void failed(one_rank *r, const char *format, ...) {
     va_end(args);
 }
 
+/* the same tests over TCP: every thread plays a process of its own, which joins the others at this address */
+static char meeting_place[64];
+
+static void choose_meeting_place(void) {
+#ifndef DTRAIN_NO_SOCKETS
+    struct sockaddr_in a;
+    socklen_t n = sizeof a;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    memset(&a, 0, sizeof a);
+    a.sin_family = AF_INET, a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (bind(fd, (struct sockaddr *)&a, sizeof a) || getsockname(fd, (struct sockaddr *)&a, &n)) { printf("no port\n"); exit(1); }
+    close(fd);
+    snprintf(meeting_place, sizeof meeting_place, "127.0.0.1:%d", ntohs(a.sin_port));
+#endif
+}
+
 static void *rank_main(void *p) {
     one_rank *r = (one_rank *)p;
+    if (!r->comm) {
+        dt_cluster c = DT_DEFAULTS;
+        c.rank = r->rank, c.world_size = r->world, c.chief = meeting_place, c.timeout_ms = 20000;
+        r->comm = dt_comm_open(&c, &r->err);
+        if (!r->comm) { failed(r, "%s", r->err.text); return NULL; }
+    }
     r->body(r);
+    if (meeting_place[0]) dt_comm_close(r->comm);
     return NULL;
 }
+
+static int tcp;
 
 /* runs body on a thread per rank and closes the handles that it has not closed itself */
 static void run_ranks(one_rank *r, int world, void (*body)(one_rank *), const void *arg) {
@@ -53,7 +78,8 @@ static void run_ranks(one_rank *r, int world, void (*body)(one_rank *), const vo
     pthread_t thread[MAX_WORLD];
     dt_error err = DT_DEFAULTS;
     memset(r, 0, (size_t)world * sizeof *r);
-    CHECK_MSG(dt_comm_group(world, comm, &err) == 0, "%s", err.text);
+    if (tcp && world > 1) choose_meeting_place();
+    else CHECK_MSG(dt_comm_group(world, comm, &err) == 0, "%s", err.text);
     for (int i = 0; i < world; i++) {
         r[i].comm = comm[i], r[i].rank = i, r[i].world = world, r[i].body = body, r[i].arg = arg;
         r[i].buf = (float *)calloc(MAX_N + 1, sizeof(float));
@@ -63,8 +89,8 @@ static void run_ranks(one_rank *r, int world, void (*body)(one_rank *), const vo
     for (int i = 0; i < world; i++) {
         CHECK_MSG(!r[i].failure[0], "world %d, rank %d: %s", world, i, r[i].failure);
         free(r[i].buf);
-        dt_comm_close(r[i].comm);
     }
+    for (int i = 0; i < world; i++) if (!tcp || world == 1) dt_comm_close(r[i].comm);
 }
 
 /* values whose sum depends on the order of addition */
@@ -277,6 +303,22 @@ static void test_call_and_leave(void) {
     static one_rank r[MAX_WORLD];
     for (int i = 0; i < 60; i++) run_ranks(r, 2 + i % 4, call_and_leave, NULL);
 }
+
+static void over_tcp(void (*test)(void)) {
+#ifdef DTRAIN_NO_SOCKETS
+    (void)test;
+    SKIP("built without sockets");
+#else
+    tcp = 1;
+    test();
+    tcp = 0, meeting_place[0] = 0;
+#endif
+}
+static void test_collectives_over_tcp(void) { over_tcp(test_collectives); }
+static void test_many_calls_over_tcp(void) { over_tcp(test_many_calls); }
+static void test_mismatched_calls_over_tcp(void) { over_tcp(test_mismatched_calls); }
+static void test_close_releases_peers_over_tcp(void) { over_tcp(test_close_releases_peers); }
+static void test_call_and_leave_over_tcp(void) { over_tcp(test_call_and_leave); }
 
 static void test_comm_arguments(void) {
     dt_comm *c[2] = { NULL, NULL };
@@ -780,6 +822,11 @@ int main(void) {
     RUN(test_mismatched_calls);
     RUN(test_close_releases_peers);
     RUN(test_call_and_leave);
+    RUN(test_collectives_over_tcp);
+    RUN(test_many_calls_over_tcp);
+    RUN(test_mismatched_calls_over_tcp);
+    RUN(test_close_releases_peers_over_tcp);
+    RUN(test_call_and_leave_over_tcp);
     RUN(test_comm_arguments);
     RUN(test_same_mathematics);
     RUN(test_accumulate);
