@@ -600,6 +600,8 @@ typedef struct {
 	int batch;                       // global batch; 0 -> 32
 	int replica_batch;               // instead: global batch = this x replicas x processes
 	dt_comm *comm;                   // with the other processes, see dt_comm_open; borrowed
+	int workers;                     // dt_main: start so many processes besides this one, on this machine
+	int print_cluster;               // dt_main: show who this process is, by what variables, and stop
 	// data and run
 	dt_source train, test;
 	int epochs;                      // 0 -> 1, or as many as .steps need
@@ -7028,6 +7030,19 @@ struct dt_model {
 enum { DT__EMPTY, DT__ACCUMULATED, DT__REDUCED };  // what the gradients hold
 #define DT__BY_SIGNAL 4096  // more than there may be processes
 
+// ---- stopping on a signal: the only global state, and only dt_run touches it
+
+#ifndef DTRAIN_NO_STDIO
+static volatile sig_atomic_t dt__signal;
+static void dt__on_signal(int number) {
+	dt__signal = number;
+	signal(number, SIG_DFL);  // the second one ends the program at once
+}
+#define DT__STOPPED dt__signal
+#else
+#define DT__STOPPED 0
+#endif
+
 // ---- jobs: a function that every replica's thread runs on its own replica, or the caller on all of them
 
 static void dt__wait(const dt__replica *set) {
@@ -8956,7 +8971,116 @@ DT_API dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) {
 	if (w.size > 1) return dt__net_open(&w, err);
 	return dt_comm_group(1, &one, err) ? NULL : one;
 }
+
+// ---- a cluster on this machine
+
+typedef struct { int fd, rank, error; size_t n; char text[2048]; } dt__outlet;  // what a process says, line by line
+
+static void dt__outlet_show(dt__outlet *p, int json, char *last, size_t size) {
+	while (p->n) {
+		char *end = (char *)memchr(p->text, '\n', p->n);
+		int n = (int)(end ? end - p->text : (ptrdiff_t)p->n);
+		FILE *to = p->error ? stderr : stdout;
+		if (!end && p->fd >= 0 && p->n < sizeof p->text) return;
+		if (json && !p->rank && !p->error && !strncmp(p->text, "{\"status\"", DT__MIN((size_t)n, (size_t)9))) dt__format(last, size, "%.*s", n, p->text);
+		else if (p->rank) fprintf(to, "[worker %d] %.*s\n", p->rank, n, p->text);
+		else fprintf(to, "[chief] %.*s\n", n, p->text);
+		fflush(to);
+		p->n -= (size_t)n + (end != NULL);
+		memmove(p->text, p->text + n + (end != NULL), p->n);
+	}
+}
+
+// Become chief and workers: -1 in each of them, with what it is; in the parent, which shows what they say and hands signals on, the
+// chief's exit status.
+static int dt__launch(int workers, int json, dt__who *w, dt_error *err) {
+	int n = workers + 1, i, k, open, port, status = 1, listener, out[2], told = 0;
+	dt__outlet *p = (dt__outlet *)calloc((size_t)n * 2, sizeof *p);
+	struct pollfd *ready = (struct pollfd *)calloc((size_t)n * 2, sizeof *ready);
+	pid_t *child = (pid_t *)calloc((size_t)n, sizeof *child);
+	char last[2400] = "";
+	w->size = w->local = n;
+	dt__format(w->source, sizeof w->source, "--workers");
+	dt__format(w->chief, sizeof w->chief, "127.0.0.1:0");
+	listener = dt__listen(w, &port, err);
+	if (!p || !ready || !child || listener < 0) return dt__fail(err, DT_ERR_MEMORY, "no memory for %d processes", n);
+	dt__format(w->chief, sizeof w->chief, "127.0.0.1:%d", port);
+	dt__format(w->job, sizeof w->job, "parent %d", (int)getpid());
+	fflush(stdout);
+	fflush(stderr);
+	for (i = 0; i < n; i++) {
+		int pair[2][2];
+		if (pipe(pair[0]) || pipe(pair[1]) || (child[i] = fork()) < 0) return dt__fail(err, DT_ERR_MEMORY, "the system refuses process %d of %d", i, n);
+		for (k = 0; k < 2; k++) {
+			if (!child[i]) dup2(pair[k][1], k + 1);
+			close(pair[k][1]);
+			if (!child[i]) close(pair[k][0]);
+			else { p[2 * i + k].fd = pair[k][0]; p[2 * i + k].rank = i; p[2 * i + k].error = k; }
+		}
+		if (child[i]) continue;
+		setpgid(0, 0);  // the terminal's signals come through the parent
+		for (k = 0; k < 2 * i; k++) close(p[k].fd);
+		free(p); free(ready); free(child);
+		w->rank = i;
+		w->listener = i ? -1 : listener;
+		if (i) close(listener);
+		return -1;
+	}
+	(void)out;
+	close(listener);
+	do {
+		for (i = open = 0; i < 2 * n; i++) {
+			ready[i].fd = p[i].fd;
+			ready[i].events = POLLIN;
+			open += p[i].fd >= 0;
+		}
+		if (open) poll(ready, (nfds_t)(2 * n), 500);
+		for (i = 0; i < n && DT__STOPPED && !told; i++) kill(child[i], DT__STOPPED);
+		told = DT__STOPPED;
+		for (i = 0; i < 2 * n; i++) if (p[i].fd >= 0 && (ready[i].revents & (POLLIN | POLLHUP))) {
+			ssize_t got = read(p[i].fd, p[i].text + p[i].n, sizeof p[i].text - p[i].n);
+			if (got <= 0) { close(p[i].fd); p[i].fd = -1; } else p[i].n += (size_t)got;
+			dt__outlet_show(&p[i], json, last, sizeof last);
+		}
+	} while (open);
+	for (i = 0; i < n; i++) {
+		int code = 0;
+		while (waitpid(child[i], &code, 0) < 0 && errno == EINTR) {}
+		if (!i) status = WIFEXITED(code) ? WEXITSTATUS(code) : 128 + WTERMSIG(code);
+	}
+	if (*last) printf("%s\n", last);
+	free(p); free(ready); free(child);
+	return status;
+}
+
+// The comm of dt_run, or NULL for one process; 0 or more in *status: there is nothing more to do.
+static dt_comm *dt__run_cluster(const dt_options *o, int *status, dt_error *err) {
+	dt__who w;
+	*status = -1;
+	if (dt__who_am_i(NULL, &w, err)) { *status = 78; return NULL; }
+	if (o->print_cluster) {
+		printf("role = %s\nrank = %d\nworld size = %d\nchief = %s\nby = %s\n", w.rank ? "worker" : "chief", w.rank, w.size, *w.chief ? w.chief : "this process", w.source);
+		*status = 0;
+		return NULL;
+	}
+	if (o->workers > 0 && w.size > 1) dt__fail(err, DT_ERR_CONFIG, "--workers starts processes, and this is one of %d already (%s): leave out one of the two", w.size, w.source);
+	else if (o->workers > 0) *status = dt__launch(o->workers, o->json, &w, err);
+	if (err->code) *status = 78;
+	return *status < 0 && w.size > 1 ? dt__net_open(&w, err) : NULL;
+}
+
+// The end: after an error the others are told why.
+static void dt__run_leave(dt_comm *c, const dt_error *err) {
+	if (c && c->net && err->code) dt__net_close(c, err);
+	else dt_comm_close(c);
+}
 #else
+static dt_comm *dt__run_cluster(const dt_options *o, int *status, dt_error *err) {
+	*status = o->workers || o->print_cluster ? 78 : -1;
+	if (*status > 0) dt__disabled(err, "--workers, --print-cluster", "DTRAIN_NO_SOCKETS");
+	return NULL;
+}
+static void dt__run_leave(dt_comm *c, const dt_error *err) { (void)err; dt_comm_close(c); }
 DT_API dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) { (void)given; dt__disabled(err, "dt_comm_open", "DTRAIN_NO_SOCKETS"); return NULL; }
 #endif
 
@@ -10034,19 +10158,6 @@ DT_API int dt_export_c(dt_model *m, const char *path, dt_export_options *o, dt_e
 // Promise: a run can be stopped at every step's border; the numbers shown are of the whole batch.
 // ============================================================
 
-// ---- stopping on a signal: the only global state, and only dt_run touches it
-
-#ifndef DTRAIN_NO_STDIO
-static volatile sig_atomic_t dt__signal;
-static void dt__on_signal(int number) {
-	dt__signal = number;
-	signal(number, SIG_DFL);  // the second one ends the program at once
-}
-#define DT__STOPPED dt__signal
-#else
-#define DT__STOPPED 0
-#endif
-
 // ---- what a run shows
 
 typedef struct {
@@ -10325,6 +10436,8 @@ static const dt__flag dt__flags[] = {
 	DT__FLAG(WHOLE, replicas, "one per core", "copies of the model that share a batch")
 	DT__FLAG(WHOLE, batch, "32", "samples per step, over all replicas")
 	DT__FLAG(WHOLE, replica_batch, "off", "instead of --batch: samples per step and replica")
+	DT__FLAG(WHOLE, workers, "0", "start this many workers besides the chief, on this machine")
+	DT__FLAG(SWITCH, print_cluster, "off", "show rank and processes, and what says so, and stop")
 	DT__GROUP("run")
 	DT__FLAG(WHOLE, epochs, "1", "passes through the training data")
 	DT__FLAG(WHOLE, steps, "as many as --epochs need", "stop after this many steps")
@@ -10576,7 +10689,9 @@ static void dt__show_start(const dt_model *m) {
 	char line[240];
 	dt__writer w = dt__writer_on(line, sizeof line);
 	dt__put_grouped(&w, (double)dt_model_report(m).parameters);
-	dt__print(&w, " parameters, strategy %s, %d replica%s on %s, batch %d", dt__strategy_name(m->strategy), m->n_replicas, m->n_replicas == 1 ? "" : "s", dt__cpu()->name, m->batch);
+	dt__print(&w, " parameters, strategy %s, ", dt__strategy_name(m->strategy));
+	if (m->processes > 1) dt__print(&w, "%d processes of ", m->processes);
+	dt__print(&w, "%d replica%s on %s, batch %d", m->n_replicas, m->n_replicas == 1 ? "" : "s", dt__cpu()->name, m->batch);
 	if (m->data[0]) {
 		dt__put_text(&w, ", ");
 		dt__put_grouped(&w, (double)m->data[0]->info.n);
@@ -10655,29 +10770,36 @@ DT_API int dt_run(const dt_options *options) {
 	dt_options o;
 	dt_error err = DT_DEFAULTS;
 	dt_model *m;
-	int code, status, i;
+	int code, status = -1, i;
 	void (*old[2])(int);
 	if (!options) { fprintf(stderr, "dt_run: the options are NULL\n"); return 64; }
 	o = *options;
 	if (o.print_options) { dt__show_options(&o); return 0; }
-	if ((o.save && dt__new_file_try("--save", o.save, &err)) || (o.export_c && dt__new_file_try("--export-c", o.export_c, &err))) { fprintf(stderr, "%s\n", err.text); return 1; }
 	if (!o.progress) o.progress = 1;
 	dt__signal = 0;
 	for (i = 0; i < 2; i++) {
 		old[i] = signal(caught[i], dt__on_signal);
 		if (old[i] == SIG_IGN) signal(caught[i], SIG_IGN);  // started in the background, or by nohup
 	}
+	if (!o.comm) o.comm = dt__run_cluster(&o, &status, &err);
+	if (status >= 0 || (err.code && !o.comm)) {
+		if (err.code) fprintf(stderr, "%s\n", err.text);
+		return status >= 0 ? status : err.code == DT_ERR_PEER ? 143 : 78;
+	}
+	if (dt_comm_rank(o.comm)) { o.progress = DT_OFF; o.json = o.profile = 0; o.save = o.export_c = o.load = NULL; }  // the chief does that for all
+	if ((o.save && dt__new_file_try("--save", o.save, &err)) || (o.export_c && dt__new_file_try("--export-c", o.export_c, &err))) { fprintf(stderr, "%s\n", err.text); return 1; }
 	m = dt_model_create(&o, &err);
 	code = m ? dt__run_model(m, &o, &err) : err.code;
-	status = dt__signal == SIGINT ? 130 : dt__signal ? 143 : 0;
+	status = dt__signal == SIGINT ? 130 : dt__signal || (m && m->stopped >= DT__BY_SIGNAL) ? 143 : 0;
 	if (code) {
-		status = !m && (code == DT_ERR_USAGE || code == DT_ERR_ARGUMENT || code == DT_ERR_SHAPE) ? 64 : 1;
+		status = code == DT_ERR_PEER ? DT__ELSE(status, 143) : code == DT_ERR_CONFIG ? 78 : !m && (code == DT_ERR_USAGE || code == DT_ERR_ARGUMENT || code == DT_ERR_SHAPE) ? 64 : 1;
 		fprintf(stderr, "%s\n", err.text);
 	} else if (status && o.progress > 0) printf("stopped by signal %d after %ld steps\n", (int)dt__signal, m->report.steps);
 	if (m && o.profile) dt__show_profile(m);
-	if (o.json) dt__show_json(m, code ? "failed" : dt__signal ? "stopped" : "succeeded", &err);
+	if (o.json) dt__show_json(m, code ? "failed" : status ? "stopped" : "succeeded", &err);
 	if ((fflush(stdout) || ferror(stdout)) && !status) { fprintf(stderr, "standard output cannot be written: %s\n", strerror(errno)); status = 1; }
 	dt_model_free(m);
+	if (o.comm != options->comm) dt__run_leave(o.comm, &err);
 	dt__signal = 0;
 	for (i = 0; i < 2; i++) signal(caught[i], old[i] == SIG_ERR ? SIG_DFL : old[i]);
 	return status;
