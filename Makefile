@@ -22,7 +22,7 @@ ifeq ($(MAKELEVEL)$(findstring -j,$(MAKEFLAGS)),0)
 MAKEFLAGS += -j$(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 endif
 
-EXAMPLES := $(patsubst examples/%,$(BUILD)/examples/%,$(basename $(wildcard examples/*.c examples/*.cpp)))
+EXAMPLES := $(patsubst examples/%,$(BUILD)/examples/%,$(basename $(filter-out $(if $(shell command -v mpicc),,examples/mpi.c),$(wildcard examples/*.c examples/*.cpp))))
 SWITCHES := none NO_THREADS NO_SOCKETS NO_STDIO NO_MALLOC NO_SIMD all STATIC BLAS
 VERSION  := $(shell awk '/^.define DTRAIN_VERSION_(MAJOR|MINOR|PATCH)/ { v = v dot $$3; dot = "." } END { print v }' dtrain.h)
 
@@ -120,6 +120,9 @@ $(BUILD)/%: tests/%.c dtrain.h $(wildcard tests/*.h examples/*.h) $(BUILD)/flags
 
 $(BUILD)/examples/%: examples/%.c dtrain.h $(wildcard examples/*.h) $(BUILD)/flags
 	$(CC) $(CFLAGS) $(CPPFLAGS) $< -o $@ $(LDFLAGS) $(LDLIBS)
+
+$(BUILD)/examples/mpi: examples/mpi.c dtrain.h $(wildcard examples/*.h) $(BUILD)/flags
+	mpicc $(CFLAGS) $< -o $@ $(LDFLAGS) $(LDLIBS)
 
 $(BUILD)/examples/%: examples/%.cpp dtrain.h $(wildcard examples/*.h) $(BUILD)/flags
 	$(CXX) $(CFLAGS) $(CPPFLAGS) $< -o $@ $(LDFLAGS) $(LDLIBS)

@@ -8163,7 +8163,7 @@ static int dt__link_head(dt__link *l) {
 	memcpy(l->head_in, l->in + l->from, 64);
 	l->from += 64;
 	f->type = h[5];
-	f->kind = DT__MIN(h[6], DT__BARRIER);
+	f->kind = DT__MIN((int)h[6], (int)DT__BARRIER);
 	f->rank = (int)(dt__read_le(h + 8, 4) & INT_MAX);
 	f->detail = (int)(dt__read_le(h + 12, 4) & INT_MAX);
 	f->n = dt__read_le(h + 16, 8);
@@ -8813,6 +8813,8 @@ static int dt__who_number(const char *name, int *out, dt_error *err) {
 	return dt__fail(err, DT_ERR_CONFIG, text ? "%s is \"%.60s\": a whole number is needed" : "%s is not set, as its family of variables needs", name, text);
 }
 
+static int dt__who_setting(const char *name, int *out, dt_error *err) { return dt__variable_of(name) ? dt__who_number(name, out, err) : 0; }
+
 // Rank, size and rank 0's address from one family.
 static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
 	const char *host = dt__variable_of(f->host), *port = dt__variable_of(f->port), *job = dt__variable_of(f->job), *local = dt__variable_of(f->local);
@@ -8930,35 +8932,50 @@ static int dt__who_spec(dt__who *w, const char *name, const char *text, int *spo
 
 // ---- all sources in their order
 
-static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
+// The first source that speaks: 0 and *spoke, or an error.
+static int dt__who_speaks(const dt_cluster *given, dt__who *w, int *spoke, dt_error *err) {
 	static const char *const spec[] = {"TF_CONFIG", "CLUSTER_SPEC"};
-	const char *chief = dt__variable_of("DTRAIN_CHIEF"), *join = dt__variable_of("DTRAIN_JOIN"), *dead = dt__variable_of("DTRAIN_DEAD"), *bound = dt__variable_of("DTRAIN_BIND");
-	int i, spoke = 0, code = 0;
+	int i, code;
+	if (given && given->tf_config) return dt__who_spec(w, ".tf_config", given->tf_config, spoke, err);
+	if (given && given->world_size) {
+		w->rank = given->rank;
+		w->size = given->world_size;
+		dt__format(w->source, sizeof w->source, "dt_cluster");
+		return 0;
+	}
+	for (i = 0; i < DT__COUNT(dt__families) + 2; i++) {
+		const dt__family *f = &dt__families[DT__MAX(i - 2, 0)];
+		if (i == 1 || i == 2) {
+			const char *text = dt__variable_of(spec[i - 1]);
+			if (text && ((code = dt__who_spec(w, spec[i - 1], text, spoke, err)) != 0 || *spoke)) return code;
+		} else if (dt__variable_of(f->rank) || dt__variable_of(f->size)) {
+			int slurm = !strcmp(f->name, "Slurm");  // whose batch script itself is one process
+			if (!slurm || (dt__variable_of(f->rank) && dt__variable_of(f->size) && dt__variable_of("SLURM_STEP_ID"))) return dt__who_family(w, f, err);
+		}
+	}
+	return 0;
+}
+
+static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
+	static const dt_cluster none = DT_DEFAULTS;
+	const dt_cluster *c = given ? given : &none;
+	const char *chief = c->chief ? c->chief : dt__variable_of("DTRAIN_CHIEF"), *host = c->bind ? c->bind : dt__variable_of("DTRAIN_BIND");
+	int spoke = 0, seconds = 600, code;
 	memset(w, 0, sizeof *w);
 	w->size = w->local = w->tries = 1;
 	w->listener = -1;
-	if (given) { if (given->chief) chief = given->chief; if (given->bind) bound = given->bind; }
-	if (chief) dt__format(w->chief, sizeof w->chief, "%s", chief);
-	if (bound) dt__format(w->bind, sizeof w->bind, "%s", bound);
-	w->patience = given && given->timeout_ms ? given->timeout_ms / 1000.0 : join ? atof(join) : 600;
-	w->dead = dead ? atof(dead) : 10;
-	w->insecure = (given && given->insecure) || dt__variable_of("DTRAIN_INSECURE");
-	if (dt__variable_of("DTRAIN_PORT") && dt__who_number("DTRAIN_PORT", &w->port, err)) return DT_ERR_CONFIG;
 	dt__format(w->source, sizeof w->source, "no variable of a launcher");
-	if (given && given->tf_config) code = dt__who_spec(w, ".tf_config", given->tf_config, &spoke, err);
-	else if (given && given->world_size) { w->rank = given->rank; w->size = given->world_size; spoke = 1; dt__format(w->source, sizeof w->source, "dt_cluster"); }
-	for (i = -1; i < DT__COUNT(dt__families) && !code && !spoke; i++) {
-		const dt__family *f = &dt__families[DT__MAX(i, 0)];
-		const char *text;
-		int k;
-		for (k = 0; k < 2 && i == 0 && !code && !spoke; k++) if ((text = dt__variable_of(spec[k])) != NULL) code = dt__who_spec(w, spec[k], text, &spoke, err);
-		if (i == 0 || code || spoke || !(dt__variable_of(f->rank) || (f->size[0] != 'S' && dt__variable_of(f->size)))) continue;
-		if (f->rank[0] == 'S' && (!dt__variable_of("SLURM_STEP_ID") || !dt__variable_of(f->size))) continue;  // a batch script itself is one process
-		code = dt__who_family(w, f, err);
-		spoke = 1;
-	}
+	if (chief) dt__format(w->chief, sizeof w->chief, "%s", chief);
+	if (host) dt__format(w->bind, sizeof w->bind, "%s", host);
+	if (dt__who_setting("DTRAIN_PORT", &w->port, err) || dt__who_setting("DTRAIN_JOIN", &seconds, err)) return DT_ERR_CONFIG;
+	w->patience = c->timeout_ms > 0 ? c->timeout_ms / 1000.0 : seconds;
+	seconds = 10;
+	if (dt__who_setting("DTRAIN_DEAD", &seconds, err)) return DT_ERR_CONFIG;
+	w->dead = seconds;
+	w->insecure = c->insecure || dt__variable_of("DTRAIN_INSECURE");
+	code = dt__who_speaks(given, w, &spoke, err);
 	if (code || w->size == 1) return code;
-	if (w->size < 1 || w->rank < 0 || w->rank >= w->size || w->size > DT__BY_SIGNAL - 1)
+	if (w->size < 1 || w->rank < 0 || w->rank >= w->size || w->size >= DT__BY_SIGNAL)
 		return dt__fail(err, DT_ERR_CONFIG, "rank %d of %d processes (%s): ranks are 0 to size - 1", w->rank, w->size, w->source);
 	if (*w->chief) return 0;
 	return dt__fail(err, DT_ERR_CONFIG, "%s: nothing says where rank 0 is: set DTRAIN_CHIEF=host:port for all processes", w->source);
@@ -8994,7 +9011,7 @@ static void dt__outlet_show(dt__outlet *p, int json, char *last, size_t size) {
 // Become chief and workers: -1 in each of them, with what it is; in the parent, which shows what they say and hands signals on, the
 // chief's exit status.
 static int dt__launch(int workers, int json, dt__who *w, dt_error *err) {
-	int n = workers + 1, i, k, open, port, status = 1, listener, out[2], told = 0;
+	int n = workers + 1, i, k, open, port, status = 1, listener, told = 0;
 	dt__outlet *p = (dt__outlet *)calloc((size_t)n * 2, sizeof *p);
 	struct pollfd *ready = (struct pollfd *)calloc((size_t)n * 2, sizeof *ready);
 	pid_t *child = (pid_t *)calloc((size_t)n, sizeof *child);
@@ -9026,7 +9043,6 @@ static int dt__launch(int workers, int json, dt__who *w, dt_error *err) {
 		if (i) close(listener);
 		return -1;
 	}
-	(void)out;
 	close(listener);
 	do {
 		for (i = open = 0; i < 2 * n; i++) {
@@ -9057,7 +9073,7 @@ static int dt__launch(int workers, int json, dt__who *w, dt_error *err) {
 static dt_comm *dt__run_cluster(const dt_options *o, int *status, dt_error *err) {
 	dt__who w;
 	*status = -1;
-	if (dt__who_am_i(NULL, &w, err)) { *status = 78; return NULL; }
+	if (dt__who_am_i(NULL, &w, err)) return NULL;
 	if (o->print_cluster) {
 		printf("role = %s\nrank = %d\nworld size = %d\nchief = %s\nby = %s\n", w.rank ? "worker" : "chief", w.rank, w.size, *w.chief ? w.chief : "this process", w.source);
 		*status = 0;
@@ -9065,8 +9081,7 @@ static dt_comm *dt__run_cluster(const dt_options *o, int *status, dt_error *err)
 	}
 	if (o->workers > 0 && w.size > 1) dt__fail(err, DT_ERR_CONFIG, "--workers starts processes, and this is one of %d already (%s): leave out one of the two", w.size, w.source);
 	else if (o->workers > 0) *status = dt__launch(o->workers, o->json, &w, err);
-	if (err->code) *status = 78;
-	return *status < 0 && w.size > 1 ? dt__net_open(&w, err) : NULL;
+	return !err->code && *status < 0 && w.size > 1 ? dt__net_open(&w, err) : NULL;
 }
 
 // The end: after an error the others are told why.
@@ -10765,12 +10780,35 @@ static int dt__run_model(dt_model *m, const dt_options *o, dt_error *err) {
 	return 0;
 }
 
+// As one of several processes, or alone; returns the exit status.
+static int dt__run_as(dt_options *o, dt_comm *comm, dt_error *err) {
+	dt_model *m = NULL;
+	int code = 0, status;
+	if (dt_comm_rank(comm)) { o->progress = DT_OFF; o->json = o->profile = 0; o->save = o->export_c = o->load = NULL; }  // the chief does that for all
+	o->comm = comm;
+	if (o->save) code = dt__new_file_try("--save", o->save, err);
+	if (o->export_c && !code) code = dt__new_file_try("--export-c", o->export_c, err);
+	if (!code && (m = dt_model_create(o, err)) == NULL) code = err->code;
+	if (m) code = dt__run_model(m, o, err);
+	status = dt__signal == SIGINT ? 130 : dt__signal || (m && m->stopped >= DT__BY_SIGNAL) ? 143 : 0;
+	if (code) {
+		int usage = !m && (code == DT_ERR_USAGE || code == DT_ERR_ARGUMENT || code == DT_ERR_SHAPE);
+		status = code == DT_ERR_PEER ? DT__ELSE(status, 143) : code == DT_ERR_CONFIG ? 78 : usage ? 64 : 1;
+		fprintf(stderr, "%s\n", err->text);
+	} else if (status && o->progress > 0) printf("stopped by signal %d after %ld steps\n", DT__ELSE((int)dt__signal, SIGTERM), m->report.steps);
+	if (m && o->profile) dt__show_profile(m);
+	if (o->json) dt__show_json(m, code ? "failed" : status ? "stopped" : "succeeded", err);
+	if ((fflush(stdout) || ferror(stdout)) && !status) { fprintf(stderr, "standard output cannot be written: %s\n", strerror(errno)); status = 1; }
+	dt_model_free(m);
+	return status;
+}
+
 DT_API int dt_run(const dt_options *options) {
 	static const int caught[2] = {SIGINT, SIGTERM};
 	dt_options o;
+	dt_comm *comm;
 	dt_error err = DT_DEFAULTS;
-	dt_model *m;
-	int code, status = -1, i;
+	int status = -1, i;
 	void (*old[2])(int);
 	if (!options) { fprintf(stderr, "dt_run: the options are NULL\n"); return 64; }
 	o = *options;
@@ -10781,25 +10819,12 @@ DT_API int dt_run(const dt_options *options) {
 		old[i] = signal(caught[i], dt__on_signal);
 		if (old[i] == SIG_IGN) signal(caught[i], SIG_IGN);  // started in the background, or by nohup
 	}
-	if (!o.comm) o.comm = dt__run_cluster(&o, &status, &err);
-	if (status >= 0 || (err.code && !o.comm)) {
-		if (err.code) fprintf(stderr, "%s\n", err.text);
-		return status >= 0 ? status : err.code == DT_ERR_PEER ? 143 : 78;
+	comm = o.comm ? o.comm : dt__run_cluster(&o, &status, &err);
+	if (err.code) { fprintf(stderr, "%s\n", err.text); status = err.code == DT_ERR_PEER ? 143 : 78; }
+	if (status < 0) {
+		status = dt__run_as(&o, comm, &err);
+		if (comm != options->comm) dt__run_leave(comm, &err);
 	}
-	if (dt_comm_rank(o.comm)) { o.progress = DT_OFF; o.json = o.profile = 0; o.save = o.export_c = o.load = NULL; }  // the chief does that for all
-	if ((o.save && dt__new_file_try("--save", o.save, &err)) || (o.export_c && dt__new_file_try("--export-c", o.export_c, &err))) { fprintf(stderr, "%s\n", err.text); return 1; }
-	m = dt_model_create(&o, &err);
-	code = m ? dt__run_model(m, &o, &err) : err.code;
-	status = dt__signal == SIGINT ? 130 : dt__signal || (m && m->stopped >= DT__BY_SIGNAL) ? 143 : 0;
-	if (code) {
-		status = code == DT_ERR_PEER ? DT__ELSE(status, 143) : code == DT_ERR_CONFIG ? 78 : !m && (code == DT_ERR_USAGE || code == DT_ERR_ARGUMENT || code == DT_ERR_SHAPE) ? 64 : 1;
-		fprintf(stderr, "%s\n", err.text);
-	} else if (status && o.progress > 0) printf("stopped by signal %d after %ld steps\n", (int)dt__signal, m->report.steps);
-	if (m && o.profile) dt__show_profile(m);
-	if (o.json) dt__show_json(m, code ? "failed" : status ? "stopped" : "succeeded", &err);
-	if ((fflush(stdout) || ferror(stdout)) && !status) { fprintf(stderr, "standard output cannot be written: %s\n", strerror(errno)); status = 1; }
-	dt_model_free(m);
-	if (o.comm != options->comm) dt__run_leave(o.comm, &err);
 	dt__signal = 0;
 	for (i = 0; i < 2; i++) signal(caught[i], old[i] == SIG_ERR ? SIG_DFL : old[i]);
 	return status;

@@ -4,7 +4,7 @@
 
 build() {  # SOURCE: the line that its header comment gives, and -Wall and so on
     name=$(basename "${1%.*}")
-    case $1 in *.cpp) compiler="$CXX" ;; *) compiler="$CC" ;; esac
+    case $1 in *.cpp) compiler="$CXX" ;; */mpi.c) compiler=mpicc ;; *) compiler="$CC" ;; esac
     case $1 in examples/*) grep -q "^// Build:   [a-z+]* -O2 $1 -o $name -lm -pthread" "$1" || { echo "$1 does not name its build line"; return 1; } ;; esac
     case $name in
     xor | digits | train | models) $compiler $TEST_CFLAGS -Wall -Wextra -Wpedantic -Werror "$1" -o "$scratch/$name" $LDFLAGS $LDLIBS ;;
@@ -16,6 +16,7 @@ for source in examples/*.c examples/*.cpp bench/*.c; do
     [ -f "$source" ] || continue
     case $source in
     *.cpp) command -v $CXX >/dev/null || { skip "$source" "no C++ compiler"; continue; } ;;
+    */mpi.c) command -v mpicc >/dev/null || { skip "$source" "no mpicc"; continue; } ;;
     esac
     check "$source builds" build "$source"
 done
