@@ -16,6 +16,8 @@
 //    >>optimizers   update rules, schedules, clipping                           one replica
 //    >>data         data sets: IDX, NPY, CIFAR-10, images, CSV, arrays         one replica
 //    >>replicas     collectives between threads; mirrored and central           many
+//    >>wire         processes join over TCP; collectives between them           many
+//    >>cluster      who am I: TF_CONFIG, torchrun, MPI, Slurm; local clusters   many
 //    >>checkpoint   weights as .safetensors                                     the job
 //    >>export       a net as one C file for firmware                            the job
 //    >>train        the loop, progress, flags, dt_main                          the job
@@ -44,7 +46,9 @@
 //
 // OWN LOOP     dt_model_create, dt_step for every batch, dt_predict, dt_save, dt_model_free.
 // OWN STEP     dt_forward, dt_backward, dt_reduce, dt_update are the parts of dt_step.
-// COLLECTIVES  dt_comm_group gives allreduce and its relatives to anybody's threads.
+// PROCESSES    dt_main asks the environment who it is (a launcher's variables, or --workers N), joins the others, and rank 0, the
+//              chief, shows and saves for all. Own loops set .comm = dt_comm_open(NULL, &err).
+// COLLECTIVES  dt_comm_open, dt_comm_group and dt_comm_from give allreduce and its relatives to processes, threads, MPI.
 // MICROCONTROLLER  set .memory and .memory_size; dt_model_bytes() tells the number; see SWITCHES.
 //              dt_export_c writes a trained net as C of its own, without the library.
 //
@@ -62,12 +66,13 @@
 // LAYOUT       Activations are [batch, height, width, channels]. Files hold PyTorch's layout
 //              (weight [out, in] and [out, in, kh, kw]); the library permutes when it reads or writes.
 // SAME ANSWER  .batch is the global batch: the mathematics do not change with the number of
-//              replicas. The same seed, strategy and replicas give the same bits on one CPU class.
+//              replicas. The same seed and replicas give the same bits on one CPU class, also spread over
+//              processes, where each of them has a power of two.
 //
 // SWITCHES     define before the implementation; functions stay and return DT_ERR_DISABLED
 //    DTRAIN_STATIC      every function static: several private copies in one program
 //    DTRAIN_NO_THREADS  replicas run in turn, with the same results
-//    DTRAIN_NO_SOCKETS  no networking (this version has none yet)
+//    DTRAIN_NO_SOCKETS  no networking
 //    DTRAIN_NO_STDIO    no files, no output, no environment
 //    DTRAIN_NO_MALLOC   never malloc: models live in .memory; implies no files and no data sets
 //    DTRAIN_NO_SIMD     plain C loops only
