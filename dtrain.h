@@ -940,9 +940,7 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#ifndef DTRAIN_NO_STDIO
 #include <dirent.h>
-#endif
 #endif
 #ifndef DTRAIN_NO_THREADS
 #include <pthread.h>
@@ -995,8 +993,7 @@ typedef struct {
 } dt__writer;
 
 static dt__writer dt__writer_on(char *text, size_t size) {
-	dt__writer w;
-	w.text = text; w.size = size; w.n = 0;
+	dt__writer w = {text, size, 0};
 	if (size) text[0] = 0;
 	return w;
 }
@@ -1006,9 +1003,7 @@ static void dt__put(dt__writer *w, char c) {
 	w->n++;
 }
 
-static void dt__put_text(dt__writer *w, const char *s) {
-	while (*s) dt__put(w, *s++);
-}
+static void dt__put_text(dt__writer *w, const char *s) { while (*s) dt__put(w, *s++); }
 
 static void dt__put_uint(dt__writer *w, uint64_t v, unsigned base, int width) {
 	char digits[24];
@@ -1018,13 +1013,12 @@ static void dt__put_uint(dt__writer *w, uint64_t v, unsigned base, int width) {
 	while (n) dt__put(w, digits[--n]);
 }
 
-// m * 2^e, the top bit of m set: wide enough to pass between decimal and binary with an error below 1 ulp of a double.
+// m * 2^e, the top bit of m set: passes between decimal and binary with an error below 1 ulp of a double.
 typedef struct { uint64_t m; int e; } dt__wide;
 
 static dt__wide dt__wide_of(uint64_t m, int e) {  // m > 0
-	dt__wide w;
-	for (; !(m >> 63); e--) m <<= 1;
-	w.m = m; w.e = e;
+	dt__wide w = {m, e};
+	for (; !(w.m >> 63); w.e--) w.m <<= 1;
 	return w;
 }
 
@@ -1043,34 +1037,32 @@ static dt__wide dt__wide_power10(int n) {
 	return p;
 }
 
-// As printf's %.<digits>g, or %.<digits>f if fixed and not too large for it; with a decimal point always. digits 1 .. 17.
+// As printf's %.<digits>g, or %.<digits>f if fixed and not too large; in any locale. digits 1 .. 17.
 static void dt__put_double(dt__writer *w, double v, int digits, int fixed) {
 	char d[24];
-	int e = 0, n, last, point, scientific;
 	uint64_t m = 0, unit = 1, rest = 0;
+	int e = 0, e2, n, last, point, scientific;
 	if (v != v) { dt__put_text(w, "nan"); return; }
 	if (v < 0 || (v == 0 && 1 / v < 0)) { dt__put(w, '-'); v = -v; }
 	if (v > DBL_MAX) { dt__put_text(w, "inf"); return; }
 	for (n = fixed ? 0 : 1; n < digits; n++) unit *= 10;
 	if (fixed && v * (double)unit < 1e18) {
 		m = (uint64_t)(v * (double)unit);
-		m += v * (double)unit - (double)m >= 0.5;  // not + 0.5 first, which rounds too
+		m += v * (double)unit - (double)m >= 0.5;  // + 0.5 would round too
 		dt__put_uint(w, m / unit, 10, 0);
 		if (digits) { dt__put(w, '.'); dt__put_uint(w, m % unit, 10, digits); }
 		return;
 	}
 	if (fixed) { digits = 17; unit = UINT64_C(10000000000000000); }
 	if (v > 0) {
-		int e2;
 		double f = frexp(v, &e2);
 		dt__wide x = dt__wide_of((uint64_t)(f * 9007199254740992.0), e2 - 53), y;
-		for (e = (int)floor(log10(v)) + 2; m < unit;) {  // log10 may be one off: down to the first that has all digits
+		for (e = (int)floor(log10(v)) + 2; m < unit;) {  // log10 may be one off
 			y = dt__wide_mul(x, dt__wide_power10(digits - 1 - --e));
-			m = y.e < -64 ? 0 : y.m >> (-y.e - 1) >> 1;
-			rest = y.e < -64 ? 0 : y.m << (64 + y.e);
+			m = y.e < -64 ? 0 : y.m >> (-y.e - 1) >> 1; rest = y.e < -64 ? 0 : y.m << (64 + y.e);
 		}
 		m += rest > UINT64_C(1) << 63 || (rest == UINT64_C(1) << 63 && m % 2);  // a tie goes to the even digit
-		if (m / 10 == unit) { m = unit; e++; }                                  // 9.99 has become 10.0
+		if (m / 10 == unit) { m = unit; e++; }  // 9.99 has become 10.0
 	}
 	for (n = digits; n > 0; m /= 10) d[--n] = (char)('0' + (int)(m % 10));
 	for (last = digits; last > 1 && d[last - 1] == '0'; last--) {}
@@ -1102,8 +1094,7 @@ static void dt__vprint(dt__writer *w, const char *f, va_list a) {
 		else if (*f == '.') for (f++, precision = 0; *f >= '0' && *f <= '9'; f++) precision = precision * 10 + (*f - '0');
 		for (; *f == 'l' || *f == 'z' || *f == 't' || *f == 'j'; f++) size = *f;
 		if (*f == 's') {
-			s = va_arg(a, const char *);
-			if (!s) s = "(none)";
+			if (!(s = va_arg(a, const char *))) s = "(none)";
 			while (n != precision && s[n]) n++;
 		} else if (*f == 'd') {
 			int64_t v = size == 'l' ? va_arg(a, long) : size == 't' ? va_arg(a, ptrdiff_t)
@@ -1116,9 +1107,7 @@ static void dt__vprint(dt__writer *w, const char *f, va_list a) {
 			dt__put_uint(&t, v, *f == 'x' ? 16 : 10, 0);
 		} else if (*f == 'g' || *f == 'f') {
 			dt__put_double(&t, va_arg(a, double), precision < 0 ? 6 : precision, *f == 'f');
-		} else {
-			dt__put(&t, *f == 'c' ? (char)va_arg(a, int) : *f);
-		}
+		} else dt__put(&t, *f == 'c' ? (char)va_arg(a, int) : *f);
 		if (*f != 's') n = (int)t.n;
 		width -= n;
 		if (fill == '0' && !left && *s == '-') { dt__put(w, *s++); n--; }  // zeros stand behind the sign
@@ -1130,35 +1119,28 @@ static void dt__vprint(dt__writer *w, const char *f, va_list a) {
 
 DT__FORMAT(2) static void dt__print(dt__writer *w, const char *format, ...) {
 	va_list a;
-	va_start(a, format);
-	dt__vprint(w, format, a);
-	va_end(a);
+	va_start(a, format); dt__vprint(w, format, a); va_end(a);
 }
 
 DT__FORMAT(3) static size_t dt__format(char *out, size_t size, const char *format, ...) {
 	dt__writer w = dt__writer_on(out, size);
 	va_list a;
-	va_start(a, format);
-	dt__vprint(&w, format, a);
-	va_end(a);
+	va_start(a, format); dt__vprint(&w, format, a); va_end(a);
 	return w.n;
 }
 
-// Finite numbers as JSON; others as null, which JSON has instead.
-static void dt__put_json_number(dt__writer *w, double v) {
+static void dt__put_json_number(dt__writer *w, double v) {  // JSON has null for what is not finite
 	if (v - v == 0) dt__put_double(w, v, 9, 0); else dt__put_text(w, "null");
 }
 
 static int dt__digit_at(const char *p, const char *limit) { return p < limit && *p >= '0' && *p <= '9'; }
 
-// A number with a decimal point in every locale; *end receives where it stopped. Correct to 1 ulp.
+// A number in any locale, correct to 1 ulp; *end receives where it stopped.
 static double dt__parse_double(const char *s, const char *limit, const char **end) {
-	const char *p = s;
+	const char *p = *end = s;
 	uint64_t m = 0;
 	int negative = 0, digits = 0, scale = 0, e = 0, e_negative = 0, point = 0;
-	double v;
-	dt__wide w;
-	*end = s;
+	double v; dt__wide w;
 	if (p < limit && (*p == '+' || *p == '-')) negative = *p++ == '-';
 	if (limit - p >= 3 && *p > '9') {
 		char word[3] = {(char)(p[0] | 32), (char)(p[1] | 32), (char)(p[2] | 32)};
@@ -1170,25 +1152,20 @@ static double dt__parse_double(const char *s, const char *limit, const char **en
 		if (*p < '0' || *p > '9') break;
 		digits++;
 		if (m < UINT64_C(100000000000000000)) { m = m * 10 + (uint64_t)(*p - '0'); scale -= point; }
-		else scale += !point;
-		if (scale > 100000) scale = 100000;
+		else if (scale < 100000) scale += !point;
 	}
 	if (!digits) return 0;
 	*end = p;
 	if (p < limit && (*p | 32) == 'e') {
-		p++;
-		if (p < limit && (*p == '+' || *p == '-')) e_negative = *p++ == '-';
+		if (++p < limit && (*p == '+' || *p == '-')) e_negative = *p++ == '-';
 		for (; dt__digit_at(p, limit); *end = ++p) if (e < 100000) e = e * 10 + (*p - '0');
 		scale += e_negative ? -e : e;
 	}
 	scale = m ? DT__MAX(-400, DT__MIN(scale, 400)) : 0;
-	if (m < UINT64_C(9007199254740992) && scale >= -22 && scale <= 22) {  // both exact, so that the result is the compiler's own
+	if (m < UINT64_C(9007199254740992) && scale >= -22 && scale <= 22) {  // both exact: the compiler's own result
 		w = dt__wide_power10(scale < 0 ? -scale : scale);
 		v = scale < 0 ? (double)m / ldexp((double)w.m, w.e) : (double)m * ldexp((double)w.m, w.e);
-	} else {
-		w = dt__wide_mul(dt__wide_of(m, 0), dt__wide_power10(scale));
-		v = ldexp((double)w.m, w.e);
-	}
+	} else { w = dt__wide_mul(dt__wide_of(m, 0), dt__wide_power10(scale)); v = ldexp((double)w.m, w.e); }
 	return negative ? -v : v;
 }
 
@@ -1213,27 +1190,22 @@ DT_API const char *dt_error_name(int code) {
 }
 
 DT__FORMAT(3) static int dt__fail(dt_error *err, int code, const char *format, ...) {
-	dt__writer w;
-	va_list a;
+	dt__writer w; va_list a;
 	if (!err || err->code) return code;  // the first error stays
 	err->code = code;
 	w = dt__writer_on(err->text, sizeof err->text);
-	va_start(a, format);
-	dt__vprint(&w, format, a);
-	va_end(a);
+	va_start(a, format); dt__vprint(&w, format, a); va_end(a);
 	return code;
 }
 
 #define dt__refuse(err, ...) dt__fail(err, DT_ERR_ARGUMENT, __VA_ARGS__)
+#define dt__bad_file(err, ...) dt__fail(err, DT_ERR_FORMAT, __VA_ARGS__)
 
-// The code that goes with an error told already; err may be NULL.
+// The code of an error that was told.
 static int dt__code(const dt_error *err, int otherwise) { return err && err->code ? err->code : otherwise; }
 
-// Move an error outward, first one stays.
-static int dt__pass_error(dt_error *to, const dt_error *from) {
-	if (to && !to->code) *to = *from;
-	return from->code;
-}
+// Move an error outward; the first one stays.
+static int dt__pass_error(dt_error *to, const dt_error *from) { if (to && !to->code) *to = *from; return from->code; }
 
 static int dt__disabled(dt_error *err, const char *what, const char *name) {
 	return dt__fail(err, DT_ERR_DISABLED, "%s: this build has %s: build without it", what, name);
@@ -1255,13 +1227,12 @@ static ptrdiff_t dt__ceil(ptrdiff_t n, ptrdiff_t unit) { return (n + unit - 1) /
 // A pool gives zeroed memory from the user's block or from alloc, piece by piece, and frees it all at once. Both ways
 // count the same bytes, so that dt_model_bytes speaks for both.
 typedef struct {
-	unsigned char *base;   // the user's block, or NULL
+	uint8_t *base;  // the user's block, or NULL
 	size_t size, used;
 	void *(*alloc)(size_t bytes, void *user);
 	void (*release)(void *p, void *user);
-	void *user;
-	void *last;            // from alloc; its header holds the one before
-	int measuring;         // dt__reserve only counts
+	void *user, *last;  // last: from alloc; its header holds the one before
+	int measuring;  // dt__reserve only counts
 } dt__pool;
 
 #ifndef DTRAIN_NO_MALLOC
@@ -1269,7 +1240,7 @@ static void *dt__malloc(size_t bytes, void *user) { (void)user; return malloc(by
 static void dt__release(void *p, void *user) { (void)user; free(p); }
 #endif
 
-// Count a piece; returns what of it lies before, and sets *total to what the piece takes in all.
+// Count a piece and set *total to what it takes in all; returns what was counted before.
 static size_t dt__count_piece(dt__pool *pool, size_t bytes, size_t *total) {
 	size_t before = pool->used;
 	*total = (bytes + DT__UNIT - 1) / DT__UNIT * DT__UNIT + DT__UNIT;
@@ -1278,17 +1249,15 @@ static size_t dt__count_piece(dt__pool *pool, size_t bytes, size_t *total) {
 	return before;
 }
 
-// NULL: out of memory; pool->used has then counted the piece all the same.
-static void *dt__take(dt__pool *pool, size_t bytes) {
+static void *dt__take(dt__pool *pool, size_t bytes) {  // NULL: out of memory; the piece has been counted all the same
 	size_t total, before = dt__count_piece(pool, bytes, &total);
-	unsigned char *p = pool->base;
+	uint8_t *p = pool->base;
 	if (pool->used == PTRDIFF_MAX || (p && pool->used > pool->size)) return NULL;
 	if (p) {
 		if (before) p += before - (DT__UNIT - 1);
 		p += (0 - (uintptr_t)p) % DT__UNIT;
 	} else {
-		p = pool->alloc ? (unsigned char *)pool->alloc(total, pool->user) : NULL;
-		if (!p) return NULL;
+		if (!pool->alloc || !(p = (uint8_t *)pool->alloc(total, pool->user))) return NULL;
 		memcpy(p, &pool->last, sizeof pool->last);
 		pool->last = p;
 	}
@@ -1296,21 +1265,15 @@ static void *dt__take(dt__pool *pool, size_t bytes) {
 }
 
 static void dt__pool_open(dt__pool *pool, const dt_options *o, int measuring) {
-	memset(pool, 0, sizeof *pool);
-	pool->measuring = measuring;
-	pool->base = (unsigned char *)o->memory;
-	pool->size = o->memory_size;
-	pool->alloc = o->alloc;
-	pool->release = o->release;
-	pool->user = o->alloc_user;
+	const dt__pool p = {(uint8_t *)o->memory, o->memory_size, 0, o->alloc, o->release, o->alloc_user, NULL, measuring};
+	*pool = p;
 #ifndef DTRAIN_NO_MALLOC
 	if (measuring) pool->base = NULL;
 	if (!pool->alloc) { pool->alloc = dt__malloc; pool->release = dt__release; }
 #endif
 }
 
-// The pool's owner may itself live in it: work on a copy.
-static void dt__pool_close(dt__pool pool) {
+static void dt__pool_close(dt__pool pool) {  // by value: its owner may live in it
 	while (pool.last) {
 		void *p = pool.last;
 		memcpy(&pool.last, p, sizeof p);
@@ -1320,15 +1283,15 @@ static void dt__pool_close(dt__pool pool) {
 
 // ---- bytes, whatever the host's order
 
-static uint32_t dt__read_be32(const unsigned char *p) {
+static uint32_t dt__read_be32(const uint8_t *p) {
 	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-static void dt__write_le(unsigned char *p, uint64_t v, int bytes) {
-	for (; bytes > 0; bytes--, v >>= 8) *p++ = (unsigned char)(v & 255);
+static void dt__write_le(uint8_t *p, uint64_t v, int bytes) {
+	for (; bytes > 0; bytes--, v >>= 8) *p++ = (uint8_t)(v & 255);
 }
 
-static uint64_t dt__read_le(const unsigned char *p, int bytes) {
+static uint64_t dt__read_le(const uint8_t *p, int bytes) {
 	uint64_t v = 0;
 	while (bytes > 0) v = v << 8 | p[--bytes];
 	return v;
@@ -1349,20 +1312,18 @@ static uint32_t dt__crc32c(uint32_t crc, const void *data, size_t n) {
 	static const uint32_t table[16] = {
 		0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc, 0x5125dad3, 0x61c69362, 0x7198540d,
 		0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9, 0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75};
-	const unsigned char *p = (const unsigned char *)data;
+	const uint8_t *p = (const uint8_t *)data;
 	crc = ~crc;
 	while (n--) {
 		crc ^= *p++;
-		crc = crc >> 4 ^ table[crc & 15];
-		crc = crc >> 4 ^ table[crc & 15];
+		crc = crc >> 4 ^ table[crc & 15]; crc = crc >> 4 ^ table[crc & 15];
 	}
 	return ~crc;
 }
 
 // ---- random bits: pure functions of (key, counter), so nothing of them needs saving
 
-// The finaliser of SplitMix64 (Steele, Lea & Flood 2014).
-static uint64_t dt__mix(uint64_t x) {
+static uint64_t dt__mix(uint64_t x) {  // the finaliser of SplitMix64 (Steele, Lea & Flood 2014)
 	x += UINT64_C(0x9e3779b97f4a7c15);
 	x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
 	x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
@@ -1375,8 +1336,6 @@ static double dt__normal(uint64_t bits) {  // Box & Muller 1958
 	double u = 1 - dt__uniform(bits), v = dt__uniform(dt__mix(bits));
 	return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
 }
-
-// ---- names
 
 // Shell-like: * any run, ? any byte; several globs separated by commas.
 static int dt__glob(const char *globs, const char *name) {
@@ -1395,15 +1354,13 @@ static int dt__glob(const char *globs, const char *name) {
 	return 0;
 }
 
-// Is the word the n bytes of text?
 static int dt__equals(const char *text, size_t n, const char *word) { return n == strlen(word) && !memcmp(text, word, n); }
 
 // ---- JSON: a strict pull reader (RFC 8259) over bytes that need no terminator. The first offence stays in
 // .error and every later call fails. Nesting is counted, never recursed.
 
 typedef struct {
-	const char *p, *end;
-	const char *error;
+	const char *p, *end, *error;
 } dt__json;
 
 #define DT__JSON_DEPTH 64
@@ -1423,10 +1380,10 @@ static int dt__json_expect(dt__json *j, char c, const char *what) {
 	return 1;
 }
 
-static int dt__json_hex(dt__json *j, unsigned *out) {
+static int dt__json_hex(dt__json *j, unsigned *out) {  // \uXXXX
 	static const char digits[] = "0123456789abcdefABCDEF";
 	int i;
-	for (i = 0, *out = 0; i < 4; i++, j->p++) {
+	for (i = 0, *out = 0, j->p += 2; i < 4; i++, j->p++) {
 		const char *d = j->p < j->end ? (const char *)memchr(digits, *j->p, 22) : NULL;
 		if (!d) return dt__json_fail(j, "invalid escape");
 		*out = *out << 4 | (unsigned)(d - digits - (d - digits < 16 ? 0 : 6));
@@ -1435,7 +1392,7 @@ static int dt__json_hex(dt__json *j, unsigned *out) {
 }
 
 // The length of a valid UTF-8 sequence at p (RFC 3629: no overlong forms, no surrogates), or 0.
-static int dt__utf8(const unsigned char *p, ptrdiff_t left) {
+static int dt__utf8(const uint8_t *p, ptrdiff_t left) {
 	int n = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0, i;
 	if (n > left) return 0;
 	for (i = 1; i < n; i++) if ((p[i] & 0xc0) != 0x80) return 0;
@@ -1443,10 +1400,9 @@ static int dt__utf8(const unsigned char *p, ptrdiff_t left) {
 	return (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f) ? 0 : n;
 }
 
-// The next character of a JSON string's inside, escaped; a byte that is no UTF-8 becomes a question mark.
-// Returns what follows.
+// The next character of a JSON string, escaped; ? for a byte that is no UTF-8. Returns what follows.
 static const char *dt__put_json_character(dt__writer *w, const char *s) {
-	int n = dt__utf8((const unsigned char *)s, 4);  // the final zero continues nothing
+	int n = dt__utf8((const uint8_t *)s, 4);  // the final zero continues nothing
 	if (n == 0) { dt__put(w, '?'); return s + 1; }
 	if (n == 1 && *s < ' ') { dt__print(w, "\\u%04x", (unsigned)*s); return s + 1; }
 	if (*s == '"' || *s == '\\') dt__put(w, '\\');
@@ -1454,56 +1410,48 @@ static const char *dt__put_json_character(dt__writer *w, const char *s) {
 	return s;
 }
 
-static void dt__put_json(dt__writer *w, const char *s) {
-	while (*s) s = dt__put_json_character(w, s);
-}
+static void dt__put_json(dt__writer *w, const char *s) { while (*s) s = dt__put_json_character(w, s); }
 
-// A string, unescaped. At most cap bytes are kept, *n counts all of them: *n > cap says it was cut.
+// A string, unescaped. At most cap bytes are kept, *n counts all of them.
 static int dt__json_string(dt__json *j, char *out, size_t cap, size_t *n) {
 	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
 	*n = 0;
 	if (!dt__json_expect(j, '"', "a string is expected")) return 0;
 	while (j->p < j->end && *j->p != '"') {
-		unsigned char bytes[4];
-		unsigned u, low;
+		char bytes[4]; unsigned u, low;
 		int count = 1, i;
-		if ((unsigned char)*j->p < 0x20) return dt__json_fail(j, "control character in a string");
+		if ((uint8_t)*j->p < 0x20) return dt__json_fail(j, "control character in a string");
 		if (*j->p != '\\') {
-			count = dt__utf8((const unsigned char *)j->p, j->end - j->p);
-			if (!count) return dt__json_fail(j, "invalid UTF-8");
+			if (!(count = dt__utf8((const uint8_t *)j->p, j->end - j->p))) return dt__json_fail(j, "invalid UTF-8");
 			memcpy(bytes, j->p, (size_t)count);
 			j->p += count;
 		} else if (j->end - j->p >= 2 && j->p[1] == 'u') {
-			j->p += 2;
 			if (!dt__json_hex(j, &u)) return 0;
 			if (u >= 0xd800 && u < 0xdc00 && j->end - j->p >= 2 && j->p[0] == '\\' && j->p[1] == 'u') {
-				j->p += 2;
 				if (!dt__json_hex(j, &low)) return 0;
 				if (low >= 0xdc00 && low < 0xe000) u = 0x10000 + ((u - 0xd800) << 10) + (low - 0xdc00);
 			}
 			if (u >= 0xd800 && u < 0xe000) return dt__json_fail(j, "lone surrogate in a string");
 			count = u < 0x80 ? 1 : u < 0x800 ? 2 : u < 0x10000 ? 3 : 4;
-			for (i = count - 1; i > 0; i--, u >>= 6) bytes[i] = (unsigned char)(0x80 | (u & 0x3f));
-			bytes[0] = (unsigned char)(count == 1 ? u : u | (0xf00u >> count & 0xf0u));
+			for (i = count - 1; i > 0; i--, u >>= 6) bytes[i] = (char)(0x80 | (u & 0x3f));
+			bytes[0] = (char)(count == 1 ? u : u | (0xf00u >> count & 0xf0u));
 		} else {
 			const char *k = j->end - j->p >= 2 ? (const char *)memchr(from, j->p[1], sizeof from - 1) : NULL;
 			if (!k) return dt__json_fail(j, "invalid escape");
-			bytes[0] = (unsigned char)to[k - from];
+			bytes[0] = to[k - from];
 			j->p += 2;
 		}
-		for (i = 0; i < count; i++, ++*n) if (*n < cap) out[*n] = (char)bytes[i];
+		for (i = 0; i < count; i++, ++*n) if (*n < cap) out[*n] = bytes[i];
 	}
 	return dt__json_expect(j, '"', "a string does not end");
 }
 
-// A member's name, as dt__json_string, and the colon.
-static int dt__json_key(dt__json *j, char *out, size_t cap, size_t *n) {
+static int dt__json_key(dt__json *j, char *out, size_t cap, size_t *n) {  // a member's name and the colon
 	return dt__json_string(j, out, cap, n) && dt__json_expect(j, ':', "':' is expected");
 }
 
 static int dt__json_number(dt__json *j, double *out) {
-	const char *p, *end;
-	int good;
+	const char *p, *end; int good;
 	dt__json_blank(j);
 	p = j->p + (j->p < j->end && *j->p == '-');
 	good = !j->error && dt__digit_at(p, j->end) && !(*p == '0' && dt__digit_at(p + 1, j->end));
@@ -1515,10 +1463,8 @@ static int dt__json_number(dt__json *j, double *out) {
 	return 1;
 }
 
-// A whole number from 0 to 2^64 - 1, in plain digits.
-static int dt__json_uint(dt__json *j, uint64_t *out) {
-	const char *p;
-	double any;
+static int dt__json_uint(dt__json *j, uint64_t *out) {  // a whole number from 0 to 2^64 - 1, in plain digits
+	const char *p; double any;
 	dt__json_blank(j);
 	p = j->p;
 	if (!dt__json_number(j, &any)) return 0;
@@ -1531,8 +1477,7 @@ static int dt__json_uint(dt__json *j, uint64_t *out) {
 	return 1;
 }
 
-// In an object or a list: 1 if another member follows, 0 at its end (stepped over) or on an error. *first is
-// 1 before the first member.
+// In an object or a list: 1 if another member follows, 0 at its end (stepped over) or on an error. *first is 1 before all.
 static int dt__json_more(dt__json *j, char closing, int *first) {
 	char c = dt__json_peek(j);
 	if (j->error) return 0;
@@ -1545,15 +1490,12 @@ static int dt__json_more(dt__json *j, char closing, int *first) {
 	return 1;
 }
 
-// Step over any one value.
 static int dt__json_skip(dt__json *j) {
 	char closing[DT__JSON_DEPTH];
 	int depth = 0, first = 0;
 	do {
-		const char *word;
-		double number;
-		size_t n;
-		char c;
+		const char *word; double number;
+		size_t n; char c;
 		if (depth && !dt__json_more(j, closing[depth - 1], &first)) { depth--; first = 0; continue; }
 		if (depth && closing[depth - 1] == '}') dt__json_key(j, NULL, 0, &n);
 		c = dt__json_peek(j);
@@ -1564,20 +1506,13 @@ static int dt__json_skip(dt__json *j) {
 			if (depth == DT__JSON_DEPTH) return dt__json_fail(j, "nested too deep");
 			closing[depth++] = c == '{' ? '}' : ']';
 			j->p++;
-		} else if (c == '"') {
-			dt__json_string(j, NULL, 0, &n);
-		} else if (c == '-' || (c >= '0' && c <= '9')) {
-			dt__json_number(j, &number);
-		} else if ((size_t)(j->end - j->p) >= n && !memcmp(j->p, word, n)) {
-			j->p += n;
-		} else {
-			dt__json_fail(j, "a value is expected");
-		}
+		} else if (c == '"') dt__json_string(j, NULL, 0, &n);
+		else if (c == '-' || (c >= '0' && c <= '9')) dt__json_number(j, &number);
+		else if ((size_t)(j->end - j->p) >= n && !memcmp(j->p, word, n)) j->p += n;
+		else dt__json_fail(j, "a value is expected");
 	} while (depth && !j->error);
 	return !j->error;
 }
-
-// ---- clock
 
 static double dt__now(void) {  // seconds, monotonic; 0 where there is no clock
 #if DT__POSIX && defined(CLOCK_MONOTONIC)
@@ -1611,12 +1546,10 @@ static int dt__new_file_open(dt__new_file *n, const char *what, const char *path
 	struct stat s;
 #endif
 	memset(n, 0, sizeof *n);
-	n->path = path;
-	n->what = what;
+	n->path = path; n->what = what;
 	if (!path || !*path) return dt__refuse(err, "%s: the path is empty: name a file", what);
 #if DT__POSIX
-	if (!stat(path, &s) && !S_ISREG(s.st_mode))
-		return dt__fail(err, DT_ERR_IO, "%s: \"%s\" is no regular file: name another", what, path);
+	if (!stat(path, &s) && !S_ISREG(s.st_mode)) return dt__fail(err, DT_ERR_IO, "%s: \"%s\" is no regular file: name another", what, path);
 	process = (long)getpid();
 #endif
 	if (dt__format(n->temporary, sizeof n->temporary, "%s.%ld.tmp", path, process) >= sizeof n->temporary)
@@ -1625,7 +1558,7 @@ static int dt__new_file_open(dt__new_file *n, const char *what, const char *path
 	return n->f ? 0 : dt__new_file_fail(n, err, "cannot create a file beside");
 }
 
-// Can a file be made there? Asked before the work that is to be saved.
+// Can a file be made there? Asked before the work.
 static int dt__new_file_try(const char *what, const char *path, dt_error *err) {
 	dt__new_file n;
 	int code = dt__new_file_open(&n, what, path, err);
@@ -1638,9 +1571,7 @@ static int dt__new_file_close(dt__new_file *n, dt_error *err) {
 #if DT__POSIX
 	bad = bad || (fsync(fileno(n->f)) && errno != EINVAL && errno != ENOTSUP);
 #endif
-	if (bad) return dt__new_file_fail(n, err, "cannot write");
-	bad = fclose(n->f);
-	n->f = NULL;
+	if (!bad) { bad = fclose(n->f); n->f = NULL; }
 	if (bad || rename(n->temporary, n->path)) {
 		dt__new_file_fail(n, err, "cannot write");
 		remove(n->temporary);
@@ -1658,8 +1589,7 @@ static int dt__new_file_close(dt__new_file *n, dt_error *err) {
 	return 0;
 }
 
-// A whole file in memory. Free with dt__file_free.
-typedef struct { unsigned char *data; size_t size; int mapped; } dt__file;
+typedef struct { uint8_t *data; size_t size; int mapped; } dt__file;  // a whole file in memory
 
 static void dt__file_free(dt__file *f) {
 #if DT__POSIX
@@ -1670,38 +1600,28 @@ static void dt__file_free(dt__file *f) {
 	memset(f, 0, sizeof *f);
 }
 
-// Read to the end of a stream of unknown length.
-static int dt__stream_read(FILE *in, dt__file *out) {
-	size_t cap = 0;
-	memset(out, 0, sizeof *out);
-	for (;;) {
-		size_t n;
+static int dt__stream_read(FILE *in, dt__file *out) {  // read to the end of a stream of unknown length
+	size_t cap = 0, n = 1;
+	for (memset(out, 0, sizeof *out); n; out->size += n) {
 		if (out->size == cap) {
-			unsigned char *p;
-			if (cap > SIZE_MAX / 4) return DT_ERR_MEMORY;
-			cap = cap ? cap * 2 : 1 << 16;
-			p = (unsigned char *)realloc(out->data, cap);
+			uint8_t *p = cap > SIZE_MAX / 4 ? NULL : (uint8_t *)realloc(out->data, cap += cap ? cap : 1 << 16);
 			if (!p) return DT_ERR_MEMORY;
 			out->data = p;
 		}
 		n = fread(out->data + out->size, 1, cap - out->size, in);
-		out->size += n;
-		if (n == 0) return ferror(in) ? DT_ERR_IO : 0;
 	}
+	return ferror(in) ? DT_ERR_IO : 0;
 }
 
 #if DT__POSIX
-// gzip reads the open file and writes to a pipe. No shell: a name is never more than a name.
+// gzip reads the open file and writes to a pipe. No shell, so a name is never more than a name.
 static int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file *out, dt_error *err) {
 	int fd[2], status = -1, code;  // -1 where the program ignores SIGCHLD: then nobody knows
-	pid_t pid;
-	FILE *in;
+	pid_t pid; FILE *in;
 	if (pipe(fd)) return dt__fail(err, DT_ERR_IO, "%s: pipe: %s", what, strerror(errno));
-	pid = fork();
-	if (pid == 0) {
+	if ((pid = fork()) == 0) {
 		int null = open("/dev/null", O_WRONLY);
-		dup2(fileno(packed), 0);
-		dup2(fd[1], 1);
+		dup2(fileno(packed), 0); dup2(fd[1], 1);
 		if (null >= 0) dup2(null, 2);
 		if (fd[0] > 2) close(fd[0]);
 		if (fd[1] > 2) close(fd[1]);
@@ -1719,14 +1639,13 @@ static int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
 	if (!code && status == 0) return 0;
 	dt__file_free(out);
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-		return dt__fail(err, DT_ERR_IO, "%s: \"%s\" needs gzip, which is not here: unpack it yourself", what, path);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 127) return dt__fail(err, DT_ERR_IO, "%s: \"%s\" needs gzip, which is not here: unpack it yourself", what, path);
 	if (status == -1) return dt__fail(err, DT_ERR_IO, "%s: \"%s\": this program ignores SIGCHLD, so nobody knows how gzip ended: do not, or unpack it yourself", what, path);
 	return dt__fail(err, code ? code : DT_ERR_FORMAT, "%s: \"%s\" cannot be unpacked: gzip finds it damaged or cut", what, path);
 }
 #endif
 
-// Map a file, or read it where it cannot be mapped; unpack it if its name ends in .gz.
+// Map a file, or read it where that fails; unpack it if its name ends in .gz.
 static int dt__file_read(const char *what, const char *path, dt__file *out, dt_error *err) {
 	FILE *f = fopen(path, "rb");
 	int code = 0;
@@ -1737,23 +1656,19 @@ static int dt__file_read(const char *what, const char *path, dt__file *out, dt_e
 	memset(out, 0, sizeof *out);
 	if (!f) return dt__fail(err, DT_ERR_IO, "%s: cannot open \"%s\": %s", what, path, strerror(errno));
 #if DT__POSIX
-	if (n > 3 && !strcmp(path + n - 3, ".gz")) {
-		code = dt__gunzip(what, path, f, out, err);
-	} else if (!fstat(fileno(f), &s)) {
+	if (n > 3 && !strcmp(path + n - 3, ".gz")) code = dt__gunzip(what, path, f, out, err);
+	else if (!fstat(fileno(f), &s)) {
 		if (S_ISCHR(s.st_mode) || S_ISBLK(s.st_mode)) code = dt__fail(err, DT_ERR_IO, "%s: \"%s\" is a device, no file", what, path);
 		if (S_ISREG(s.st_mode) && s.st_size > 0 && (uint64_t)s.st_size < SIZE_MAX / 2) {
 			void *p = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fileno(f), 0);
-			if (p != MAP_FAILED) { out->data = (unsigned char *)p; out->size = (size_t)s.st_size; out->mapped = 1; }
+			if (p != MAP_FAILED) { out->data = (uint8_t *)p; out->size = (size_t)s.st_size; out->mapped = 1; }
 		}
 	}
 #endif
-	if (!code && !out->data) {
-		errno = 0;
-		code = dt__stream_read(f, out);
-		if (code) {
-			dt__fail(err, code, "%s: cannot read \"%s\": %s", what, path, code == DT_ERR_MEMORY ? "out of memory" : strerror(errno));
-			dt__file_free(out);
-		}
+	errno = 0;
+	if (!code && !out->data && (code = dt__stream_read(f, out)) != 0) {
+		dt__fail(err, code, "%s: cannot read \"%s\": %s", what, path, code == DT_ERR_MEMORY ? "out of memory" : strerror(errno));
+		dt__file_free(out);
 	}
 	fclose(f);
 	return code;
@@ -1783,9 +1698,8 @@ static int dt__cores(void) {
 	long quota = 0, period = 0, none;
 #endif
 #if defined(__linux__) && defined(SYS_sched_getaffinity) && defined(_DEFAULT_SOURCE)
-	unsigned char mask[1024];
-	long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask), i;
-	int set = 0;
+	uint8_t mask[1024];
+	long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask), i, set = 0;
 	for (i = 0; i < bytes * 8; i++) set += mask[i / 8] >> (i % 8) & 1;
 	if (set > 0) n = set;
 #endif
@@ -1804,8 +1718,7 @@ static int dt__cores(void) {
 #define DT__SPINS 2000
 typedef struct {
 	int spins;
-	int n, arrived, round;    // atomic
-	int broken;               // atomic; 1 + the rank that has left
+	int n, arrived, round, broken;  // atomic; broken: 1 + the rank that has left
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
 } dt__meeting;
@@ -1819,21 +1732,16 @@ static int dt__meeting_open(dt__meeting *b, int n) {
 	return 0;
 }
 
-static void dt__meeting_close(dt__meeting *b) {
-	pthread_mutex_destroy(&b->lock);
-	pthread_cond_destroy(&b->wake);
-}
+static void dt__meeting_close(dt__meeting *b) { pthread_mutex_destroy(&b->lock); pthread_cond_destroy(&b->wake); }
 
-// Wait for all. 0, or 1 + the rank that has left for good.
-static int dt__meet(dt__meeting *b) {
+static int dt__meet(dt__meeting *b) {  // wait for all; 0, or 1 + the rank that has left for good
 	int round = DT__LOAD(&b->round), spin;
 	if (DT__LOAD(&b->n) == 1) return 0;
 	if (DT__ADD(&b->arrived, 1) == DT__LOAD(&b->n)) {
 		DT__STORE(&b->arrived, 0);
 		pthread_mutex_lock(&b->lock);
 		DT__STORE(&b->round, round + 1);
-		pthread_cond_broadcast(&b->wake);
-		pthread_mutex_unlock(&b->lock);
+		pthread_cond_broadcast(&b->wake); pthread_mutex_unlock(&b->lock);
 		return 0;
 	}
 	for (spin = 0; spin < b->spins && DT__LOAD(&b->round) == round; spin++) {
@@ -1852,8 +1760,7 @@ static int dt__meet(dt__meeting *b) {
 static void dt__meeting_leave(dt__meeting *b, int rank) {
 	pthread_mutex_lock(&b->lock);
 	if (!b->broken) DT__STORE(&b->broken, rank + 1);
-	pthread_cond_broadcast(&b->wake);
-	pthread_mutex_unlock(&b->lock);
+	pthread_cond_broadcast(&b->wake); pthread_mutex_unlock(&b->lock);
 }
 #else
 #define DT__LOAD(p) (*(p))
@@ -5441,42 +5348,36 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 
 enum { DT__FROM_ARRAYS = 1, DT__FROM_READ, DT__FROM_OPENED, DT__FROM_IDX, DT__FROM_MNIST, DT__FROM_CIFAR, DT__FROM_CSV, DT__FROM_NPY, DT__FROM_IMAGES };
 
-#define dt__bad_file(err, ...) dt__fail(err, DT_ERR_FORMAT, __VA_ARGS__)
-
-typedef struct { const unsigned char *x, *y; long n; } dt__part;
-
 #define DT__MAX_PARTS 64
+typedef struct { const uint8_t *x, *y; long n; } dt__part;
 
-// The values of a file: their shape and, in NumPy's three characters, type.
-typedef struct {
-	const unsigned char *data;
+typedef struct {  // the values of a file: their shape and, in NumPy's three characters, type
+	const uint8_t *data;
 	size_t dim[DT_MAX_RANK];
 	ptrdiff_t values, stride;  // of a sample; its bytes
-	int rank, convert;         // convert: 1: no type of ours
+	int rank, convert;  // convert: 1: no type of ours
 	char descr[4];
 } dt__array;
 
-// Items one behind the other: words with their zeros, or numbers, or features.
+// Items one behind the other: words with their zeros, numbers, features.
 typedef struct { char *data; size_t size, used; int n; } dt__list;
 
 struct dt_dataset {
 	dt_source source;
 	const char *what;  // the function that made the source
-	dt_error *err;     // while it is opened
+	dt_error *err;  // while it is opened: what opens returns not 0 when it has told err why
 	dt_dataset_info info;
-	long n_all;        // before folding
+	long n_all;  // before folding
 	ptrdiff_t x_stride, y_stride;  // bytes; 0: as large as the model's sample
 	dt__part part[DT__MAX_PARTS];
-	int n_parts;
 #ifndef DTRAIN_NO_STDIO
-	dt__list paths[2]; // of x, of labels
+	dt__list paths[2];  // of x, of labels
 	dt__file file[2 * DT__MAX_PARTS];
-	int n_files;
 #endif
+	int n_parts, n_files, borrowed;  // borrowed: all of this is another data set's
 	dt__array array[2];  // IDX and NPY: samples and labels of one file; the others are like it
-	void *x, *y;         // where they were made here
-	char *columns;       // what was fitted to the columns of a CSV
-	int borrowed;        // all of this is another data set's
+	void *x, *y;  // where they were made here
+	char *columns;  // what was fitted to the columns of a CSV
 };
 
 static dt_source dt__source(int kind, const char *path, const char *labels, dt_split split) {
@@ -5510,9 +5411,8 @@ DT_API dt_source dt_opened(dt_dataset *d) {
 	return s;
 }
 DT_API dt_source dt_fold(dt_source s, int folds, int fold, dt_split split) {
-	s.folds = s.folds ? -2 : folds ? folds : -1;  // errors, told when the source is opened: a fold of a fold, no folds
-	s.fold = fold;
-	s.held_out = split == DT_TEST;
+	s.folds = s.folds ? -2 : folds ? folds : -1;  // errors, told on opening: a fold of a fold, no folds
+	s.fold = fold; s.held_out = split == DT_TEST;
 	return s;
 }
 
@@ -5522,10 +5422,7 @@ DT_API dt_source dt_part(dt_source s, double fraction, dt_split split) {
 	return s;
 }
 
-// ---- order
-
-// A Feistel network over the smallest even number of bits that holds n, walked until it lands below n: a
-// permutation of 0..n-1 without a table.
+// A Feistel network over the smallest even number of bits that holds n, walked until it lands below n.
 DT_API long dt_shuffle(long position, long n, uint64_t seed, long epoch) {
 	int half = 1, round;
 	uint64_t v = (uint64_t)position, key = dt__random(seed, 0x73687566, (uint64_t)epoch), mask;
@@ -5536,16 +5433,14 @@ DT_API long dt_shuffle(long position, long n, uint64_t seed, long epoch) {
 		uint64_t left = v >> half, right = v & mask;
 		for (round = 0; round < 4; round++) {
 			uint64_t next = left ^ (dt__mix(key + (uint64_t)round * UINT64_C(0x632be59bd9b4e019) + right) & mask);
-			left = right;
-			right = next;
+			left = right; right = next;
 		}
 		v = left << half | right;
 	} while (v >= (uint64_t)n);
 	return (long)v;
 }
 
-// Index within a fold -> index in the file.
-static long dt__unfold(const dt_dataset *d, long i) {
+static long dt__unfold(const dt_dataset *d, long i) {  // index within a fold -> index in the file
 	long k = d->source.folds, fold = d->source.fold;
 	if (!k) return i;
 	if (d->source.fraction != 0) return dt_shuffle(d->source.held_out ? i : d->n_all - d->info.n + i, d->n_all, 0, 0);
@@ -5555,7 +5450,7 @@ static long dt__unfold(const dt_dataset *d, long i) {
 
 // n values of type to floats (bytes / 255) or, for integer inputs, to int32; dst may hold src at its end.
 static int dt__set_values(float *dst, const void *src, dt_type type, dt_type to, ptrdiff_t n, ptrdiff_t index, dt_error *err) {
-	const unsigned char *bytes = (const unsigned char *)src;
+	const uint8_t *bytes = (const uint8_t *)src;
 	ptrdiff_t i;
 	if (type == DT_UINT8 && to == DT_FLOAT32) { dt__cpu()->from_bytes(n, bytes, 1.0f / 255, dst); return 0; }
 	if (type == to || (type == DT_ONE_HOT && to == DT_FLOAT32)) { memmove(dst, src, (size_t)n * 4); return 0; }
@@ -5576,16 +5471,13 @@ static int dt__set_values(float *dst, const void *src, dt_type type, dt_type to,
 static ptrdiff_t dt__type_size(dt_type type) { return type == DT_UINT8 ? 1 : 4; }
 
 #ifndef DTRAIN_NO_MALLOC
-
-// How many of all samples are in the fold or part.
-static int dt__open_fold(dt_dataset *d) {
+static int dt__open_fold(dt_dataset *d) {  // sets info.n
 	const dt_source *s = &d->source;
 	long n = d->n_all, held;
 	if (s->folds == -2) return dt__refuse(d->err, "dt_fold: a part of a part is not made");
 	if (s->fraction != 0) {
 		held = (long)((double)n * s->fraction + 0.5);
-		if (s->fraction < 0 || held < 1 || held >= n)
-			return dt__refuse(d->err, "dt_part: the fraction of %ld samples must leave some on both sides, as 0.2 does", n);
+		if (s->fraction < 0 || held < 1 || held >= n) return dt__refuse(d->err, "dt_part: the fraction of %ld samples must leave some on both sides, as 0.2 does", n);
 	} else if (s->folds < 2 || s->fold < 0 || s->fold >= s->folds || n < s->folds) {
 		return dt__refuse(d->err, "dt_fold: fold %d of %d folds of %ld samples: 2 or more folds, no more than samples, counted from 0",
 				s->fold, DT__MAX(s->folds, 0), n);
@@ -5594,78 +5486,65 @@ static int dt__open_fold(dt_dataset *d) {
 	return 0;
 }
 
-// Add n samples; bounded by what a long holds.
 static int dt__add_part(dt_dataset *d, const void *x, const void *y, size_t n) {
 	dt__part *p = &d->part[d->n_parts++];
 	if (n > (size_t)(LONG_MAX - d->n_all)) return dt__bad_file(d->err, "%s: more samples than can be counted", d->what);
-	p->x = (const unsigned char *)x;
-	p->y = (const unsigned char *)y;
-	p->n = (long)n;
+	p->x = (const uint8_t *)x; p->y = (const uint8_t *)y; p->n = (long)n;
 	d->n_all += p->n;
 	return 0;
 }
 
 #ifndef DTRAIN_NO_STDIO
-
 static int dt__no_memory(const dt_dataset *d) { return dt__fail(d->err, DT_ERR_MEMORY, "%s: no memory for \"%s\"", d->what, d->source.path); }
 
 static int dt__list_add(const dt_dataset *d, dt__list *l, const void *item, size_t bytes) {
 	if (bytes > l->size - l->used) {
 		char *p = (char *)realloc(l->data, (l->size + bytes) * 2);
 		if (!p) return dt__no_memory(d);
-		l->data = p;
-		l->size = (l->size + bytes) * 2;
+		l->data = p; l->size = (l->size + bytes) * 2;
 	}
 	memcpy(l->data + l->used, item, bytes);
-	l->used += bytes;
-	l->n++;
+	l->used += bytes; l->n++;
 	return 0;
 }
 
-// The number of a word in a list, or -1.
-static int dt__word_number(const dt__list *l, const char *word) {
+static int dt__word_number(const dt__list *l, const char *word) {  // the number of a word in a list, or -1
 	const char *w = l->data;
 	int k;
 	for (k = 0; k < l->n; k++, w += strlen(w) + 1) if (!strcmp(w, word)) return k;
 	return -1;
 }
 
-// The paths in a list separated by commas.
-static int dt__add_paths(const dt_dataset *d, dt__list *l, const char *paths) {
+static int dt__add_paths(const dt_dataset *d, dt__list *l, const char *paths) {  // paths separated by commas
 	size_t n;
 	for (; *paths; paths += n + (paths[n] != 0)) {
 		n = strcspn(paths, ",");
 		if (n > 1023) return dt__refuse(d->err, "%s: the path \"%.40s...\" is too long", d->what, paths);
-		if (dt__list_add(d, l, paths, n + 1)) return DT_ERR_MEMORY;
+		if (dt__list_add(d, l, paths, n + 1)) return 1;
 		l->data[l->used - 1] = 0;  // where its comma was
 	}
 	return 0;
 }
 
-// A file of the data set; its bytes stay until the set is closed.
-static const dt__file *dt__add_file(dt_dataset *d, const char *path) {
+static const dt__file *dt__add_file(dt_dataset *d, const char *path) {  // a file, which stays until the set is closed
 	if (d->n_files == DT__COUNT(d->file) || d->n_parts == DT__MAX_PARTS)
 		dt__refuse(d->err, "%s: more than %d files: join some", d->what, d->n_parts ? DT__MAX_PARTS : DT__COUNT(d->file));
-	else if (!dt__file_read(d->what, path, &d->file[d->n_files], d->err))
-		return &d->file[d->n_files++];
+	else if (!dt__file_read(d->what, path, &d->file[d->n_files], d->err)) return &d->file[d->n_files++];
 	return NULL;
 }
 
-static void dt__close_files(dt_dataset *d) {
-	while (d->n_files > 0) dt__file_free(&d->file[--d->n_files]);
-}
+static void dt__close_files(dt_dataset *d) { while (d->n_files > 0) dt__file_free(&d->file[--d->n_files]); }
 
 // ---- arrays: IDX and NPY
 
-// The shape of a header against the bytes of the file that follow it.
+// The shape of a header against the bytes that follow it.
 static int dt__check_size(const dt__file *f, const char *path, dt__array *a, dt_error *err) {
 	size_t width = (size_t)(a->descr[2] - '0'), bytes = width, follow = f->size - (size_t)(a->data - f->data);
 	int i;
 	for (i = a->rank - 1; i >= 0; bytes *= a->dim[i--])
 		if (a->dim[i] == 0 || (i && a->dim[i] > INT_MAX) || bytes > SIZE_MAX / a->dim[i])
 			return dt__bad_file(err, "\"%s\": size %d of its shape is %zu: %s", path, i + 1, a->dim[i], a->dim[i] ? "no memory holds so many values" : "it holds no sample");
-	a->stride = (ptrdiff_t)(bytes / a->dim[0]);
-	a->values = a->stride / (ptrdiff_t)width;
+	a->stride = (ptrdiff_t)(bytes / a->dim[0]); a->values = a->stride / (ptrdiff_t)width;
 	if (bytes == follow) return 0;
 	return dt__bad_file(err, "\"%s\" is %s: its header promises %zu bytes, %zu follow", path, bytes > follow ? "cut" : "too long", bytes, follow);
 }
@@ -5688,11 +5567,10 @@ static int dt__is_blank(int c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 // Pass blanks, and t if it follows: ' stands for either quote, . for anything.
 static int dt__pass(const char **p, const char *end, const char *t) {
-	const char *q = *p;
+	const char *q;
 	char quote = 0;
-	while (q < end && dt__is_blank(*q)) q++;
-	*p = q;
-	for (; *t; t++, q++) {
+	while (*p < end && dt__is_blank(**p)) ++*p;
+	for (q = *p; *t; t++, q++) {
 		if (q == end || (*t != '.' && *q != (*t == '\'' && quote ? quote : *t) && (*t != '\'' || quote || *q != '"'))) return 0;
 		if (*t == '\'') quote = *q;
 	}
@@ -5700,8 +5578,7 @@ static int dt__pass(const char **p, const char *end, const char *t) {
 	return 1;
 }
 
-// (2, 3) or (2,)
-static int dt__npy_shape(const char **p, const char *end, dt__array *a) {
+static int dt__npy_shape(const char **p, const char *end, dt__array *a) {  // (2, 3) or (2,)
 	int comma = 1;
 	if (!dt__pass(p, end, "(")) return 0;
 	for (; comma && !dt__pass(p, end, ")"); comma = dt__pass(p, end, ",")) {
@@ -5720,8 +5597,7 @@ static int dt__read_npy(const dt__file *f, const char *path, dt__array *a, dt_er
 	int key, seen = 0, ok, comma = 1;
 	if (n > f->size - at || n > 10000 || memcmp(f->data, "\x93NUMPY", 6) || f->data[6] < 1 || f->data[6] > 3 || f->data[7])
 		return dt__bad_file(err, "\"%s\" is no .npy file of version 1.0 to 3.0, or cut in its header, or compressed without .gz in its name: np.save it", path);
-	p = (const char *)f->data + at;
-	end = p + n;
+	p = (const char *)f->data + at; end = p + n;
 	ok = dt__pass(&p, end, "{");
 	while (ok && comma && !dt__pass(&p, end, "}")) {
 		key = dt__pass(&p, end, "'descr'") ? 1 : dt__pass(&p, end, "'fortran_order'") ? 2 : dt__pass(&p, end, "'shape'") ? 4 : 8;
@@ -5746,7 +5622,7 @@ static int dt__read_npy(const dt__file *f, const char *path, dt__array *a, dt_er
 static int dt__native(const char *descr) { const uint16_t one = 1; return (*(const char *)&one == 1) == (descr[0] != '>'); }
 
 // n values of one of NumPy's types to floats ('f') or int32 (all others).
-static int dt__convert(float *dst, const unsigned char *src, const char *descr, ptrdiff_t n, const char *what, ptrdiff_t sample, dt_error *err) {
+static int dt__convert(float *dst, const uint8_t *src, const char *descr, ptrdiff_t n, const char *what, ptrdiff_t sample, dt_error *err) {
 	const int width = descr[2] - '0', flip = descr[0] == '>' ? width - 1 : 0, whole = descr[1] != 'f', native = width == 8 && dt__native(descr);  // what numpy makes by default goes faster
 	const uint64_t sign = descr[1] == 'i' ? UINT64_C(1) << (8 * width - 1) : 0;
 	const double limit = whole ? 2147483647.0 : (double)FLT_MAX;
@@ -5765,33 +5641,29 @@ static int dt__convert(float *dst, const unsigned char *src, const char *descr, 
 	return 0;
 }
 
-// One more file of samples, path[0], and of their labels, path[1] or NULL.
-static int dt__open_pair(dt_dataset *d, const char *const *path) {
+static int dt__open_pair(dt_dataset *d, const char *const *path) {  // samples, path[0], and their labels, path[1] or NULL
 	const dt__array *x = &d->array[0], *y = &d->array[1];
-	int k;
-	ptrdiff_t i, n;
+	int k; ptrdiff_t i, n;
 	for (k = 0; k < 2 && path[k]; k++) {
 		const dt__file *f = dt__add_file(d, path[k]);
 		dt__array a = DT_DEFAULTS, *before = &d->array[k];
 		dt_type *type = k ? &d->info.y_type : &d->info.x_type;
 		if (!f || (d->source.kind == DT__FROM_NPY ? dt__read_npy(f, path[k], &a, d->err) : dt__read_idx(f, path[k], k, &a, d->err))
-				|| dt__check_size(f, path[k], &a, d->err)) return DT_ERR_FORMAT;
+				|| dt__check_size(f, path[k], &a, d->err)) return 1;
 		if (d->n_parts && (strcmp(a.descr, before->descr) || memcmp(a.dim + 1, before->dim + 1, sizeof a.dim - sizeof *a.dim)))
 			return dt__bad_file(d->err, "\"%s\" differs from the file before it in shape or type: only the number of samples may", path[k]);
 		*type = a.descr[1] == 'f' ? DT_FLOAT32 : strcmp(a.descr + 1, "u1") ? DT_INT32 : DT_UINT8;
 		a.convert = *type != DT_UINT8 && (a.descr[1] == 'u' || a.descr[2] != '4' || !dt__native(a.descr));
 		*before = a;
 	}
-	d->x_stride = x->stride;
-	d->y_stride = y->stride;
+	d->x_stride = x->stride; d->y_stride = y->stride;
 	d->info.input[0] = 1;  // of [n]
 	for (k = 1; k < x->rank; k++) d->info.input[k - 1] = (int)x->dim[k];
 	if (y->rank && x->dim[0] != y->dim[0]) return dt__bad_file(d->err, "\"%s\" holds %zu samples, \"%s\" %zu labels: they must agree", path[0], x->dim[0], path[1], y->dim[0]);
 	n = d->info.y_type == DT_FLOAT32 ? 0 : (ptrdiff_t)y->dim[0] * y->values;
 	for (i = 0; i < n; i++) {
-		float value;
-		int v;
-		if (dt__convert(&value, y->data + i * (y->descr[2] - '0'), y->descr, 1, path[1], i / y->values, d->err)) return DT_ERR_FORMAT;
+		float value; int v;
+		if (dt__convert(&value, y->data + i * (y->descr[2] - '0'), y->descr, 1, path[1], i / y->values, d->err)) return 1;
 		v = (int)dt__float_bits(value);
 		d->info.classes = DT__MAX(d->info.classes, v + (v < INT_MAX));
 	}
@@ -5800,15 +5672,12 @@ static int dt__open_pair(dt_dataset *d, const char *const *path) {
 
 static int dt__open_pairs(dt_dataset *d) {
 	const dt_source *s = &d->source;
-	const char *path[2];
-	int i;
-	if (dt__add_paths(d, &d->paths[0], s->path) || (s->labels && dt__add_paths(d, &d->paths[1], s->labels))) return DT_ERR_ARGUMENT;
-	if (s->labels && d->paths[0].n != d->paths[1].n)
-		return dt__refuse(d->err, "%s: \"%.80s\" and \"%.80s\" list different numbers of files", d->what, s->path, s->labels);
-	path[0] = d->paths[0].data;
-	path[1] = d->paths[1].data;
+	const char *path[2]; int i;
+	if (dt__add_paths(d, &d->paths[0], s->path) || (s->labels && dt__add_paths(d, &d->paths[1], s->labels))) return 1;
+	if (s->labels && d->paths[0].n != d->paths[1].n) return dt__refuse(d->err, "%s: \"%.80s\" and \"%.80s\" list different numbers of files", d->what, s->path, s->labels);
+	path[0] = d->paths[0].data; path[1] = d->paths[1].data;
 	for (i = 0; i < d->paths[0].n; i++) {
-		if (dt__open_pair(d, path)) return DT_ERR_FORMAT;
+		if (dt__open_pair(d, path)) return 1;
 		path[0] += strlen(path[0]) + 1;
 		if (path[1]) path[1] += strlen(path[1]) + 1;
 	}
@@ -5827,8 +5696,7 @@ static int dt__open_mnist(dt_dataset *d) {
 			if (n < sizeof path[k]) f = fopen(path[k], "rb");
 		}
 		if (!f) return dt__fail(d->err, DT_ERR_IO, "dt_mnist: no \"%s-%s-ubyte\" (or .gz) in the folder \"%s\": examples/data.sh fetches all four", stem, part[2 * k], folder);
-		fclose(f);
-		pair[k] = path[k];
+		fclose(f); pair[k] = path[k];
 	}
 	return dt__open_pair(d, pair);
 }
@@ -5836,14 +5704,13 @@ static int dt__open_mnist(dt_dataset *d) {
 // ---- images: PGM and PPM (netpbm's, plain and raw), BMP
 
 typedef struct {
-	const unsigned char *p, *palette, *end;
+	const uint8_t *p, *palette, *end;
 	int h, w, c, most, plain;  // most: the largest value; plain: numbers as text
 	int colors, step;  // BMP: of the palette; bytes of a pixel, else 0
-	ptrdiff_t line;    // BMP: from one row to the one below
+	ptrdiff_t line;  // BMP: from one row to the one below
 } dt__image;
 
-// The next number of a text, behind blanks and comments; -1: none up to most.
-static int dt__image_number(dt__image *m, int most) {
+static int dt__image_number(dt__image *m, int most) {  // the next number behind blanks and comments; -1: none up to most
 	int v = -1, comment = 0;
 	for (; m->p < m->end && (comment || *m->p == '#' || dt__is_blank(*m->p)); m->p++) comment = (comment || *m->p == '#') && *m->p != '\n';
 	for (; m->p < m->end && *m->p >= '0' && *m->p <= '9' && v <= most; m->p++) v = DT__MAX(v, 0) * 10 + (*m->p - '0');
@@ -5851,35 +5718,26 @@ static int dt__image_number(dt__image *m, int most) {
 }
 
 // NULL, or what is wrong with a header and what must follow it.
-static const char *dt__image_start(dt__image *m, const unsigned char *b, size_t size) {
-	const unsigned char *p;
-	uint64_t line;
+static const char *dt__image_start(dt__image *m, const uint8_t *b, size_t size) {
+	const uint8_t *p; uint64_t line;
 	memset(m, 0, sizeof *m);
-	m->end = b + size;
-	m->most = 255;
+	m->end = b + size; m->most = 255;
 	if (size >= 54 && !memcmp(b, "BM", 2)) {
 		uint64_t at = dt__read_le(b + 10, 4), header = dt__read_le(b + 14, 4), bits = dt__read_le(b + 28, 2), colors = dt__read_le(b + 46, 4);
 		uint32_t h = (uint32_t)dt__read_le(b + 22, 4), up = h >> 31 ? 0 - h : h;
 		if ((bits != 8 && bits != 24 && bits != 32) || dt__read_le(b + 30, 4)) return "a BMP that is compressed, or has not 8, 24 or 32 bits";
 		colors = bits != 8 ? 0 : colors ? colors : 256;
 		if (header < 40 || colors > 256 || at < 14 + header + 4 * colors || at > size) return "a BMP with a damaged header, or of OS/2";
-		m->w = (int)DT__MIN(dt__read_le(b + 18, 4), INT_MAX);
-		m->h = (int)DT__MIN(up, INT_MAX);
-		m->step = (int)bits / 8;
-		m->colors = (int)colors;
-		m->palette = b + 14 + header;
-		m->p = b + at;
+		m->w = (int)DT__MIN(dt__read_le(b + 18, 4), INT_MAX); m->h = (int)DT__MIN(up, INT_MAX);
+		m->step = (int)bits / 8; m->colors = (int)colors; m->palette = b + 14 + header; m->p = b + at;
 		m->c = m->colors ? 1 : 3;
 		for (p = m->palette; p < m->palette + 4 * m->colors; p += 4) if (p[0] != p[1] || p[0] != p[2]) m->c = 3;  // not all grey
 		line = ((uint64_t)m->w * bits + 31) / 32 * 4;
 		m->line = h == up ? -(ptrdiff_t)line : (ptrdiff_t)line;
 	} else {
 		if (size < 3 || b[0] != 'P' || !memchr("2356", b[1], 4)) return "no PGM, PPM or BMP, whatever its name says";
-		m->p = b + 2;
-		m->plain = b[1] < '5';
-		m->c = b[1] == '3' || b[1] == '6' ? 3 : 1;
-		m->w = dt__image_number(m, INT_MAX / 12);
-		m->h = dt__image_number(m, INT_MAX / 12);
+		m->p = b + 2; m->plain = b[1] < '5'; m->c = b[1] == '3' || b[1] == '6' ? 3 : 1;
+		m->w = dt__image_number(m, INT_MAX / 12); m->h = dt__image_number(m, INT_MAX / 12);
 		m->most = dt__image_number(m, 65535);
 		if (m->most < 1 || m->p == m->end || !dt__is_blank(*m->p++)) m->h = 0;
 		line = (uint64_t)m->w * (unsigned)m->c * (m->plain || m->most > 255 ? 2 : 1);  // plain: a digit and a blank at least
@@ -5897,7 +5755,7 @@ static const char *dt__image_values(dt__image *m, dt_type to, float *x) {
 	else for (y = 0; y < m->h; y++) for (i = 0; i < m->w; i++) for (k = 0; k < m->c; k++, x++) {
 		int32_t v;
 		if (m->step) {
-			const unsigned char *pixel = m->p + y * m->line + (ptrdiff_t)i * m->step;
+			const uint8_t *pixel = m->p + y * m->line + (ptrdiff_t)i * m->step;
 			v = !m->colors ? pixel[2 - k] : *pixel < m->colors ? m->palette[4 * *pixel + 2 - k] : -1;  // blue comes first
 		} else if (m->plain) v = dt__image_number(m, m->most);
 		else { v = *m->p++; if (m->most > 255) v = v << 8 | *m->p++; }
@@ -5907,12 +5765,11 @@ static const char *dt__image_values(dt__image *m, dt_type to, float *x) {
 	return NULL;
 }
 
-// Read the header of image i, which must have the size of the first one, found once; its pixels too, if x is not NULL.
+// Check the header of image i against the size of the first one, which goes to found; read its pixels too, if x is not NULL.
 static int dt__read_image(const dt_dataset *d, long i, int *found, dt_type to, float *x, dt_error *err) {
 	const char *const *paths = (const char *const *)(const void *)d->part->x, *path = paths[i], *wrong;
 	const int *size = d->info.input;
-	dt__image m;
-	dt__file f;
+	dt__image m; dt__file f;
 	int code = dt__file_read("dt_images", path, &f, err);
 	if (code) return code;
 	wrong = dt__image_start(&m, f.data, f.size);
@@ -5925,13 +5782,11 @@ static int dt__read_image(const dt_dataset *d, long i, int *found, dt_type to, f
 	return code;
 }
 
-// ---- folders
-
 #if DT__POSIX
 static int dt__by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
 
-// Add the paths of a folder's files whose names, in small or capital letters, match the globs; if classes, those of its
-// sub-folders, one at least in each. Names that begin with a dot are passed over.
+// Add the paths of a folder's files whose names, in either case, match the globs, but none that begins with a dot; if
+// classes, of its sub-folders, one at least in each.
 static int dt__list_folder(dt_dataset *d, const char *folder, int classes, const char *globs) {
 	char path[1024];
 	struct dirent **e = NULL;
@@ -5956,9 +5811,8 @@ static int dt__list_folder(dt_dataset *d, const char *folder, int classes, const
 
 static int dt__open_images(dt_dataset *d) {
 	const char *name, *before = NULL, **path;
-	int32_t *label;
-	int i, n;
-	if (dt__list_folder(d, d->source.path, 1, "*.pgm,*.ppm,*.pnm,*.bmp")) return DT_ERR_IO;
+	int32_t *label; int i, n;
+	if (dt__list_folder(d, d->source.path, 1, "*.pgm,*.ppm,*.pnm,*.bmp")) return 1;
 	n = d->paths[0].n;
 	d->x = path = (const char **)malloc((size_t)n * sizeof *path);  // a sample is its path
 	d->y = label = (int32_t *)malloc((size_t)n * sizeof *label);
@@ -5967,20 +5821,17 @@ static int dt__open_images(dt_dataset *d) {
 	name = d->paths[0].data;
 	for (i = 0; i < n; i++, before = name, name += strlen(name) + 1) {
 		path[i] = name;
-		if (dt__read_image(d, i, i ? NULL : d->info.input, DT_UINT8, NULL, d->err)) return DT_ERR_FORMAT;
+		if (dt__read_image(d, i, i ? NULL : d->info.input, DT_UINT8, NULL, d->err)) return 1;
 		d->info.classes += !before || strncmp(name, before, (size_t)(strrchr(name, '/') - name) + 1);
 		label[i] = d->info.classes - 1;
 	}
-	d->info.x_type = DT_UINT8;
-	d->info.y_type = DT_INT32;
-	d->x_stride = sizeof *path;
-	d->y_stride = sizeof *label;
+	d->info.x_type = DT_UINT8; d->info.y_type = DT_INT32;
+	d->x_stride = sizeof *path; d->y_stride = sizeof *label;
 	return 0;
 }
 #endif
 
-// CIFAR-10 binary: records of a label byte and 3 planes of 32 x 32 bytes.
-static int dt__open_cifar(dt_dataset *d) {
+static int dt__open_cifar(dt_dataset *d) {  // CIFAR-10 binary: records of a label byte and 3 planes of 32 x 32 bytes
 	const char *path = d->source.path, *before = NULL;
 	int k, folder = 0, code;
 	size_t i;
@@ -5996,18 +5847,14 @@ static int dt__open_cifar(dt_dataset *d) {
 		const dt__file *f;
 		if (folder && before && !strncmp(path, before, strlen(before))) continue;  // of x.bin and x.bin.gz one is enough
 		before = path;
-		f = dt__add_file(d, path);
-		if (!f) return DT_ERR_IO;
+		if (!(f = dt__add_file(d, path))) return 1;
 		if (f->size == 0 || f->size % 3073) return dt__bad_file(d->err, "\"%s\" has %zu bytes, no whole number of CIFAR-10's records of 3073: it is cut, or another file", path, f->size);
 		for (i = 0; i < f->size; i += 3073)
 			if (f->data[i] > 9) return dt__bad_file(d->err, "\"%s\": record %zu has label %u, CIFAR-10 has 0..9: damaged, or another file", path, i / 3073, (unsigned)f->data[i]);
 		code = dt__add_part(d, f->data + 1, f->data, f->size / 3073);
 	}
-	d->info.input[0] = d->info.input[1] = 32;
-	d->info.input[2] = 3;
-	d->info.classes = 10;
-	d->info.x_type = d->info.y_type = DT_UINT8;
-	d->x_stride = d->y_stride = 3073;
+	d->info.input[0] = d->info.input[1] = 32; d->info.input[2] = 3; d->info.classes = 10;
+	d->info.x_type = d->info.y_type = DT_UINT8; d->x_stride = d->y_stride = 3073;
 	return code;
 }
 
@@ -6015,7 +5862,7 @@ static int dt__open_cifar(dt_dataset *d) {
 
 #define DT__CSV_TEXT 128  // bytes of a field that are kept, with a final zero
 
-// What becomes of a column, or of several crossed; those up to BUCKET are read as numbers.
+// What becomes of a column; those up to BUCKET are read as numbers.
 enum { DT__AS_NUMBER, DT__AS_STANDARD, DT__AS_BUCKET, DT__AS_ONE_HOT, DT__AS_HASH, DT__AS_CROSS, DT__AS_NOTHING, DT__AS_LABEL };
 static const struct { const char *name; int takes_size, n_numbers; } dt__kinds[] = {  // n_numbers: fitted; -1: any
 	{"number", 0, 1}, {"standardise", 0, 2}, {"bucket", 1, -1}, {"onehot", 0, 0}, {"hash", 1, 1}, {"cross", 1, 1}, {"drop", 0, 0}, {"label", 0, 0}};
@@ -6023,10 +5870,10 @@ static const struct { const char *name; int takes_size, n_numbers; } dt__kinds[]
 #define DT__CROSSED 4
 typedef struct {
 	int kind, n_columns, column[DT__CROSSED];  // from 0
-	int size, width;   // N of bucket, hash and cross; floats in a row of x
+	int size, width;  // N of bucket, hash and cross; floats in a row of x
 	double mean, squares, count;  // while a number is fitted
-	dt__list numbers;  // fitted: the mean, and the deviation; the edges of buckets; the size of hash and cross
-	dt__list words;    // of onehot, and of labels that are words
+	dt__list numbers;  // fitted: mean and deviation; edges of buckets; size of hash and cross
+	dt__list words;  // of onehot, and of labels that are words
 } dt__feature;
 
 typedef struct {
@@ -6035,18 +5882,15 @@ typedef struct {
 	dt_csv_options o;
 	const char *path, *p, *end;  // the file that is read
 	char separator;
-	long line;                   // of the field just read, from 1
-	int column;                  // likewise, or of the one just used
-	int cut, last;               // it is longer than its text; the last of its row
+	int column, cut, last;  // the field just read or used; it is longer than its text; the last of its row
+	long line, n_rows;  // line: of that field, from 1
 	dt__list fields, features;
 	char (*text)[DT__CSV_TEXT];  // [columns], the row's fields, of the list
-	dt__feature *feature;        // [n], of the list
-	int n, columns, label;       // columns and label (-1: none) of the file
-	int word_labels;             // -1 until the first label is seen
-	int whole_labels, width;     // width: floats of a row of x
+	dt__feature *feature;  // [n], of the list
+	int n, columns, label;  // columns and label (-1: none) of the file
+	int word_labels, whole_labels, width;  // -1 until the first label is seen; width: floats of a row of x
 	float *x, *y;
-	long n_rows;
-	unsigned char *fits;         // [rows] 1: of the training part, which is fitted to; NULL: all are
+	uint8_t *fits;  // [rows] 1: of the training part, which is fitted to; NULL: all are
 } dt__table;
 
 static double *dt__numbers(const dt__feature *f) { return (double *)(void *)f->numbers.data; }
@@ -6055,12 +5899,10 @@ static int dt__csv_bad(const dt__table *t, const char *text, const char *wrong) 
 	return dt__bad_file(t->err, "\"%s\" line %ld, column %d: \"%.40s\" %s", t->path, t->line, t->column, text, wrong);
 }
 
-static int dt__csv_at_end(const dt__table *t) {  // of a field
-	return t->p == t->end || *t->p == t->separator || *t->p == '\n' || *t->p == '\r';
-}
+// Of a field.
+static int dt__csv_at_end(const dt__table *t) { return t->p == t->end || *t->p == t->separator || *t->p == '\n' || *t->p == '\r'; }
 
-// One field, without quotes and blanks around it.
-static int dt__csv_field(dt__table *t, char *text) {
+static int dt__csv_field(dt__table *t, char *text) {  // without quotes and blanks around it
 	const char *wrong = NULL;
 	size_t n = 0, count = 0;  // count: with blanks that may stand at the end
 	long line = t->line;
@@ -6088,8 +5930,7 @@ static int dt__csv_field(dt__table *t, char *text) {
 	return 0;
 }
 
-// From the end of a line to the next one that is not empty.
-static void dt__csv_next_line(dt__table *t) {
+static void dt__csv_next_line(dt__table *t) {  // from the end of a line to the next one that is not empty
 	for (t->line++; t->p < t->end && (*t->p == '\n' || *t->p == '\r'); t->p++) t->line += *t->p == '\n';
 }
 
@@ -6111,9 +5952,8 @@ static int dt__kind_of(const char *name) {
 }
 
 static int dt__add_feature(dt__table *t, const dt__feature *f) {
-	if (dt__list_add(t->d, &t->features, f, sizeof *f)) return DT_ERR_MEMORY;
-	t->feature = (dt__feature *)(void *)t->features.data;
-	t->n = t->features.n;
+	if (dt__list_add(t->d, &t->features, f, sizeof *f)) return 1;
+	t->feature = (dt__feature *)(void *)t->features.data; t->n = t->features.n;
 	return 0;
 }
 
@@ -6125,29 +5965,26 @@ static int dt__add_word(const dt__table *t, dt__feature *f, const char *s) {
 
 // ---- .columns: "age standardise, city onehot, zip hash 64, income bucket 10, city*sex cross 32, id drop"
 
-// A number in digits alone; 0: it is none.
-static int dt__digits(const char *s) {
+static int dt__digits(const char *s) {  // a number in digits alone; 0: it is none
 	int v = 0;
 	for (; *s >= '0' && *s <= '9' && v < 1000000; s++) v = v * 10 + (*s - '0');
 	return *s ? 0 : v;
 }
 
-// A column by its name in the header, or its number from 1; -1: there is none.
+// By its name in the header, or its number from 1; -1: there is none.
 static int dt__csv_column(const dt__table *t, const char *name) {
 	int i = 0, number = dt__digits(name);
 	while (i < t->columns && strcmp(t->text[i], name)) i++;
 	return i < t->columns ? i : number <= t->columns ? number - 1 : -1;
 }
 
-// Cut off blanks.
 static char *dt__trim(char *s) {
 	size_t n = strlen(s);
 	while (n && s[n - 1] == ' ') s[--n] = 0;
 	return s + strspn(s, " ");
 }
 
-// Cut off the last word, before which stands a blank.
-static char *dt__cut_word(char *s) {
+static char *dt__cut_word(char *s) {  // the last one, cut off at a blank
 	char *word;
 	dt__trim(s);
 	word = strrchr(s, ' ');
@@ -6160,8 +5997,7 @@ static int dt__column_spec(dt__table *t, const char *spec, int n) {
 	int wrong = dt__format(item, sizeof item, " %.*s", n, spec) >= sizeof item, column;
 	dt__feature f = DT_DEFAULTS;
 	word = dt__cut_word(item);
-	f.size = dt__digits(word);
-	if (f.size) word = dt__cut_word(item);
+	if ((f.size = dt__digits(word)) != 0) word = dt__cut_word(item);
 	f.kind = dt__kind_of(word);
 	wrong |= f.kind >= DT__AS_LABEL || dt__kinds[f.kind].takes_size != (f.size > 0) || f.size == 1 || f.size > 100000;
 	for (name = item; name && !wrong; name = next) {
@@ -6180,21 +6016,17 @@ static int dt__column_spec(dt__table *t, const char *spec, int n) {
 	return 0;
 }
 
-// One feature per column, then the crosses.
-static int dt__columns_spec(dt__table *t) {
+static int dt__columns_spec(dt__table *t) {  // one feature per column, then the crosses
 	const char *spec = t->o.columns;
 	dt__feature f = DT_DEFAULTS;
 	size_t n;
-	int i;
-	f.n_columns = 1;
-	for (i = 0; i < t->columns; i++) {
-		f.kind = i == t->label ? DT__AS_LABEL : DT__AS_NUMBER;
-		f.column[0] = i;
-		if (dt__add_feature(t, &f)) return DT_ERR_MEMORY;
+	for (f.n_columns = 1; f.column[0] < t->columns; f.column[0]++) {
+		f.kind = f.column[0] == t->label ? DT__AS_LABEL : DT__AS_NUMBER;
+		if (dt__add_feature(t, &f)) return 1;
 	}
 	for (; spec && *spec; spec += n + (spec[n] != 0)) {
 		n = strcspn(spec, ",;");
-		if (n > strspn(spec, " ") && dt__column_spec(t, spec, (int)DT__MIN(n, 1000))) return DT_ERR_ARGUMENT;
+		if (n > strspn(spec, " ") && dt__column_spec(t, spec, (int)DT__MIN(n, 1000))) return 1;
 	}
 	return 0;
 }
@@ -6223,39 +6055,34 @@ static int dt__json_word(dt__json *j, char word[128]) {
 	return 1;
 }
 
-// After the first error all functions of dt__json return 0.
-static int dt__columns_parse(dt__table *t) {
+static int dt__columns_parse(dt__table *t) {  // after the first error all functions of dt__json return 0
 	const char *fitted = t->o.fitted, *list = "a list is expected";
 	dt__json j = {fitted, fitted + strlen(fitted), NULL};
 	int first = 1;
 	dt__json_expect(&j, '[', list);
 	while (dt__json_more(&j, ']', &first)) {
 		char word[128] = "";
-		uint64_t column;
-		double number;
+		uint64_t column; double number;
 		const double *v;
 		dt__feature *f, empty = DT_DEFAULTS;
 		int inner = 1, n_numbers;
-		if (dt__add_feature(t, &empty)) return DT_ERR_MEMORY;
+		if (dt__add_feature(t, &empty)) return 1;
 		f = &t->feature[t->n - 1];
-		dt__json_expect(&j, '[', list);
-		dt__json_word(&j, word);
+		dt__json_expect(&j, '[', list); dt__json_word(&j, word);
 		f->kind = dt__kind_of(word);
 		if (f->kind > DT__AS_LABEL) { dt__json_fail(&j, "an unknown kind of column"); break; }
-		dt__json_expect(&j, ',', "',' is expected");
-		dt__json_expect(&j, '[', list);
+		dt__json_expect(&j, ',', "',' is expected"); dt__json_expect(&j, '[', list);
 		while (dt__json_more(&j, ']', &inner) && dt__json_uint(&j, &column)) {
 			if (f->n_columns == DT__CROSSED || column > 100000) dt__json_fail(&j, "a bad column");
 			else f->column[f->n_columns++] = (int)column;
 		}
 		for (inner = 0; dt__json_more(&j, ']', &inner);) {
 			if (dt__json_peek(&j) == '"') {
-				if (dt__json_word(&j, word) && dt__add_word(t, f, word)) return DT_ERR_MEMORY;
+				if (dt__json_word(&j, word) && dt__add_word(t, f, word)) return 1;
 			} else if (dt__json_number(&j, &number) && number - number != 0) dt__json_fail(&j, "a number too large");
-			else if (!j.error && dt__add_number(t, f, number)) return DT_ERR_MEMORY;
+			else if (!j.error && dt__add_number(t, f, number)) return 1;
 		}
-		n_numbers = dt__kinds[f->kind].n_numbers;
-		v = dt__numbers(f);
+		n_numbers = dt__kinds[f->kind].n_numbers; v = dt__numbers(f);
 		if (f->n_columns < 1 || f->numbers.n > 100000 || (n_numbers >= 0 && f->numbers.n != n_numbers) || (f->kind == DT__AS_STANDARD && !(v[1] > 0))
 				|| ((f->kind == DT__AS_HASH || f->kind == DT__AS_CROSS) && !(v[0] >= 2 && v[0] <= 100000))) dt__json_fail(&j, "a bad column");
 		if (f->kind == DT__AS_LABEL) t->word_labels = f->words.n > 0;
@@ -6269,10 +6096,9 @@ static int dt__columns_parse(dt__table *t) {
 // The fields of the next row into t->text. *keep: 0 if a missing value drops it.
 static int dt__csv_row(dt__table *t, int *keep) {
 	int k;
-	*keep = 1;
-	for (k = 0; k < t->columns; k++) {
+	for (k = 0, *keep = 1; k < t->columns; k++) {
 		char *text = t->text[k];
-		if (dt__csv_field(t, text)) return DT_ERR_FORMAT;
+		if (dt__csv_field(t, text)) return 1;
 		if (t->last != (k == t->columns - 1)) {
 			long line = t->line;
 			while (!t->last && !dt__csv_field(t, text)) {}
@@ -6296,13 +6122,11 @@ static int dt__use_row(dt__table *t, long row) {
 	for (f = t->feature; f < t->feature + t->n; f++) {
 		const double *fitted = dt__numbers(f);
 		int column = f->column[0], label = f->kind == DT__AS_LABEL;
-		const char *s;
-		float v;
+		const char *s; float v;
 		int k, words, number;
 		if (f->kind == DT__AS_NOTHING || (label && column != t->label)) continue;
 		t->column = column + 1;
-		s = t->text[column];
-		number = dt__csv_number(s, &v);
+		number = dt__csv_number(s = t->text[column], &v);
 		if (label && t->word_labels < 0) t->word_labels = !number;
 		words = label ? t->word_labels : f->kind >= DT__AS_ONE_HOT;
 		if (!words && !number) {
@@ -6312,12 +6136,12 @@ static int dt__use_row(dt__table *t, long row) {
 		if (!x) {
 			if ((label && words) || f->kind == DT__AS_ONE_HOT) {
 				const char *at = s;
-				for (k = 1; *at && k; at += k) k = dt__utf8((const unsigned char *)at, (ptrdiff_t)strlen(at));
+				for (k = 1; *at && k; at += k) k = dt__utf8((const uint8_t *)at, (ptrdiff_t)strlen(at));
 				if (!k) return dt__csv_bad(t, s, "is no UTF-8, in which words are kept: convert the file");
-				if (*s && dt__add_word(t, f, s)) return DT_ERR_MEMORY;
+				if (*s && dt__add_word(t, f, s)) return 1;
 				if (!label && f->words.n > 1000) return dt__csv_bad(t, s, "is one value too many, after 1,000: use \"hash N\" instead of \"onehot\"");
 			} else if (f->kind == DT__AS_BUCKET) {
-				if (v == v && dt__add_number(t, f, (double)v)) return DT_ERR_MEMORY;
+				if (v == v && dt__add_number(t, f, (double)v)) return 1;
 			} else if (f->kind <= DT__AS_STANDARD && v == v) {
 				double d = (double)v - f->mean;
 				f->mean += d / ++f->count;
@@ -6351,12 +6175,11 @@ static int dt__by_value(const void *a, const void *b) {
 }
 
 static int dt__fit_end(dt__table *t) {
-	dt__feature *f;
-	int k;
+	dt__feature *f; int k;
 	for (f = t->feature; f < t->feature + t->n; f++) {
 		double *v = dt__numbers(f), fitted[2] = {f->size ? f->size : f->mean, f->squares > 0 ? sqrt(f->squares / f->count) : 1};
 		int all = f->numbers.n, n = 0;
-		for (k = 0; k < dt__kinds[f->kind].n_numbers; k++) if (dt__add_number(t, f, fitted[k])) return DT_ERR_MEMORY;
+		for (k = 0; k < dt__kinds[f->kind].n_numbers; k++) if (dt__add_number(t, f, fitted[k])) return 1;
 		if (f->kind != DT__AS_BUCKET || !all) continue;
 		qsort(v, (size_t)all, sizeof *v, dt__by_value);  // edges between equal shares of the values, each once
 		for (k = 1; k < f->size; k++) {
@@ -6374,14 +6197,12 @@ static int dt__feature_width(const dt__feature *f) {
 	return dt__kinds[f->kind].takes_size ? (int)*dt__numbers(f) : f->kind <= DT__AS_STANDARD;
 }
 
-// Find the separator, the columns and the header, and stop before the first row of data; t->text holds the header or is empty.
+// Find the separator, the columns and the header, which t->text holds (or nothing), and stop before the first row of data.
 static int dt__csv_start(dt__table *t, int file) {
 	const dt_csv_options *o = &t->o;
-	const char *q, *s, *first;
-	char text[DT__CSV_TEXT];
+	const char *q, *s, *first; char text[DT__CSV_TEXT];
 	int n, most = 0, words = 0, word = 0;
-	long line;
-	float v;
+	long line; float v;
 	if (o->separator < 0 || o->separator > 255 || (o->separator && strchr("\"\r\n", o->separator)))
 		return dt__refuse(t->err, "dt_csv: .separator is %d: give one character, but no quote or line end", o->separator);
 	if (t->end - t->p >= 3 && !memcmp(t->p, "\xef\xbb\xbf", 3)) t->p += 3;  // a byte order mark
@@ -6392,67 +6213,58 @@ static int dt__csv_start(dt__table *t, int file) {
 		for (q = t->p, n = 0; q < t->end && *q != '\n'; q++) n += *q == *s;
 		if (n > most) { most = n; t->separator = *s; }
 	}
-	first = t->p;
-	line = t->line;
-	t->last = 1;
-	t->fields.used = 0;
+	first = t->p; line = t->line;
+	t->last = 1; t->fields.used = 0;
 	do {
-		if (dt__csv_field(t, text) || dt__list_add(t->d, &t->fields, text, sizeof text)) return DT_ERR_FORMAT;
+		if (dt__csv_field(t, text) || dt__list_add(t->d, &t->fields, text, sizeof text)) return 1;
 		if (t->column > 100000) return dt__csv_bad(t, text, "is one field too many");
 		if (!dt__csv_number(text, &v) && !dt__csv_is_missing(text)) { words++; word = t->column; }
 	} while (!t->last);
 	n = t->column;
 	if (t->columns && t->columns != n) return dt__bad_file(t->err, "\"%s\": file %d has %d columns, the first has %d", t->path, file, n, t->columns);
-	t->columns = n;
-	t->label = o->label == DT_OFF ? -1 : o->label > 0 ? o->label - 1 : o->label ? n : n - 1;
+	t->columns = n; t->label = o->label == DT_OFF ? -1 : o->label > 0 ? o->label - 1 : o->label ? n : n - 1;
 	if (t->label >= n) return dt__refuse(t->err, "\"%s\" has %d columns, .label is %d: columns count from 1", t->path, n, o->label);
 	if (n == (t->label >= 0)) return dt__bad_file(t->err, "\"%s\" has no features: it is empty, or needs another .separator", t->path);
 	t->text = (char (*)[DT__CSV_TEXT])t->fields.data;
 	// A word in the label's column alone is no header but a label.
 	if (o->header != DT_OFF && (o->header || (words && (words > 1 || word != t->label + 1)))) { dt__csv_next_line(t); return 0; }
 	memset(t->text, 0, (size_t)n * sizeof *t->text);
-	t->p = first;
-	t->line = line;
+	t->p = first; t->line = line;
 	return 0;
 }
 
-// The files of the set one after another: to count the rows, to learn from those of the training side, to apply.
+// All files: to count the rows, to learn from those of the training side, to apply.
 static int dt__csv_pass(dt__table *t) {
 	long row = 0;
 	int i, k, keep, used, labels;
 	t->path = t->d->paths[0].data;
 	for (i = 0; i < t->d->n_files; i++, t->path += strlen(t->path) + 1) {
 		const dt__feature *f;
-		t->p = (const char *)t->d->file[i].data;
-		t->end = t->p + t->d->file[i].size;
-		if (dt__csv_start(t, i + 1) || (!t->n && dt__columns_spec(t))) return DT_ERR_FORMAT;
+		t->p = (const char *)t->d->file[i].data; t->end = t->p + t->d->file[i].size;
+		if (dt__csv_start(t, i + 1) || (!t->n && dt__columns_spec(t))) return 1;
 		labels = 0;
 		for (f = t->feature; f < t->feature + t->n; labels += f++->kind == DT__AS_LABEL)
 			for (k = 0; k < f->n_columns; k++)
 				if (f->kind == DT__AS_LABEL ? t->label >= 0 && f->column[k] != t->label : f->column[k] >= t->columns || f->column[k] == t->label)
-					return dt__bad_file(t->err, "\"%s\" has %d columns and its label in column %d, unlike the training data",
-							t->path, t->columns, t->label + 1);
+					return dt__bad_file(t->err, "\"%s\" has %d columns and its label in column %d, unlike the training data", t->path, t->columns, t->label + 1);
 		if (t->label >= 0 && !labels) return dt__bad_file(t->err, "\"%s\": the training data had no label: set .label = DT_OFF", t->path);
-		for (; t->p < t->end && row < t->n_rows; dt__csv_next_line(t), row += keep) {  // no more than were counted, should the file grow
-			if (dt__csv_row(t, &keep)) return DT_ERR_FORMAT;
+		for (; t->p < t->end && row < t->n_rows; dt__csv_next_line(t), row += keep) {  // should the file have grown
+			if (dt__csv_row(t, &keep)) return 1;
 			used = t->x || (!t->o.fitted && (t->fits ? t->fits[row] : !t->d->source.folds));
-			if (keep && used && dt__use_row(t, row)) return DT_ERR_FORMAT;
+			if (keep && used && dt__use_row(t, row)) return 1;
 		}
 	}
 	t->n_rows = row;
 	return 0;
 }
 
-// Count the rows and find those of the training side of a fold or part.
-static int dt__csv_training_rows(dt__table *t) {
+static int dt__csv_training_rows(dt__table *t) {  // count the rows and find those of the training side of a fold or part
 	dt_dataset training = *t->d;
 	long i;
-	if (dt__csv_pass(t)) return DT_ERR_FORMAT;
-	t->fits = (unsigned char *)calloc((size_t)t->n_rows + 1, 1);
-	if (!t->fits) return dt__no_memory(t->d);
-	training.n_all = t->n_rows;
-	training.source.held_out = 0;
-	if (dt__open_fold(&training)) return DT_ERR_ARGUMENT;
+	if (dt__csv_pass(t)) return 1;
+	if (!(t->fits = (uint8_t *)calloc((size_t)t->n_rows + 1, 1))) return dt__no_memory(t->d);
+	training.n_all = t->n_rows; training.source.held_out = 0;
+	if (dt__open_fold(&training)) return 1;
 	for (i = 0; i < training.info.n; i++) t->fits[dt__unfold(&training, i)] = 1;
 	return 0;
 }
@@ -6464,14 +6276,13 @@ static int dt__csv_read(dt__table *t) {
 	dt__writer w = DT_DEFAULTS;
 	const char *path;
 	double width = 0;
-	ptrdiff_t n;
-	long row;
+	ptrdiff_t n; long row;
 	int i, whole;
-	if (dt__add_paths(d, &d->paths[0], t->o.path)) return DT_ERR_ARGUMENT;
+	if (dt__add_paths(d, &d->paths[0], t->o.path)) return 1;
 	path = d->paths[0].data;
-	for (i = 0; i < d->paths[0].n; i++, path += strlen(path) + 1) if (!dt__add_file(d, path)) return DT_ERR_IO;
-	if (t->o.fitted ? dt__columns_parse(t) : d->source.folds && dt__csv_training_rows(t)) return DT_ERR_FORMAT;
-	if (dt__csv_pass(t) || (!t->o.fitted && dt__fit_end(t))) return DT_ERR_FORMAT;
+	for (i = 0; i < d->paths[0].n; i++, path += strlen(path) + 1) if (!dt__add_file(d, path)) return 1;
+	if (t->o.fitted ? dt__columns_parse(t) : d->source.folds && dt__csv_training_rows(t)) return 1;
+	if (dt__csv_pass(t) || (!t->o.fitted && dt__fit_end(t))) return 1;
 	for (i = 0; i < t->n; i++) width += t->feature[i].width = dt__feature_width(&t->feature[i]);
 	if (width < 1 || width > 10000000) return dt__bad_file(t->err, "\"%s\" gives %.0f features: at least one, and at most 10,000,000", t->o.path, width);
 	if (t->n_rows == 0) return dt__bad_file(t->err, "\"%s\" has no row of data", t->o.path);
@@ -6480,19 +6291,16 @@ static int dt__csv_read(dt__table *t) {
 	d->x = t->x = (float *)calloc((size_t)n, sizeof *t->x);
 	d->y = t->y = (float *)calloc((size_t)t->n_rows, sizeof *t->y);
 	if (!t->x || !t->y) return dt__no_memory(d);
-	if (dt__csv_pass(t)) return DT_ERR_FORMAT;
+	if (dt__csv_pass(t)) return 1;
 	dt__put_columns(&w, t);
-	w.size = w.n + 1;
-	w.n = 0;
+	w.size = w.n + 1; w.n = 0;
 	d->columns = w.text = (char *)malloc(w.size);
 	if (!w.text) return dt__no_memory(d);
 	dt__put_columns(&w, t);
-	d->info.x_type = DT_FLOAT32;
-	d->x_stride = t->width * (ptrdiff_t)sizeof *t->x;
+	d->info.x_type = DT_FLOAT32; d->x_stride = t->width * (ptrdiff_t)sizeof *t->x;
 	if (t->label < 0) return dt__add_part(d, t->x, NULL, (size_t)t->n_rows);
 	whole = t->whole_labels && t->o.label_type != DT_FLOAT32;
-	d->info.y_type = whole ? DT_INT32 : DT_FLOAT32;
-	d->y_stride = sizeof *t->y;
+	d->info.y_type = whole ? DT_INT32 : DT_FLOAT32; d->y_stride = sizeof *t->y;
 	for (row = 0; whole && row < t->n_rows; row++) {
 		int32_t label = (int32_t)t->y[row];
 		memcpy(&t->y[row], &label, sizeof label);
@@ -6505,24 +6313,14 @@ static int dt__open_csv(dt_dataset *d) {
 	dt__table t = DT_DEFAULTS;
 	char *fitted = NULL;
 	int code;
-	t.d = d;
-	t.err = d->err;
-	t.o = d->source.csv;
-	t.n_rows = LONG_MAX;
-	t.whole_labels = 1;
-	t.word_labels = -1;
+	t.d = d; t.err = d->err; t.o = d->source.csv; t.n_rows = LONG_MAX;
+	t.whole_labels = 1; t.word_labels = -1;
 	if (t.o.skip < 0) return dt__refuse(d->err, "dt_csv: .skip is %d: it must be 0 or more", t.o.skip);
-	if (t.o.fitted && *t.o.fitted != '[') {
-		t.o.fitted = fitted = dt__columns_of_file(t.o.fitted, d->err);
-		if (!fitted) return DT_ERR_IO;
-	}
+	if (t.o.fitted && *t.o.fitted != '[' && !(t.o.fitted = fitted = dt__columns_of_file(t.o.fitted, d->err))) return 1;
 	code = dt__csv_read(&t);
-	free(fitted);
-	dt__close_files(d);
+	free(fitted); dt__close_files(d);
 	for (; t.n > 0; t.n--, t.feature++) { free(t.feature->numbers.data); free(t.feature->words.data); }
-	free(t.features.data);
-	free(t.fields.data);
-	free(t.fits);
+	free(t.features.data); free(t.fields.data); free(t.fits);
 	return code;
 }
 #endif  // DTRAIN_NO_STDIO
@@ -6533,8 +6331,7 @@ static int dt__open_memory(dt_dataset *d) {
 	if (s->n < 1) return dt__refuse(d->err, "%s: n is %ld: at least 1 sample is needed", d->what, s->n);
 	if (read ? !s->read : !s->x) return dt__refuse(d->err, "%s: %s is NULL", d->what, read ? "read" : "x");
 	if (s->x_type == DT_ONE_HOT) return dt__refuse(d->err, "dt_arrays: x_type is DT_ONE_HOT, which is for labels");
-	d->info.x_type = DT__ELSE(s->x_type, DT_FLOAT32);
-	d->info.y_type = s->y_type;
+	d->info.x_type = DT__ELSE(s->x_type, DT_FLOAT32); d->info.y_type = s->y_type;
 	return dt__add_part(d, s->x, s->y, (size_t)s->n);
 }
 
@@ -6543,16 +6340,14 @@ static int dt__open_opened(dt_dataset *d) {
 	dt_error *err = d->err;
 	if (!s.dataset) return dt__refuse(err, "dt_opened: the data set is NULL");
 	*d = *s.dataset;
-	d->err = err;
-	d->borrowed = 1;
+	d->err = err; d->borrowed = 1;
 	if (!s.folds) return 0;
 	d->source = dt_fold(d->source, s.folds, s.fold, s.held_out ? DT_TEST : DT_TRAIN);
 	d->source.fraction = s.fraction;
 	return 0;
 }
 
-// By kind of source.
-static const struct { const char *name; int (*open)(dt_dataset *d); } dt__opener[] = {
+static const struct { const char *name; int (*open)(dt_dataset *d); } dt__opener[] = {  // by kind of source
 	{"", NULL}, {"dt_arrays", dt__open_memory}, {"dt_from", dt__open_memory}, {"dt_opened", dt__open_opened},
 #ifndef DTRAIN_NO_STDIO
 	{"dt_idx", dt__open_pairs}, {"dt_mnist", dt__open_mnist}, {"dt_cifar10", dt__open_cifar}, {"dt_csv", dt__open_csv},
@@ -6566,31 +6361,21 @@ static const struct { const char *name; int (*open)(dt_dataset *d); } dt__opener
 DT_API void dt_dataset_close(dt_dataset *d) {
 	if (d && !d->borrowed) {
 #ifndef DTRAIN_NO_STDIO
-		dt__close_files(d);
-		free(d->paths[0].data);
-		free(d->paths[1].data);
+		dt__close_files(d); free(d->paths[0].data); free(d->paths[1].data);
 #endif
-		free(d->x);
-		free(d->y);
-		free(d->columns);
+		free(d->x); free(d->y); free(d->columns);
 	}
 	free(d);
 }
 
 DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
 	dt_dataset *d = NULL;
-	if (!s || s->kind < DT__FROM_ARRAYS || s->kind > DT__FROM_IMAGES)
-		dt__refuse(err, "dt_dataset_open: no source: use dt_csv, dt_arrays or a relative");
-	else if (s->kind >= DT__COUNT(dt__opener))
-		dt__fail(err, DT_ERR_DISABLED, "dt_dataset_open: this build has DTRAIN_NO_STDIO, or a folder needs POSIX: use dt_from or dt_arrays");
-	else if (s->kind >= DT__FROM_IDX && (!s->path || !*s->path))
-		dt__refuse(err, "%s: the path is empty: name a file or folder", dt__opener[s->kind].name);
-	else if (!(d = (dt_dataset *)calloc(1, sizeof *d)))
-		dt__fail(err, DT_ERR_MEMORY, "dt_dataset_open: no memory for a data set");
+	if (!s || s->kind < DT__FROM_ARRAYS || s->kind > DT__FROM_IMAGES) dt__refuse(err, "dt_dataset_open: no source: use dt_csv, dt_arrays or a relative");
+	else if (s->kind >= DT__COUNT(dt__opener)) dt__fail(err, DT_ERR_DISABLED, "dt_dataset_open: this build has DTRAIN_NO_STDIO, or a folder needs POSIX: use dt_from or dt_arrays");
+	else if (s->kind >= DT__FROM_IDX && (!s->path || !*s->path)) dt__refuse(err, "%s: the path is empty: name a file or folder", dt__opener[s->kind].name);
+	else if (!(d = (dt_dataset *)calloc(1, sizeof *d))) dt__fail(err, DT_ERR_MEMORY, "dt_dataset_open: no memory for a data set");
 	if (!d) return NULL;
-	d->source = *s;
-	d->what = dt__opener[s->kind].name;
-	d->err = err;
+	d->source = *s; d->what = dt__opener[s->kind].name; d->err = err;
 	if (dt__opener[s->kind].open(d) || (s->folds && dt__open_fold(d))) { dt_dataset_close(d); return NULL; }
 	if (!d->source.folds) d->info.n = d->n_all;
 	d->err = NULL;
@@ -6610,21 +6395,19 @@ DT_API dt_dataset_info dt_dataset_describe(const dt_dataset *d) {
 
 // ---- one sample
 
-// Sample index of d: x to dst as t's input wants it, labels to the loss node's place.
+// Sample index of d: x as the input t wants it, labels as the loss node does.
 static int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_type, float *x, const dt_tensor *loss, dt_type y_type, float *y, long index, dt_error *err) {
-	unsigned char pixels[3072];
-	const unsigned char *from, *label = NULL;
+	uint8_t pixels[3072];
+	const uint8_t *from, *label = NULL;
 	const dt__part *p = d->part;
 	ptrdiff_t n = t->size, values = d->array[1].rank ? d->array[1].values : 1;
 	long i = dt__unfold(d, index), k = i;
 	int code;
 	if (d->source.kind == DT__FROM_READ) {  // bytes go to the end of the place, and spread from there
-		unsigned char *to = (unsigned char *)x + (4 - dt__type_size(x_type)) * n, *label_to = NULL;
-		if (loss) label_to = (unsigned char *)y + (4 - dt__type_size(y_type)) * loss->size;
-		code = d->source.read(d->source.user, i, to, label_to);
-		if (code) return dt__fail(err, DT_ERR_CALLBACK, "dt_from: read returned %d for sample %ld", code, i);
-		from = to;
-		label = label_to;
+		uint8_t *to = (uint8_t *)x + (4 - dt__type_size(x_type)) * n, *label_to = NULL;
+		if (loss) label_to = (uint8_t *)y + (4 - dt__type_size(y_type)) * loss->size;
+		if ((code = d->source.read(d->source.user, i, to, label_to)) != 0) return dt__fail(err, DT_ERR_CALLBACK, "dt_from: read returned %d for sample %ld", code, i);
+		from = to; label = label_to;
 	} else {
 		for (; k >= p->n; p++) k -= p->n;
 		x_type = d->info.x_type;
@@ -6633,15 +6416,13 @@ static int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_ty
 		if (loss && p->y) label = p->y + k * DT__ELSE(d->y_stride, loss->size * dt__type_size(y_type));
 	}
 	if (d->source.kind == DT__FROM_CIFAR) {  // planes
-		unsigned char *to = pixels;
+		uint8_t *to = pixels;
 		for (k = 0; k < 1024; k++, to += 3) { to[0] = from[k]; to[1] = from[1024 + k]; to[2] = from[2048 + k]; }
 		from = pixels;
 	}
 #ifndef DTRAIN_NO_STDIO
-	if (d->array[0].convert) {
-		if (dt__convert(x, from, d->array[0].descr, n, "dt_npy", i, err)) return DT_ERR_FORMAT;
-		from = (const unsigned char *)x;
-	}
+	if (d->array[0].convert && dt__convert(x, from, d->array[0].descr, n, "dt_npy", i, err)) return DT_ERR_FORMAT;
+	if (d->array[0].convert) from = (const uint8_t *)x;
 	if (d->source.kind == DT__FROM_IMAGES) code = dt__read_image(d, k, NULL, t->type, x, err);
 	else
 #endif
@@ -6650,10 +6431,8 @@ static int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_ty
 	if (!label) return dt__refuse(err, "the data has no labels, which the loss \"%s\" needs", loss->name);
 	if (d->y_stride && values != loss->size) return dt__fail(err, DT_ERR_SHAPE, "a label of the data has %td values, the loss \"%s\" needs %td", values, loss->name, loss->size);
 #ifndef DTRAIN_NO_STDIO
-	if (d->array[1].convert) {
-		if (dt__convert(y, label, d->array[1].descr, values, "dt_npy", i, err)) return DT_ERR_FORMAT;
-		label = (const unsigned char *)y;
-	}
+	if (d->array[1].convert && dt__convert(y, label, d->array[1].descr, values, "dt_npy", i, err)) return DT_ERR_FORMAT;
+	if (d->array[1].convert) label = (const uint8_t *)y;
 #endif
 	return dt__set_labels(loss, y, label, y_type, i, err);
 }
@@ -6677,8 +6456,7 @@ static void dt__mirror_image(float *x, int h, int w, int c) {
 	int y, i, k;
 	for (y = 0; y < h; y++, x += (ptrdiff_t)w * c) for (i = 0; i < w / 2; i++) for (k = 0; k < c; k++) {
 		float *a = x + i * c + k, *b = x + (w - 1 - i) * c + k, v = *a;
-		*a = *b;
-		*b = v;
+		*a = *b; *b = v;
 	}
 }
 
@@ -9120,32 +8898,26 @@ DT_API int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error
 	if (!m || !out) return dt__is_null(err, "dt_parameter_at", m ? "result" : "model");
 	if (i < 0 || i >= m->graph.n_variables) return dt__refuse(err, "dt_parameter_at: there is no parameter %d: they are 0..%d", i, m->graph.n_variables - 1);
 	v = m->graph.variable[i];
-	out->name = v->name;
-	out->rank = v->rank;
+	out->name = v->name; out->rank = v->rank;
 	memcpy(out->dim, v->dim, sizeof out->dim);
-	out->size = (size_t)v->size;
-	out->trainable = dt__trains(v);
+	out->size = (size_t)v->size; out->trainable = dt__trains(v);
 	return 0;
 }
 
-// Value i of v in file order.
-static float *dt__element(const dt_model *m, const dt__variable *v, ptrdiff_t i) {
+static float *dt__element(const dt_model *m, const dt__variable *v, ptrdiff_t i) {  // value i of v in file order
 	return m->replica[0].variables + v->offset + dt__walk(v, i);
 }
 
 // To out, or from in.
 static int dt__copy_parameter(dt_model *m, const char *what, const char *name, float *out, const float *in, size_t n, dt_error *err) {
-	ptrdiff_t i;
-	int k;
+	ptrdiff_t i; int k;
 	if (!m || !name || (!out && !in)) return dt__is_null(err, what, !m ? "model" : !name ? "name" : "array");
 	for (k = 0; k < m->graph.n_variables; k++) {
 		const dt__variable *v = m->graph.variable[k];
 		if (strcmp(v->name, name)) continue;
 		if ((size_t)v->size != n) return dt__fail(err, DT_ERR_SHAPE, "%s: \"%s\" has %td values, n is %zu", what, name, v->size, n);
-		for (i = 0; i < v->size; i++) {
-			if (out) out[i] = *dt__element(m, v, i);
-			else *dt__element(m, v, i) = in[i];
-		}
+		for (i = 0; out && i < v->size; i++) out[i] = *dt__element(m, v, i);
+		for (i = 0; in && i < v->size; i++) *dt__element(m, v, i) = in[i];
 		if (in) dt__spread_variable(m, v);
 		return 0;
 	}
@@ -9166,27 +8938,21 @@ DT_API int dt_parameter_write(dt_model *m, const char *name, const float *in, si
 
 typedef int (*dt__write)(void *user, const void *data, size_t n);
 
-// All values in file order, as little-endian bytes.
-static int dt__write_values(const dt_model *m, dt__write write, void *user) {
-	unsigned char bytes[4 * DT__PIECE];
-	ptrdiff_t i;
+static int dt__write_values(const dt_model *m, dt__write write, void *user) {  // in file order, little-endian
+	uint8_t bytes[4 * DT__PIECE]; ptrdiff_t i;
 	int k, code = 0;
 	for (k = 0; k < m->graph.n_variables; k++) {
 		const dt__variable *v = m->graph.variable[k];
 		size_t n = 0;
 		for (i = 0; i < v->size && !code; i++) {
 			dt__write_le(bytes + n, dt__float_bits(*dt__element(m, v, i)), 4);
-			n += 4;
-			if (n == sizeof bytes || i == v->size - 1) { code = write(user, bytes, n); n = 0; }
+			if ((n += 4) == sizeof bytes || i == v->size - 1) { code = write(user, bytes, n); n = 0; }
 		}
 	}
 	return code;
 }
 
-static int dt__write_crc32c(void *crc, const void *data, size_t n) {
-	*(uint32_t *)crc = dt__crc32c(*(uint32_t *)crc, data, n);
-	return 0;
-}
+static int dt__write_crc32c(void *crc, const void *data, size_t n) { *(uint32_t *)crc = dt__crc32c(*(uint32_t *)crc, data, n); return 0; }
 
 DT_API uint32_t dt_parameters_crc32c(dt_model *m) {
 	uint32_t crc = 0;
@@ -9194,8 +8960,7 @@ DT_API uint32_t dt_parameters_crc32c(dt_model *m) {
 	return crc;
 }
 
-// The header without the blanks at its end.
-static int dt__write_header(const dt_model *m, dt__write write, void *user) {
+static int dt__write_header(const dt_model *m, dt__write write, void *user) {  // the header without the blanks at its end
 	char text[1024];
 	const char *columns = m->columns;
 	dt__writer w = dt__writer_on(text, sizeof text);
@@ -9214,9 +8979,7 @@ static int dt__write_header(const dt_model *m, dt__write write, void *user) {
 		const dt__variable *v = m->graph.variable[k];
 		code = write(user, text, w.n);
 		w = dt__writer_on(text, sizeof text);
-		dt__put_text(&w, ",\"");
-		dt__put_json(&w, v->name);
-		dt__put_text(&w, "\":{\"dtype\":\"F32\",\"shape\":[");
+		dt__put_text(&w, ",\""); dt__put_json(&w, v->name); dt__put_text(&w, "\":{\"dtype\":\"F32\",\"shape\":[");
 		for (d = 0; d < v->rank; d++) dt__print(&w, "%s%d", d ? "," : "", v->dim[d]);
 		end = at + 4 * (uintmax_t)v->size;
 		dt__print(&w, "],\"data_offsets\":[%ju,%ju]}", at, end);
@@ -9230,16 +8993,14 @@ static int dt__count_bytes(void *sum, const void *data, size_t n) { (void)data; 
 
 // What write returned, if it was not 0.
 static int dt__write_safetensors(const dt_model *m, dt__write write, void *user) {
-	unsigned char bytes[8];
-	uint64_t length = 0;
-	size_t blanks;
+	uint8_t bytes[8];
+	uint64_t length = 0, blanks;
 	int code;
 	dt__write_header(m, dt__count_bytes, &length);
-	blanks = (size_t)(7 - (length + 7) % 8);
+	blanks = 7 - (length + 7) % 8;
 	dt__write_le(bytes, length + blanks, 8);
-	code = write(user, bytes, 8);
-	if (!code) code = dt__write_header(m, write, user);
-	if (!code && blanks) code = write(user, "       ", blanks);
+	if (!(code = write(user, bytes, 8))) code = dt__write_header(m, write, user);
+	if (!code && blanks) code = write(user, "       ", (size_t)blanks);
 	return code ? code : dt__write_values(m, write, user);
 }
 
@@ -9254,11 +9015,9 @@ DT_API int dt_save_to(dt_model *m, dt__write write, void *user, dt_error *err) {
 static int dt__write_file(void *user, const void *data, size_t n) { return fwrite(data, 1, n, (FILE *)user) != n; }
 
 DT_API int dt_save(dt_model *m, const char *path, dt_error *err) {
-	dt__new_file file;
-	int code;
+	dt__new_file file; int code;
 	if (!m) return dt__is_null(err, "dt_save", "model");
-	code = dt__new_file_open(&file, "dt_save", path, err);
-	if (code) return code;
+	if ((code = dt__new_file_open(&file, "dt_save", path, err)) != 0) return code;
 	if (dt__write_safetensors(m, dt__write_file, file.f)) return dt__new_file_fail(&file, err, "cannot write");
 	return dt__new_file_close(&file, err);
 }
@@ -9269,26 +9028,24 @@ DT_API int dt_save(dt_model *m, const char *path, dt_error *err) { (void)m; (voi
 // ---- reading
 
 typedef struct {
-	const char *name;             // unescaped, not terminated
+	const char *name;  // unescaped, not terminated
 	size_t name_length;
-	int dtype, rank;
-	uint64_t dim[DT_MAX_RANK];    // the first ones
-	uint64_t begin, end, bytes;   // offsets, and what the shape needs
-	int used;
+	int dtype, rank, used;
+	uint64_t dim[DT_MAX_RANK];  // the first ones
+	uint64_t begin, end, bytes;  // offsets, and what the shape needs
 } dt__entry;
 
 typedef struct {
-	const char *path;             // to name it in messages
+	const char *path;  // to name it in messages
+	dt_error *err;
 	const dt_load_options *o;
-	const unsigned char *memory;  // the whole of it, or NULL: it is read
-	dt__json columns;             // at the metadata's dtrain.columns
-	int hwc;                      // the metadata has dtrain.order
+	const uint8_t *memory;  // the whole of it, or NULL: it is read
+	dt__json columns;  // at the metadata's dtrain.columns
+	int hwc;  // the metadata has dtrain.order
 	uint64_t size, data_at;
-	char *names;                  // of all entries, behind each other
-	dt__entry *entry, **place;    // in the header's order, and by place in the data
-	size_t n, cap;
-	dt__entry **table;            // open hash table of names
-	size_t table_size;
+	char *names;  // of all entries, behind each other
+	dt__entry *entry, **place, **table;  // in the header's order, by place in the data, and by name: an open hash table
+	size_t n, cap, table_size;
 	dt__pool pool;
 #ifndef DTRAIN_NO_STDIO
 	dt__file file;
@@ -9299,8 +9056,8 @@ static const struct { const char *name; int bits; } dt__dtype[] = {
 	{"F32", 32}, {"F16", 16}, {"BF16", 16}, {"F64", 64}, {"I64", 64}, {"U64", 64}, {"C64", 64}, {"I32", 32}, {"U32", 32}, {"I16", 16}, {"U16", 16}, {"BOOL", 8}, {"U8", 8}, {"I8", 8},
 	{"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
 
-static int dt__tensors_memory(const dt__tensors *t, dt_error *err) {
-	return dt__fail(err, DT_ERR_MEMORY, "no memory to read \"%s\"%s: %zu bytes of .scratch are not enough", t->path, t->pool.base ? "" : " (or none given)", t->pool.size);
+static int dt__tensors_memory(const dt__tensors *t) {
+	return dt__fail(t->err, DT_ERR_MEMORY, "no memory to read \"%s\"%s: %zu bytes of .scratch are not enough", t->path, t->pool.base ? "" : " (or none given)", t->pool.size);
 }
 
 // A map of strings without a key twice. As the JSON reader's first error stays, here and below most calls need no check.
@@ -9335,8 +9092,7 @@ static void dt__tensor_entry(dt__json *j, dt__entry *e) {
 	int first = 1, inner = 1, has = 0, overflow = 0;
 	dt__json_expect(j, '{', "an entry is no map");
 	while (dt__json_more(j, '}', &first)) {
-		char text[16];
-		size_t n;
+		char text[16]; size_t n;
 		int field;
 		dt__json_key(j, text, sizeof text, &n);
 		field = dt__equals(text, n, "dtype") ? 1 : dt__equals(text, n, "shape") ? 2 : dt__equals(text, n, "data_offsets") ? 4 : 0;
@@ -9356,14 +9112,9 @@ static void dt__tensor_entry(dt__json *j, dt__entry *e) {
 			}
 		} else if (field == 4) {
 			static const char two[] = "data_offsets must be a list of two numbers";
-			dt__json_expect(j, '[', two);
-			dt__json_uint(j, &e->begin);
-			dt__json_expect(j, ',', two);
-			dt__json_uint(j, &e->end);
-			dt__json_expect(j, ']', two);
-		} else {
-			dt__json_skip(j);
-		}
+			dt__json_expect(j, '[', two); dt__json_uint(j, &e->begin); dt__json_expect(j, ',', two);
+			dt__json_uint(j, &e->end); dt__json_expect(j, ']', two);
+		} else dt__json_skip(j);
 	}
 	if (has != 7) dt__json_fail(j, "dtype, shape or data_offsets is missing");
 	if (overflow || elements > UINT64_MAX / 64) dt__json_fail(j, "the shape overflows");
@@ -9372,17 +9123,15 @@ static void dt__tensor_entry(dt__json *j, dt__entry *e) {
 	e->bytes = elements / 8;
 }
 
-static int dt__tensors_fail(const dt__tensors *t, const dt__entry *e, const char *what, dt_error *err) {
-	if (!e) return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no valid safetensors file: %s", t->path, what);
-	return dt__fail(err, DT_ERR_FORMAT, "\"%s\" is no valid safetensors file: tensor \"%.*s\": %s", t->path,
-			(int)DT__MIN(e->name_length, (size_t)60), e->name, what);
+static int dt__tensors_fail(const dt__tensors *t, const dt__entry *e, const char *what) {
+	if (!e) return dt__bad_file(t->err, "\"%s\" is no valid safetensors file: %s", t->path, what);
+	return dt__bad_file(t->err, "\"%s\" is no valid safetensors file: tensor \"%.*s\": %s", t->path, (int)DT__MIN(e->name_length, 60), e->name, what);
 }
 
 // By place in the data; empty tensors before the one that begins where they do.
 static int dt__entry_before(const dt__entry *x, const dt__entry *y) { return x->begin != y->begin ? x->begin < y->begin : x->end < y->end; }
 
-// Heapsort: no libc, no memory, and no order that makes it slow.
-static void dt__sort_entries(dt__entry **e, size_t n) {
+static void dt__sort_entries(dt__entry **e, size_t n) {  // heapsort: no libc, no memory, and no order that makes it slow
 	size_t start = n / 2, end = n, root, child;
 	while (end > 1) {
 		dt__entry *moved;
@@ -9403,8 +9152,7 @@ static dt__entry **dt__tensors_slot(const dt__tensors *t, const char *name, size
 	return &t->table[at];
 }
 
-// The tensors must tile the data: no hole, no overlap, nothing behind.
-static int dt__tensors_tile(const dt__tensors *t, dt_error *err) {
+static int dt__tensors_tile(const dt__tensors *t) {  // no hole, no overlap, nothing behind
 	uint64_t at = 0, n_data = t->size - t->data_at;
 	size_t i;
 	for (i = 0; i < t->n; i++) {
@@ -9412,10 +9160,10 @@ static int dt__tensors_tile(const dt__tensors *t, dt_error *err) {
 		const char *wrong = e->begin > e->end || e->end > n_data ? "its data_offsets lie outside the file" : e->begin > at ? "a hole lies before its data"
 				: e->begin < at ? "its data overlap another tensor's"
 				: e->end - e->begin != e->bytes ? "its shape and data_offsets disagree" : NULL;
-		if (wrong) return dt__tensors_fail(t, e, wrong, err);
+		if (wrong) return dt__tensors_fail(t, e, wrong);
 		at = e->end;
 	}
-	return at == n_data ? 0 : dt__tensors_fail(t, NULL, "the data end too early or too late", err);
+	return at == n_data ? 0 : dt__tensors_fail(t, NULL, "the data end too early or too late");
 }
 
 static int dt__tensors_header(dt__tensors *t, dt__json *j) {
@@ -9432,8 +9180,7 @@ static int dt__tensors_header(dt__tensors *t, dt__json *j) {
 			dt__metadata(t, j);
 			continue;
 		}
-		e->name = name;
-		e->name_length = n;
+		e->name = name; e->name_length = n;
 		name += n;
 		t->place[t->n++] = e;
 		slot = dt__tensors_slot(t, e->name, n);
@@ -9446,71 +9193,64 @@ static int dt__tensors_header(dt__tensors *t, dt__json *j) {
 }
 
 // n bytes from at on: where they lie, or read into out. NULL if that failed.
-static const unsigned char *dt__tensors_bytes(const dt__tensors *t, uint64_t at, size_t n, void *out, dt_error *err) {
+static const uint8_t *dt__tensors_bytes(const dt__tensors *t, uint64_t at, size_t n, void *out) {
 	if (t->memory) return t->memory + at;
-	if (!t->o->read(t->o->user, at, out, n)) return (const unsigned char *)out;
-	dt__fail(err, DT_ERR_CALLBACK, "dt_load: read failed on \"%s\"", t->path);
+	if (!t->o->read(t->o->user, at, out, n)) return (const uint8_t *)out;
+	dt__fail(t->err, DT_ERR_CALLBACK, "dt_load: read failed on \"%s\"", t->path);
 	return NULL;
 }
 
-// Read the header and check the whole.
-static int dt__tensors_read(dt__tensors *t, dt_error *err) {
-	unsigned char length[8];
-	const unsigned char *p;
+static int dt__tensors_read(dt__tensors *t) {
+	uint8_t length[8]; const uint8_t *p;
 	uint64_t n, k;
 	void *room = NULL;
 	dt__json j;
-	if (t->size < 8) return dt__tensors_fail(t, NULL, "it is shorter than 8 bytes", err);
-	if (!(p = dt__tensors_bytes(t, 0, 8, length, err))) return DT_ERR_CALLBACK;
+	if (t->size < 8) return dt__tensors_fail(t, NULL, "it is shorter than 8 bytes");
+	if (!(p = dt__tensors_bytes(t, 0, 8, length))) return DT_ERR_CALLBACK;
 	n = dt__read_le(p, 8);
-	if (n > 100000000) return dt__tensors_fail(t, NULL, "its header is longer than 100,000,000 bytes", err);
-	if (n > t->size - 8) return dt__tensors_fail(t, NULL, "it ends inside its header", err);
-	if (!t->memory && !(room = dt__take(&t->pool, (size_t)n))) return dt__tensors_memory(t, err);
-	if (!(p = dt__tensors_bytes(t, 8, (size_t)n, room, err))) return DT_ERR_CALLBACK;
-	if (n == 0 || *p != '{') return dt__tensors_fail(t, NULL, "its header does not begin with '{'", err);
+	if (n > 100000000) return dt__tensors_fail(t, NULL, "its header is longer than 100,000,000 bytes");
+	if (n > t->size - 8) return dt__tensors_fail(t, NULL, "it ends inside its header");
+	if (!t->memory && !(room = dt__take(&t->pool, (size_t)n))) return dt__tensors_memory(t);
+	if (!(p = dt__tensors_bytes(t, 8, (size_t)n, room))) return DT_ERR_CALLBACK;
+	if (n == 0 || *p != '{') return dt__tensors_fail(t, NULL, "its header does not begin with '{'");
 	t->data_at = 8 + n;
-	for (k = 0; k < n; k++) t->cap += p[k] == '{';  // more entries than that there are not, nor shorter ones than 40 bytes
+	for (k = 0; k < n; k++) t->cap += p[k] == '{';  // an entry has a '{' and 40 bytes at least
 	t->cap = DT__MIN(t->cap, (size_t)n / 40 + 1);
 	for (t->table_size = 16; t->table_size < 2 * t->cap;) t->table_size *= 2;
 	t->names = (char *)dt__take(&t->pool, (size_t)n);
 	t->entry = (dt__entry *)dt__take(&t->pool, t->cap * sizeof *t->entry);
 	t->place = (dt__entry **)dt__take(&t->pool, t->cap * sizeof *t->place);
 	t->table = (dt__entry **)dt__take(&t->pool, t->table_size * sizeof *t->table);
-	if (!t->names || !t->entry || !t->place || !t->table) return dt__tensors_memory(t, err);
-	j.p = (const char *)p;
-	j.end = j.p + n;
-	j.error = NULL;
+	if (!t->names || !t->entry || !t->place || !t->table) return dt__tensors_memory(t);
+	j.p = (const char *)p; j.end = j.p + n; j.error = NULL;
 	if (!dt__tensors_header(t, &j)) {
 		char text[128];
 		dt__format(text, sizeof text, "%s, at byte %td of the header%s", j.error, j.p - (const char *)p, t->n ? ", in or behind it" : "");
-		return dt__tensors_fail(t, t->n ? &t->entry[t->n - 1] : NULL, text, err);
+		return dt__tensors_fail(t, t->n ? &t->entry[t->n - 1] : NULL, text);
 	}
 	dt__sort_entries(t->place, t->n);
-	return dt__tensors_tile(t, err);
+	return dt__tensors_tile(t);
 }
 
 // The model's hooks give the memory, or .scratch.
 static int dt__tensors_open(dt__tensors *t, const char *what, const dt_options *model, const dt_load_options *o, dt_error *err) {
 	memset(t, 0, sizeof *t);
+	t->err = err; t->o = o;
 	dt__pool_open(&t->pool, model, 0);
-	t->pool.base = (unsigned char *)o->scratch;
-	t->pool.size = o->scratch_size;
-	t->o = o;
+	t->pool.base = (uint8_t *)o->scratch; t->pool.size = o->scratch_size;
 	t->path = o->path ? o->path : o->data ? "the file in memory" : "the file behind .read";
-	t->memory = (const unsigned char *)o->data;
-	t->size = o->size;
+	t->memory = (const uint8_t *)o->data; t->size = o->size;
 	if (o->path) {
 #ifndef DTRAIN_NO_STDIO
 		int code = dt__file_read(what, o->path, &t->file, err);
 		if (code) return code;
-		t->memory = t->file.data;
-		t->size = t->file.size;
+		t->memory = t->file.data; t->size = t->file.size;
 #else
 		(void)what;
 		return dt__disabled(err, "dt_load from a path", "DTRAIN_NO_STDIO");
 #endif
 	}
-	return dt__tensors_read(t, err);
+	return dt__tensors_read(t);
 }
 
 static void dt__tensors_close(dt__tensors *t) {
@@ -9520,13 +9260,12 @@ static void dt__tensors_close(dt__tensors *t) {
 #endif
 }
 
-// One value of a file: F32, F16 (IEEE 754 binary16) or BF16.
-static float dt__file_value(const unsigned char *p, int dtype) {
+static float dt__file_value(const uint8_t *p, int dtype) {  // one value of a file: F32, F16 (IEEE 754 binary16) or BF16
 	uint32_t bits = (uint32_t)dt__read_le(p, dtype ? 2 : 4);
 	return dtype == 1 ? dt__half(bits) : dt__float_from(dtype ? bits << 16 : bits);
 }
 
-// What of the file variable v takes, and its *name there; NULL: it is not to be loaded.
+// What of the file variable v takes; *name: its name there, or NULL if it is not to be loaded.
 static dt__entry *dt__load_entry(const dt__tensors *t, const dt__variable *v, const char **name) {
 	if (t->o->glob && !dt__glob(t->o->glob, v->name)) *name = NULL;
 	else *name = t->o->rename ? t->o->rename(t->o->user, v->name) : v->name;
@@ -9539,7 +9278,7 @@ static dt_load_result dt__entry_fits(const dt__tensors *t, const dt__entry *e, c
 	dt__writer w = dt__writer_on(text, sizeof text);
 	int d, ok;
 	if (!e) {
-		dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has no tensor \"%s\": is it of this net? A glob loads a part", t->path, name);
+		dt__bad_file(err, "dt_load: \"%s\" has no tensor \"%s\": is it of this net? A glob loads a part", t->path, name);
 		return DT_MISSING;
 	}
 	for (d = 0, ok = e->rank == v->rank; d < v->rank; d++) ok &= e->dim[d] == (uint64_t)v->dim[d];
@@ -9547,7 +9286,7 @@ static dt_load_result dt__entry_fits(const dt__tensors *t, const dt__entry *e, c
 	for (d = 0; d < DT__MIN(e->rank, DT_MAX_RANK); d++) dt__print(&w, "%s%ju", d ? "," : "", (uintmax_t)e->dim[d]);
 	dt__put_text(&w, e->rank > DT_MAX_RANK ? ",...], the model needs [" : "], the model needs [");
 	for (d = 0; d < v->rank; d++) dt__print(&w, "%s%d", d ? "," : "", v->dim[d]);
-	if (ok) dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\": tensor \"%s\" is %s: F32, F16 and BF16 can be loaded", t->path, name, dt__dtype[e->dtype].name);
+	if (ok) dt__bad_file(err, "dt_load: \"%s\": tensor \"%s\" is %s: F32, F16 and BF16 can be loaded", t->path, name, dt__dtype[e->dtype].name);
 	else dt__fail(err, DT_ERR_SHAPE, "dt_load: \"%s\": tensor \"%s\" has shape [%s]", t->path, name, text);
 	return DT_MISSHAPED;
 }
@@ -9558,7 +9297,7 @@ static void dt__load_tell(dt_load_options *o, dt_load_result result, const char 
 	if (o->on_tensor) o->on_tensor(o->user, result, name);
 }
 
-// Compare what the file has with what the model wants, and tell it. err receives the first difference.
+// Tell how file and model differ; err receives the first difference.
 static void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_load_options *o, dt_error *err) {
 	static const char counter[] = "num_batches_tracked";  // PyTorch's batch norm writes it; nothing here needs it
 	size_t n = sizeof counter - 1, j;
@@ -9575,25 +9314,24 @@ static void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_load_op
 	if (!wanted) dt__refuse(err, "dt_load: no parameter's name matches \"%s\": dt_parameter_at lists them", o->glob ? o->glob : "*");
 	if (o->glob || o->rename) return;
 	if (t->hwc != m->graph.hwc_files)
-		dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has %s order of features, this net another (see dt_load): save the same net, or load by a glob",
-				t->path, t->hwc ? "this library's" : "PyTorch's");
+		dt__bad_file(err, "dt_load: \"%s\" has %s order of features, this net another (see dt_load): save the same net, or load by a glob", t->path, t->hwc ? "this library's" : "PyTorch's");
 	for (j = 0; j < t->n; j++) {
 		const dt__entry *e = t->place[j];
 		char name[DT_MAX_NAME + 16];
 		if (e->used || (e->name_length >= n && !memcmp(e->name + e->name_length - n, counter, n))) continue;
 		dt__format(name, sizeof name, "%.*s", (int)DT__MIN(e->name_length, sizeof name), e->name);
 		dt__load_tell(o, DT_UNEXPECTED, name);
-		dt__fail(err, DT_ERR_FORMAT, "dt_load: \"%s\" has the tensor \"%.60s\", the model not: is it of this net? A glob loads a part", t->path, name);
+		dt__bad_file(err, "dt_load: \"%s\" has the tensor \"%.60s\", the model not: is it of this net? A glob loads a part", t->path, name);
 	}
 }
 
-static int dt__load_values(dt_model *m, const dt__tensors *t, const dt__variable *v, const dt__entry *e, dt_error *err) {
-	unsigned char bytes[4 * DT__PIECE];
+static int dt__load_values(dt_model *m, const dt__tensors *t, const dt__variable *v, const dt__entry *e) {
+	uint8_t bytes[4 * DT__PIECE];
 	ptrdiff_t i, k, count, width = dt__dtype[e->dtype].bits / 8;
 	for (i = 0; i < v->size; i += count) {
-		const unsigned char *p;
+		const uint8_t *p;
 		count = DT__MIN(v->size - i, (ptrdiff_t)DT__PIECE);
-		p = dt__tensors_bytes(t, t->data_at + e->begin + (uint64_t)(i * width), (size_t)(count * width), bytes, err);
+		p = dt__tensors_bytes(t, t->data_at + e->begin + (uint64_t)(i * width), (size_t)(count * width), bytes);
 		if (!p) return DT_ERR_CALLBACK;
 		for (k = 0; k < count; k++) *dt__element(m, v, i + k) = dt__file_value(p + k * width, e->dtype);
 	}
@@ -9602,19 +9340,18 @@ static int dt__load_values(dt_model *m, const dt__tensors *t, const dt__variable
 }
 
 #ifndef DTRAIN_NO_MALLOC
-// The metadata's dtrain.columns, which the caller frees.
-static char *dt__tensors_columns(const dt__tensors *t, dt_error *err) {
+static char *dt__tensors_columns(const dt__tensors *t) {  // the caller frees them
 	dt__json j = t->columns;
 	size_t n, room = (size_t)(j.end - j.p);
 	char *text = (char *)calloc(1, room);
 	if (text) dt__json_string(&j, text, room, &n);
-	else dt__tensors_memory(t, err);
+	else dt__tensors_memory(t);
 	return text;
 }
 
-// The columns of the file's training data become the model's; data that was opened with others is opened again.
-static int dt__load_columns(dt_model *m, const dt__tensors *t, dt_error *err) {
-	char *text = dt__tensors_columns(t, err), *before = m->columns;
+// The file's columns become the model's; data that was opened with others is opened again.
+static int dt__load_columns(dt_model *m, const dt__tensors *t) {
+	char *text = dt__tensors_columns(t), *before = m->columns;
 	dt_dataset *d[2] = {NULL, NULL};
 	int i, code = 0;
 	if (!text) return DT_ERR_MEMORY;
@@ -9622,8 +9359,8 @@ static int dt__load_columns(dt_model *m, const dt__tensors *t, dt_error *err) {
 	m->columns = text;
 	for (i = 0; i < 2 && !code; i++) {
 		if (!m->data[i] || !m->data[i]->columns) continue;
-		d[i] = dt__open_data(m, i ? &m->o.test : &m->o.train, err);
-		if (!d[i] || dt__data_fits(m, d[i], 1, err)) code = DT_ERR_FORMAT;
+		d[i] = dt__open_data(m, i ? &m->o.test : &m->o.train, t->err);
+		if (!d[i] || dt__data_fits(m, d[i], 1, t->err)) code = DT_ERR_FORMAT;
 	}
 	for (i = 0; i < 2; i++) {  // the old ones go, or after an error the new ones
 		dt_dataset *old = m->data[i];
@@ -9636,53 +9373,49 @@ static int dt__load_columns(dt_model *m, const dt__tensors *t, dt_error *err) {
 }
 #endif
 
-static int dt__load_tensors(dt_model *m, const dt__tensors *t, dt_load_options *o, dt_error *err) {
+static int dt__load_tensors(dt_model *m, const dt__tensors *t, dt_load_options *o) {
 	dt_error difference = DT_DEFAULTS;
 	int k, code = 0;
 	dt__load_compare(m, t, o, &difference);
-	if (difference.code && (!o->partial || difference.code == DT_ERR_ARGUMENT)) return dt__pass_error(err, &difference);
+	if (difference.code && (!o->partial || difference.code == DT_ERR_ARGUMENT)) return dt__pass_error(t->err, &difference);
 #ifndef DTRAIN_NO_MALLOC
-	if (t->columns.p && !o->glob) code = dt__load_columns(m, t, err);
+	if (t->columns.p && !o->glob) code = dt__load_columns(m, t);
 #endif
 	for (k = 0; k < m->graph.n_variables && !code; k++) {
 		const dt__variable *v = m->graph.variable[k];
 		const char *name;
 		const dt__entry *e = dt__load_entry(t, v, &name);
-		if (e && dt__entry_fits(t, e, v, name, NULL) == DT_LOADED) code = dt__load_values(m, t, v, e, err);
+		if (e && dt__entry_fits(t, e, v, name, NULL) == DT_LOADED) code = dt__load_values(m, t, v, e);
 	}
 	return code;
 }
 
 DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err) {
-	dt__tensors t;
-	int code;
+	dt__tensors t; int code;
 	if (!m || !o) return dt__is_null(err, "dt_load", m ? "options" : "model");
 	if (!o->path + !o->data + !o->read != 2) return dt__refuse(err, "dt_load: one of .path, .data and .read is needed, and one only");
 	o->loaded = o->missing = o->unexpected = o->misshaped = 0;
-	code = dt__tensors_open(&t, "dt_load", &m->o, o, err);
-	if (!code) code = dt__load_tensors(m, &t, o, err);
+	if (!(code = dt__tensors_open(&t, "dt_load", &m->o, o, err))) code = dt__load_tensors(m, &t, o);
 	dt__tensors_close(&t);
 	return code;
 }
 
 DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *err) {
 	dt_load_options o = DT_DEFAULTS;
-	o.path = path;
-	o.glob = glob;
+	o.path = path; o.glob = glob;
 	return dt_load_opt(m, &o, err);
 }
 
 #ifndef DTRAIN_NO_STDIO
-// The dtrain.columns of a file, which the caller frees.
-static char *dt__columns_of_file(const char *path, dt_error *err) {
+static char *dt__columns_of_file(const char *path, dt_error *err) {  // as dt__tensors_columns
 	dt_options none = DT_DEFAULTS;
 	dt_load_options o = DT_DEFAULTS;
 	dt__tensors t;
 	char *text = NULL;
 	o.path = path;
 	if (!dt__tensors_open(&t, "dt_csv", &none, &o, err)) {
-		if (t.columns.p) text = dt__tensors_columns(&t, err);
-		else dt__fail(err, DT_ERR_FORMAT, "dt_csv: .fitted: \"%s\" keeps no columns: was the model trained on a CSV?", path);
+		if (t.columns.p) text = dt__tensors_columns(&t);
+		else dt__bad_file(err, "dt_csv: .fitted: \"%s\" keeps no columns: was the model trained on a CSV?", path);
 	}
 	dt__tensors_close(&t);
 	return text;
@@ -9724,44 +9457,44 @@ static const dt__c_row dt__c_rows[] = {
 	DT__C1(silu, "Lxy", x[i] / (1 + expf(-x[i])))
 	DT__C1(gelu_tanh, "Lxy", x[i] / (1 + expf(-1.5957691f * (x[i] + 0.044715f * x[i] * x[i] * x[i]))))
 	DT__C(gelu, "Lxy", { DT__TO(i, n) {  // Abramowitz & Stegun 7.1.26
-			float a = (x[i] < 0 ? -x[i] : x[i]) * 0.70710678f, t = 1 / (1 + 0.3275911f * a);
-			t *= 0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f)));
-			t *= 0.5f * expf(-a * a); y[i] = x[i] * (x[i] > 0 ? 1 - t : t); } })
+		float a = (x[i] < 0 ? -x[i] : x[i]) * 0.70710678f, t = 1 / (1 + 0.3275911f * a);
+		t *= 0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f)));
+		t *= 0.5f * expf(-a * a); y[i] = x[i] * (x[i] > 0 ? 1 - t : t); } })
 	DT__C(softmax, "Rxy", { DT__EACH_ROW {
-			float top = x[0], sum = 0; DT__TO(i, n) if (x[i] > top) top = x[i];
-			DT__TO(i, n) sum += y[i] = expf(x[i] - top); DT__TO(i, n) y[i] /= sum; } })
+		float top = x[0], sum = 0; DT__TO(i, n) if (x[i] > top) top = x[i];
+		DT__TO(i, n) sum += y[i] = expf(x[i] - top); DT__TO(i, n) y[i] /= sum; } })
 	DT__C(layernorm, "RExwby", { DT__EACH_ROW {
-			float mean = 0, v = 0, root, next; DT__TO(i, n) mean += x[i] / (float)n;
-			DT__TO(i, n) v += (x[i] - mean) * (x[i] - mean) / (float)n; v += epsilon; next = v > 1 ? v : 1;
-			do { root = next; next = 0.5f * (root + v / root); } while (next < root);  // Heron's square root, from above
-			DT__TO(i, n) y[i] = (x[i] - mean) / root * k[i] + (b ? b[i] : 0); } })
+		float mean = 0, v = 0, root, next; DT__TO(i, n) mean += x[i] / (float)n;
+		DT__TO(i, n) v += (x[i] - mean) * (x[i] - mean) / (float)n; v += epsilon; next = v > 1 ? v : 1;
+		do { root = next; next = 0.5f * (root + v / root); } while (next < root);  // Heron's square root, from above
+		DT__TO(i, n) y[i] = (x[i] - mean) / root * k[i] + (b ? b[i] : 0); } })
 	DT__C(batchnorm, "Rxwby", { DT__EACH_ROW DT__TO(i, n) y[i] = x[i] * k[i] + b[i]; })
 	DT__C(dense, "RIxwsby", {
 		for (; rows > 0; rows--, x += in) DT__TO(o, n) {
-				float sum = 0; DT__TO(i, in) sum += x[i] * (float)k[o * in + i];
-				*y++ = sum * (scale ? scale[o] : 1) + (b ? b[o] : 0); } })
+			float sum = 0; DT__TO(i, in) sum += x[i] * (float)k[o * in + i];
+			*y++ = sum * (scale ? scale[o] : 1) + (b ? b[o] : 0); } })
 	DT__C(conv2d, "Cxwsby", {
 		int n = c / groups; DT__TO(oy, oh) DT__TO(ox, ow) DT__TO(f, filters) {
-			float sum = 0; DT__TO(ky, kh) DT__TO(kx, kw) {
-					int iy = oy * stride + ky * dilation - top, ix = ox * stride + kx * dilation - left;
-					int at = (iy * w + ix) * c + f / (filters / groups) * n, tap = ((f * kh + ky) * kw + kx) * n;
-					if (iy >= 0 && iy < h && ix >= 0 && ix < w) DT__TO(i, n) sum += x[at + i] * (float)k[tap + i]; }
-					*y++ = sum * (scale ? scale[f] : 1) + (b ? b[f] : 0); } })
+		float sum = 0; DT__TO(ky, kh) DT__TO(kx, kw) {
+				int iy = oy * stride + ky * dilation - top, ix = ox * stride + kx * dilation - left;
+				int at = (iy * w + ix) * c + f / (filters / groups) * n, tap = ((f * kh + ky) * kw + kx) * n;
+				if (iy >= 0 && iy < h && ix >= 0 && ix < w) DT__TO(i, n) sum += x[at + i] * (float)k[tap + i]; }
+				*y++ = sum * (scale ? scale[f] : 1) + (b ? b[f] : 0); } })
 	DT__CS("maxpool2d,avgpool2d,global_avgpool", pool2d, "Pxy", {
 		DT__TO(oy, oh) DT__TO(ox, ow) DT__TO(i, c) {
-			int n = 0; float v = 0; DT__TO(ky, size) DT__TO(kx, size) {
-					int iy = oy * stride + ky - padding, ix = ox * stride + kx - padding;
-				if (iy >= 0 && iy < h && ix >= 0 && ix < w) {
-						float t = x[(iy * w + ix) * c + i]; v = !max ? v + t : n == 0 || t > v || t != t ? t : v; n++; } }
-					*y++ = max ? v : v / (float)n; } })
+		int n = 0; float v = 0; DT__TO(ky, size) DT__TO(kx, size) {
+				int iy = oy * stride + ky - padding, ix = ox * stride + kx - padding;
+			if (iy >= 0 && iy < h && ix >= 0 && ix < w) {
+					float t = x[(iy * w + ix) * c + i]; v = !max ? v + t : n == 0 || t > v || t != t ? t : v; n++; } }
+				*y++ = max ? v : v / (float)n; } })
 	DT__C(concat, "Jxzy", {
-			for (; n > 0; n--) { DT__TO(i, x_part) *y++ = *x++; DT__TO(i, z_part) *y++ = *z++; } })
+		for (; n > 0; n--) { DT__TO(i, x_part) *y++ = *x++; DT__TO(i, z_part) *y++ = *z++; } })
 	DT__C(slice, "Sxy", {
-			for (; n > 0; n--, x += from * part) DT__TO(i, to) DT__TO(k, part) *y++ = x[(begin + i * step) * part + k]; })
+		for (; n > 0; n--, x += from * part) DT__TO(i, to) DT__TO(k, part) *y++ = x[(begin + i * step) * part + k]; })
 	DT__C(pad, "Dxy", {
-			for (; n > 0; n--) { DT__TO(i, before) *y++ = 0; DT__TO(i, part) *y++ = *x++; DT__TO(i, after) *y++ = 0; } })
+		for (; n > 0; n--) { DT__TO(i, before) *y++ = 0; DT__TO(i, part) *y++ = *x++; DT__TO(i, after) *y++ = 0; } })
 	DT__C(embedding, "RITwy", {
-			for (; rows > 0; rows--, x++) DT__TO(i, n) *y++ = *x < 0 || *x >= in ? 0 : k[(int)*x * n + i]; })
+		for (; rows > 0; rows--, x++) DT__TO(i, n) *y++ = *x < 0 || *x >= in ? 0 : k[(int)*x * n + i]; })
 };
 #undef DT__TO
 #undef DT__EACH_ROW
@@ -9782,7 +9515,7 @@ typedef struct {
 	const dt__c_row *row;
 	int users;   // readers, the caller among them; 0: not needed
 	int buffer;  // of the plan, or -1 - k: argument k, an input
-	const dt_tensor *norm;  // the batch norm folded into this layer; itself for one that stands alone
+	const dt_tensor *norm;  // folded into this layer; itself if alone
 } dt__c_node;
 
 typedef struct {
@@ -9793,7 +9526,7 @@ typedef struct {
 	dt__c_node *node;
 	dt__graph plan;  // its buffers only: of one sample, without gradients
 	FILE *f;
-	int infinite;    // a number that C has no text for was to be written
+	int infinite;  // C has no text for a number
 } dt__c;
 
 static dt__c_node *dt__c_of(const dt__c *e, const dt_tensor *t) { return &e->node[t->number]; }
@@ -9811,14 +9544,14 @@ static const dt_tensor *dt__c_argument(const dt__c *e, int k, dt__shape_text *na
 	return NULL;
 }
 
-// The first needed layer with t's variables, or the last one. The first holds the arrays; batch norms hold their own.
+// The first needed layer with t's variables, which holds the arrays, or the last. Batch norms hold their own.
 static int dt__c_sharer(const dt__c *e, const dt_tensor *t, int last) {
 	int i, found = -1;
 	for (i = 0; i < e->g->n && (last || found < 0); i++) if (e->node[i].users && e->g->node[i]->variable[0] == t->variable[0]) found = i;
 	return dt__c_of(e, t)->norm ? t->number : found;
 }
 
-// What is needed, and how it is written.
+// What is needed, and its row.
 static int dt__c_mark(dt__c *e, dt_error *err) {
 	int i, k;
 	for (i = e->g->n - 1; i >= 0; i--) {
@@ -9827,12 +9560,11 @@ static int dt__c_mark(dt__c *e, dt_error *err) {
 		e->node[i].users += t->is_output;
 		if (!e->node[i].users) continue;
 		for (k = 0; k < DT__COUNT(dt__c_rows) && !dt__glob(dt__c_rows[k].ops, t->op->name); k++) {}
-		if (k == DT__COUNT(dt__c_rows))
-			return dt__refuse(err, "dt_export_c: layer \"%s\" is a dt_%s, which has no C: use other operations", t->name, t->op->name);
+		if (k == DT__COUNT(dt__c_rows)) return dt__refuse(err, "dt_export_c: layer \"%s\" is a dt_%s, which has no C: use other operations", t->name, t->op->name);
 		e->node[i].row += k;
 		for (k = 0; k < t->n_in; k++) dt__c_of(e, t->in[k])->users++;
 	}
-	for (i = 0; i < e->g->n; i++) {  // batch norm goes into the layer before, if nobody else sees that one's output or has its weights
+	for (i = 0; i < e->g->n; i++) {  // batch norm goes into the layer before, if nobody else has its output or weights
 		const dt_tensor *t = e->g->node[i], *x = t->n_in ? t->in[0] : t;
 		dt__c_node *node = &e->node[i], *before = dt__c_of(e, x);
 		if (strcmp(node->row->name, "batchnorm")) continue;
@@ -9843,11 +9575,10 @@ static int dt__c_mark(dt__c *e, dt_error *err) {
 	return 0;
 }
 
-// Every value lies in an argument, or in work memory by liveness. What goes value by value or row by row overwrites what it alone reads.
+// Every value lies in an argument or, by liveness, in work memory. What goes value by value or row by row overwrites what it alone reads.
 static void dt__c_place(dt__c *e) {
 	dt__graph *p = &e->plan;
-	const dt_tensor *t, *x;
-	dt__shape_text name;
+	const dt_tensor *t, *x; dt__shape_text name;
 	int i, k, b;
 	for (i = 0; i < e->g->n; i++) {
 		const char *gets = e->node[i].row->gets;
@@ -9873,13 +9604,10 @@ static void dt__c_place(dt__c *e) {
 
 // ---- weights
 
-// Weight i of the file: filter by filter, then kernel row, kernel column, channel.
+// Weight i of the file: by filter, kernel row, kernel column, channel.
 static float *dt__c_weight(const dt__c *e, const dt_tensor *t, ptrdiff_t i) {
 	ptrdiff_t n = t->dim[t->rank - 1], taps = dt__c_taps(t), f = i / taps;
-	if (t->op->name[0] == 'c') {
-		dt__conv v = dt__conv_of(t);
-		if (!v.depthwise) n = v.fg;
-	}
+	if (t->op->name[0] == 'c') { dt__conv v = dt__conv_of(t); if (!v.depthwise) n = v.fg; }
 	return e->w + t->variable[0]->offset + (t->op->name[0] == 'e' ? i : (f / n * taps + i % taps) * n + f % n);
 }
 
@@ -9892,7 +9620,7 @@ static double dt__c_step(const dt__c *e, const dt_tensor *t, ptrdiff_t f) {
 }
 static double dt__c_byte(float w, double step) { return step > 0 ? floor((double)w / step + 0.5) : 0; }
 
-// Predict with floats, then with what the bytes stand for, which is what the file computes; compare.
+// Compare predictions with floats and with what the bytes stand for.
 static int dt__c_measure(dt__c *e, dt_model *m, dt__pool *pool, dt_error *err) {
 	dt_export_options *o = e->o;
 	ptrdiff_t n = 0, c = e->g->output->dim[e->g->output->rank - 1], i, j, a, b, same = 0;
@@ -9946,8 +9674,7 @@ static const char *dt__c_at(const dt__c *e, const dt_tensor *t, char role, dt__s
 	return out->text;
 }
 
-// A float as C that reads the same bits back.
-static void dt__c_float(dt__c *e, double v) {
+static void dt__c_float(dt__c *e, double v) {  // a float as C that reads the same bits back
 	char text[24];
 	e->infinite |= !(fabs((double)(float)v) <= (double)FLT_MAX);
 	dt__format(text, sizeof text, "%.9g", (double)(float)v);
@@ -9956,8 +9683,7 @@ static void dt__c_float(dt__c *e, double v) {
 
 // name: operation [in] -> [out]
 static void dt__c_comment(dt__c *e, const char *before, const dt_tensor *t, const char *more) {
-	dt__shape_text shape;
-	const char *c;
+	dt__shape_text shape; const char *c;
 	int i;
 	fputs(before, e->f);
 	for (c = t->name; *c; c++) fputc(*c > ' ' && *c < 127 && *c != '/' ? *c : '_', e->f);  // nothing ends the comment
@@ -9979,8 +9705,7 @@ static void dt__c_function(dt__c *e, const dt__c_row *row) {
 	}
 	for (s = row->code; *s; s++) {
 		fputc(*s, e->f);
-		inside += (*s == '(') - (*s == ')');
-		depth += (*s == '{') - (*s == '}');
+		inside += (*s == '(') - (*s == ')'); depth += (*s == '{') - (*s == '}');
 		if (inside || !strchr(";{}", *s)) continue;
 		if (s[1] == ' ') s++;
 		fprintf(e->f, "\n%*s", 4 * (depth - (s[1] == '}')), "");
@@ -10025,9 +9750,9 @@ static void dt__c_layer(dt__c *e, const dt_tensor *t) {
 	const void *o = t->options;
 	const dt_pool2d_options *pool = (const dt_pool2d_options *)o;
 	const dt_slice_options *move = (const dt_slice_options *)o;
-	ptrdiff_t n = t->dim[t->rank - 1], before;
-	dt__shape_text text;
-	dt__conv v;
+	const int axis = *p && strchr("JSD", *p) ? move->axis : 1;
+	ptrdiff_t n = t->dim[t->rank - 1], outer = dt__c_product(t, 1, axis), inner = dt__c_product(t, axis + 1, t->rank);
+	dt__shape_text text; dt__conv v;
 	if (!t->n_in && !dt__c_is_bytes(t)) return;
 	dt__c_comment(e, "\n    /* ", t, *p ? "" : t->op->name[0] == 'b' ? ", in the weights before" : ", nothing to do");
 	if (*p) fprintf(e->f, "    %s_%s(", e->prefix, dt__c_of(e, t)->row->name);
@@ -10049,18 +9774,11 @@ static void dt__c_layer(dt__c *e, const dt_tensor *t) {
 			if (pool) fprintf(e->f, "%d, %d, %d, %d, %d", t->dim[1], t->dim[2], pool->size, pool->stride, pool->padding);
 			else fprintf(e->f, "1, 1, %d, 1, 0", DT__MAX(x->dim[1], x->dim[2]));  // global
 			break;
-		case 'J':
-			n = dt__c_product(t, 1, move->axis);
-			fprintf(e->f, "%td, %td, %td", n, x->size / n, t->in[1]->size / n);
-			break;
-		case 'S':
-			fprintf(e->f, "%td, %d, %d, %d, %d, %td", dt__c_product(t, 1, move->axis), x->dim[move->axis], move->begin,
-					move->step, t->dim[move->axis], dt__c_product(t, move->axis + 1, t->rank));
-			break;
+		case 'J': fprintf(e->f, "%td, %td, %td", outer, x->size / outer, t->in[1]->size / outer); break;
+		case 'S': fprintf(e->f, "%td, %d, %d, %d, %d, %td", outer, x->dim[axis], move->begin, move->step, t->dim[axis], inner); break;
 		case 'D':
-			n = dt__c_product(t, 1, move->axis);
-			before = -move->begin * dt__c_product(t, move->axis + 1, t->rank);
-			fprintf(e->f, "%td, %td, %td, %td", n, before, x->size / n, (t->size - x->size) / n - before);
+			n = -move->begin * inner;
+			fprintf(e->f, "%td, %td, %td, %td", outer, n, x->size / outer, (t->size - x->size) / outer - n);
 			break;
 		default: fputs(dt__c_at(e, t, *p, &text), e->f);
 		}
@@ -10069,8 +9787,7 @@ static void dt__c_layer(dt__c *e, const dt_tensor *t) {
 }
 
 static void dt__c_prototype(dt__c *e, const char *end) {
-	dt__shape_text name;
-	const dt_tensor *t;
+	dt__shape_text name; const dt_tensor *t;
 	int k;
 	fprintf(e->f, "void %s_predict(", e->prefix);
 	for (k = 0; (t = dt__c_argument(e, k, &name)) != NULL; k++)
@@ -10081,10 +9798,8 @@ static void dt__c_prototype(dt__c *e, const char *end) {
 
 static void dt__c_write(dt__c *e) {
 	const dt__graph *g = e->g;
-	const dt_tensor *t;
-	const dt__c_row *row;
-	dt__shape_text name, text;
-	const char *p;
+	const dt_tensor *t; const dt__c_row *row;
+	dt__shape_text name, text; const char *p;
 	int i, k;
 	fprintf(e->f, "/* %s_predict: a net as C99, written by dt_export_c of dtrain %s. x and y must not overlap. Activations lie in static\n"
 			" * memory: one call at a time.", e->prefix, dt_version());
@@ -10126,17 +9841,12 @@ static void dt__c_write(dt__c *e) {
 DT_API int dt_export_c(dt_model *m, const char *path, dt_export_options *options, dt_error *err) {
 	dt_export_options none = DT_DEFAULTS;
 	dt__c e = DT_DEFAULTS;
-	dt__new_file file;
-	dt__pool pool;
-	const char *c;
-	ptrdiff_t i;
+	dt__new_file file; dt__pool pool;
+	const char *c; ptrdiff_t i;
 	int code;
 	if (!m || !path) return dt__is_null(err, "dt_export_c", m ? "path" : "model");
-	e.g = &m->graph;
-	e.w = m->replica[0].variables;
-	e.o = options ? options : &none;
-	e.o->difference = e.o->agreement = (double)NAN;
-	e.o->weight_bytes = 0;
+	e.g = &m->graph; e.w = m->replica[0].variables; e.o = options ? options : &none;
+	e.o->difference = e.o->agreement = (double)NAN; e.o->weight_bytes = 0;
 	e.prefix = e.o->prefix ? e.o->prefix : "net";
 	for (c = e.prefix; *c == '_' || ((*c | 32) >= 'a' && (*c | 32) <= 'z') || (c > e.prefix && *c >= '0' && *c <= '9'); c++) {}
 	if (c == e.prefix || *c || c - e.prefix >= DT_MAX_NAME)
