@@ -15,6 +15,7 @@
 //          epoch 5/5  loss 0.1657  accuracy 0.9458  test loss 0.1202  test accuracy 0.9499  76,934 samples/s  0.0 s
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
+#include "export_c.h"
 #include "digits.h"
 #include <math.h>
 #include <stdio.h>
@@ -41,6 +42,8 @@ typedef struct {
     int classes;          // 0: the labels are numbers to predict
     const char *columns;  // what becomes of the columns of a CSV
     const char *fitted;   // … as the file of weights has it
+    const char *export_c;  // where the net goes as C when it is trained, or NULL
+    dt_error export_error;
 } job_data;
 
 // A number in -0.5 .. 0.5 that depends on a and b alone: the last step of splitmix64.
@@ -301,14 +304,23 @@ static int predict(dt_options *o, const job_data *data, const char *path) {
     return err.code ? 1 : 0;
 }
 
+// At the end of training the chief writes the net as C, if it was asked to.
+static int at_end(const dt_event *e, void *user) {
+    job_data *data = (job_data *)user;
+    if (e->kind != DT_EVENT_END || !data->export_c || dt_model_report(e->model).process) return 0;
+    if (!dt_export_c(e->model, data->export_c, NULL, &data->export_error)) fprintf(stderr, "exported %s\n", data->export_c);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     static job_data data;
-    const char *data_name = "digits", *model_name = model_table[0].name, *columns = "", *out = "";
+    const char *data_name = "digits", *model_name = model_table[0].name, *columns = "", *out = "", *export_c = "";
     const dt_flag flags[] = {
         {"data", &data_name, DATA_CHOICES},
         {"model", &model_name, MODEL_CHOICES},
         {"columns", &columns, "csv: what becomes of columns, as in \"city onehot, age standardise\""},
         {"out", &out, "predict: the file for the answers; otherwise they are printed"},
+        {"export-c", &export_c, "the trained net as one C file, for firmware"},
         {NULL, NULL, NULL},
     };
     int own_optimizer = 0, model = 0, status, predicting = argc > 1 && strcmp(argv[1], "predict") == 0;
@@ -336,7 +348,10 @@ int main(int argc, char **argv) {
         o.loss = data.classes ? DT_CROSS_ENTROPY : DT_MSE;
         o.train = data.train;
         o.test = data.test;
+        o.on_event = at_end;
+        data.export_c = *export_c ? export_c : NULL;
         status = predicting ? predict(&o, &data, out) : dt_run(&o);
+        if (data.export_error.code) status = (fprintf(stderr, "%s\n", data.export_error.text), 1);
     } else if (status != DT_ERR_USAGE) {
         status = 1;
     }

@@ -58,7 +58,7 @@ accurate() {  # at least 97 of 100 digits that it has never seen
 check "digits reaches 97 %" accurate
 check "digits saves its weights" test -s digits.safetensors
 exported() {  # a program of its own, with no header of ours
-    ./digits --epochs 2 --quiet --export-c net.c || return 1
+    ./train --data digits --model mlp --epochs 2 --quiet --export-c net.c || return 1
     printf '#include "net.c"\nint main(void) { static float x[net_x_size], y[net_y_size]; net_predict(x, y); return !(y[0] == y[0]); }\n' >board.c
     $CC -std=c99 -Wall -Wextra -Werror board.c -o board -lm && ./board
 }

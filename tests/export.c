@@ -3,6 +3,7 @@
  */
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
+#include "../examples/export_c.h"
 #include "test.h"
 #include "scratch.h"
 #include "../examples/digits.h"

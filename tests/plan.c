@@ -285,7 +285,7 @@ static void count_uses(builder *b, const dt_tensor *y) {
         else count_uses(b, y->in[k]);
     }
 }
-static void accept(builder *b, dt_tensor *y) {
+static void accept_graph(builder *b, dt_tensor *y) {
     count_uses(b, y);
     for (int i = 0; i < b->n; i++) if (b->t[i] == y) return;
     b->used[b->n] = 0;
@@ -363,12 +363,12 @@ static dt_tensor *next(builder *b) {
 static dt_tensor *net(dt_tensor *x, void *user) {
     builder b = { .c = (const one_case *)user };
     b.d = dice_of(b.c->seed, 1);
-    accept(&b, x);
+    accept_graph(&b, x);
     for (int i = 0; i < 4 * b.c->nodes && b.n < b.c->nodes; i++) {
         x = next(&b);
         dt_tensor *y = is_int(x) ? grow(&b, of_ints, COUNT(of_ints), x) : grow(&b, of_floats, COUNT(of_floats), x);
         if (y && y->size == 0) return y;  /* an error */
-        if (y && (y->size <= LIMIT || y->op == &dt__input)) accept(&b, y);
+        if (y && (y->size <= LIMIT || y->op == &dt__input)) accept_graph(&b, y);
     }
     return finish_net(&b);
 }
