@@ -22,7 +22,7 @@ ifeq ($(MAKELEVEL)$(findstring -j,$(MAKEFLAGS)),0)
 MAKEFLAGS += -j$(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 endif
 
-EXAMPLES := $(patsubst examples/%,$(BUILD)/examples/%,$(basename $(filter-out $(if $(shell command -v mpicc),,examples/mpi.c),$(wildcard examples/*.c examples/*.cpp))))
+EXAMPLES := $(patsubst examples/%,$(BUILD)/examples/%,$(basename $(filter-out $(if $(shell echo '#include <mpi.h>' | mpicc -E - 2>&1 >/dev/null || echo no),examples/mpi.c),$(wildcard examples/*.c examples/*.cpp))))
 SWITCHES := none NO_THREADS NO_SOCKETS NO_STDIO NO_MALLOC NO_SIMD all STATIC BLAS
 VERSION  := $(shell awk '/^.define DTRAIN_VERSION_(MAJOR|MINOR|PATCH)/ { v = v dot $$3; dot = "." } END { print v }' dtrain.h)
 

@@ -2898,14 +2898,13 @@ enum {  // what an operation promises or needs
 
 typedef void dt__phase(dt__replica *r, dt_tensor *t);
 
-// One operation. It lives in one place: shape rule, forward, backward, and this record that ties them together.
+// One operation: the record that ties its parts together.
 typedef struct {
 	const char *name;
 	unsigned flags;
-	int (*shape)(dt_tensor *t);                          // check inputs and options; set the shape, variables, sizes below
-	dt__phase *forward, *forward_after;    // after: when t->exchange floats of saved memory were summed over the replicas
-	dt__phase *backward, *backward_after;  // likewise
-	ptrdiff_t (*scratch)(const dt_tensor *t, ptrdiff_t rows, int backward);  // floats
+	int (*shape)(dt_tensor *t);  // check inputs and options; set the shape, variables, sizes below
+	dt__phase *forward, *forward_after, *backward, *backward_after;  // after: when t->exchange floats of saved memory were summed over the replicas
+	ptrdiff_t (*scratch)(const dt_tensor *t, ptrdiff_t rows, int back);  // floats
 	void (*update)(dt__replica *r, dt_tensor *t, int pass);  // after the reduction: running statistics from the batch's sums; pass 0, then 1
 } dt__op;
 
@@ -2913,14 +2912,13 @@ typedef struct {
 typedef struct {
 	char name[DT_MAX_NAME + 16];
 	const char *suffix;
-	dt_tensor *owner;                       // the layer that made it
-	int rank, dim[DT_MAX_RANK];             // its shape in files
-	int walk_rank;                          // file order is a walk through memory …
+	dt_tensor *owner;                // the layer that made it
+	int rank, dim[DT_MAX_RANK];      // its shape in files
+	int walk_rank;                   // file order is a walk through memory …
 	ptrdiff_t walk_dim[DT_MAX_RANK], walk_stride[DT_MAX_RANK];
-	ptrdiff_t size, offset;                 // floats, and where in the flat array
+	ptrdiff_t size, offset, fan_in, fan_out;  // floats, and where in the flat array
 	dt_initializer init;
 	double init_value;
-	ptrdiff_t fan_in, fan_out;
 	int statistic, frozen, no_decay, number;
 } dt__variable;
 
@@ -2930,8 +2928,7 @@ struct dt_tensor {
 	dt__graph *graph;
 	const dt__op *op;
 	dt_tensor **in;
-	int n_in;
-	int rank, dim[DT_MAX_RANK];        // dim[0], the batch, is 0
+	int n_in, rank, dim[DT_MAX_RANK];  // dim[0], the batch, is 0
 	ptrdiff_t size;                    // values of one sample
 	dt_type type;
 	char name[DT_MAX_NAME];
@@ -2939,28 +2936,23 @@ struct dt_tensor {
 	dt__variable *variable[DT__MAX_VARIABLES];
 	int hwc[3];                        // behind a flatten: the image it came from
 	dt_tensor *made_before, *visitor;  // list of all nodes; stack of the walk
-	int number, visited;
-	int consumers, consumers_back, is_output;
-	int wants;                         // a gradient may flow here: something trainable lies before
-	int back;                          // … and a loss behind: backward runs
-	int value, gradient, saved, scratch[2];   // buffers; -1: none
+	int number, visited, consumers, consumers_back, is_output;
+	int wants, back;                   // a gradient may flow here: something trainable lies before; … and a loss behind: backward runs
+	int value, gradient, saved, scratch[2];  // buffers; -1: none
 	ptrdiff_t saved_fixed, saved_row;  // floats, and floats per sample, kept from forward to backward
 	ptrdiff_t exchange;                // floats of saved that are summed over all replicas between the two phases
 	ptrdiff_t n_statistics, statistics;  // floats of batch sums, and where they ride in the gradient array
 	ptrdiff_t slack;                   // floats that may be read behind any buffer
 	int relu, fused;                   // fusion: forward ends with a relu; forward is done by the layer before
-	int label;                         // losses: which of dt_batch.y, or -1
-	int loss_number;
+	int loss_number, label;            // losses: its place among them; which of dt_batch.y, or -1
 };
 
 typedef struct {
-	ptrdiff_t floats, row, offset;  // row: floats of each row of the batch; 0: the size is fixed
-	int birth, death, next;
-	int local;                      // holds the rows of one strip
+	ptrdiff_t floats, row, offset;    // row: floats of each row of the batch; 0: the size is fixed
+	int birth, death, next, local;    // local: holds the rows of one strip
 } dt__buffer;
 
-// Phases that run one after another on a strip of the batch's rows before the next strip begins, so that what one
-// writes is in the cache when the next reads it.
+// Phases that run one after another on a strip of the batch's rows before the next strip begins.
 typedef struct { int first, last; ptrdiff_t strip; } dt__segment;  // times; rows
 
 typedef struct dt__named { struct dt__named *next; dt_tensor *t; char name[DT_MAX_NAME]; } dt__named;
@@ -2968,59 +2960,53 @@ typedef struct dt__named { struct dt__named *next; dt_tensor *t; char name[DT_MA
 struct dt__graph {
 	dt__pool *pool;
 	dt_error error;
-	int sealed;                             // net has returned
-	dt_tensor failed;                       // what layers return after an error
+	int sealed;                       // net has returned
+	dt_tensor failed;                 // what layers return after an error
 	dt_tensor *last_made;
-	dt_tensor *output, *main_loss;          // what net returned, and the loss of the options
-	dt__named *outputs;                     // by name
-	dt_tensor *input[DT_MAX_INPUTS];        // 0: net's own; then by name
-	dt_tensor *loss[DT_MAX_INPUTS];         // main_loss, then by name
-	int n_inputs, n_losses, n_labels;
-	dt_tensor **node;                       // post-order
-	int n;
-	dt__variable **variable;                // in the order of their first user
-	int n_variables;
-	ptrdiff_t n_trainable, n_floats;        // flat array: trainable ones first, then frozen ones and statistics
-	ptrdiff_t statistics, totals, n_gradients;  // gradient array: trainable ones, batch statistics, totals
-	int mixed_losses;                       // their weights differ, so they are exchanged before backward
-	int training, input_gradient, hwc_files, profile;
-	ptrdiff_t rows;                         // planned for one replica
-	int no_fusion;
+	dt_tensor *output, *main_loss;    // what net returned, and the loss of the options
+	dt__named *outputs;               // by name
+	dt_tensor *input[DT_MAX_INPUTS];  // 0: net's own; then by name
+	dt_tensor *loss[DT_MAX_INPUTS];   // main_loss, then by name
+	dt_tensor **node;                 // post-order
+	dt__variable **variable;          // in the order of their first user
 	dt__buffer *buffer;
 	dt__segment *segment;
-	int n_buffers, n_segments;
-	ptrdiff_t block_floats, lower_bound;
+	int n_inputs, n_losses, n_labels, n, n_variables, n_buffers, n_segments;
+	ptrdiff_t n_trainable, n_floats;  // flat array: trainable ones first, then frozen ones and statistics
+	ptrdiff_t statistics, totals, n_gradients;  // gradient array: trainable ones, batch statistics, totals
+	int mixed_losses;                 // their weights differ, so they are exchanged before backward
+	int training, input_gradient, hwc_files, profile, no_fusion;
+	ptrdiff_t rows, block_floats, lower_bound;  // rows: planned for one replica
 };
 
 enum { DT__PROFILED_ROWS, DT__PROFILED_ROWS_BACK, DT__PROFILED_REDUCE, DT__PROFILED_UPDATE, DT__PROFILED_ALL };
 
 // Totals behind the statistics: for each loss its sum and its weights, then these.
-enum { DT__RIGHT, DT__COUNTED, DT__RIGHT_TOP, DT__SEEDED, DT__ROWS, DT__STOPS, DT__N_TOTALS };
+enum { DT__RIGHT, DT__COUNTED, DT__RIGHT_TOP, DT__SEEDED, DT__ROWS, DT__STOPS, DT__N_TOTALS, DT__TOTALS = 2 * DT_MAX_INPUTS + DT__N_TOTALS };
 
 struct dt__replica {
 	const dt__graph *graph;
 	int rank;
-	float *variables, *gradients;      // flat arrays
-	float *block;                      // activations, gradients of activations, scratch
-	unsigned char *written;            // per node: its gradient holds something; and a copy from before the segment
-	unsigned char *variable_written;   // per variable
-	ptrdiff_t run_rows, first_row;     // of this run, and the first one's place in the batch
-	ptrdiff_t first_sample;            // … and in the batch of all processes
-	ptrdiff_t rows, from;              // of the strip at work, and how many of the run lie before it; outside of phases the whole run
-	int training, labelled, checking;
-	int rehearsing;                    // this forward only counts the losses' weights
-	int top_k;
+	float *variables, *gradients;     // flat arrays
+	float *block;                     // activations, gradients of activations, scratch
+	unsigned char *written;           // per node: its gradient holds something; and a copy from before the segment
+	unsigned char *variable_written;  // per variable
+	ptrdiff_t run_rows, first_row;    // of this run, and the first one's place in the batch
+	ptrdiff_t first_sample;           // … and in the batch of all processes
+	ptrdiff_t rows, from;             // of the strip at work, and how many of the run lie before it; outside of phases the whole run
+	int training, labelled, checking, top_k;
+	int rehearsing;                   // this forward only counts the losses' weights
 	long step;
 	uint64_t seed;
-	const float *sample_weight;        // [rows] or NULL
-	float weight_scale[DT_MAX_INPUTS]; // mixed losses: scale of each one's gradient
-	float chunk_totals[2 * DT_MAX_INPUTS + DT__N_TOTALS];   // of the last forward
-	float global_totals[2 * DT_MAX_INPUTS + DT__N_TOTALS];  // mixed losses: of all replicas
+	const float *sample_weight;       // [rows] or NULL
+	float weight_scale[DT_MAX_INPUTS];  // mixed losses: scale of each one's gradient
+	float chunk_totals[DT__TOTALS];   // of the last forward
+	float global_totals[DT__TOTALS];  // mixed losses: of all replicas
 	float *exchange_at;
 	void (*exchange)(dt__replica *set, int n, ptrdiff_t floats);  // filled in by the strategy
 	dt_model *model;
-	double data_seconds, marked;       // spent on feeding; the profile's last mark
-	double *seconds;                   // profile: forward and backward of every node, and behind them DT__PROFILED_…
+	double data_seconds, marked;      // spent on feeding; the profile's last mark
+	double *seconds;                  // profile: forward and backward of every node, and behind them DT__PROFILED_…
 	dt_error error;
 };
 
@@ -3031,6 +3017,7 @@ static float *dt__strip(const dt__replica *r, int buffer, ptrdiff_t row) {
 	return buffer < 0 ? NULL : dt__at(r, buffer) + (r->graph->buffer[buffer].local ? 0 : r->from * row);
 }
 static float *dt__value(const dt__replica *r, const dt_tensor *t) { return dt__strip(r, t->value, t->size); }
+static float *dt__x(const dt__replica *r, const dt_tensor *t, int i) { return dt__value(r, t->in[i]); }
 static float *dt__saved(const dt__replica *r, const dt_tensor *t) { return dt__strip(r, t->saved, t->saved_row); }
 static float *dt__gradient(const dt__replica *r, const dt_tensor *t) { return dt__strip(r, t->gradient, t->size); }
 static float *dt__weights(const dt__replica *r, const dt_tensor *t, int i) { return r->variables + t->variable[i]->offset; }
@@ -3039,30 +3026,32 @@ static int dt__trains(const dt__variable *v) { return v && !v->frozen && !v->sta
 
 static int dt__is_target(const dt_tensor *t, int k) { return t->op->flags & DT__LOSS && k == 1; }  // no gradient goes there
 
-// Where the gradient of input i goes; NULL if nobody wants it. *add: it already holds something.
-static float *dt__input_gradient(dt__replica *r, const dt_tensor *t, int i, int *add) {
-	const dt_tensor *x = t->in[i];
-	*add = 0;
-	if (!x->back || x->gradient < 0) return NULL;
-	*add = r->written[x->number];
-	r->written[x->number] = 1;
-	return dt__gradient(r, x);
+static void dt__zero(ptrdiff_t n, float *x) { if (n > 0) memset(x, 0, (size_t)n * sizeof(float)); }
+
+// A gradient d of n floats is about to be written. *add: it already holds something; add NULL: it begins with zeros.
+static float *dt__claim(float *d, ptrdiff_t n, unsigned char *written, int *add) {
+	if (add) *add = *written;
+	else if (!*written) dt__zero(n, d);
+	*written = 1;
+	return d;
 }
 
-// The same for variable i.
-static float *dt__weights_gradient(dt__replica *r, const dt_tensor *t, int i, int *add) {
-	const dt__variable *v = t->variable[i];
-	*add = 0;
-	if (!dt__trains(v)) return NULL;
-	*add = r->variable_written[v->number];
-	r->variable_written[v->number] = 1;
-	return r->gradients + v->offset;
+// Where the gradient of input i goes, and that of variable i; NULL if nobody wants it.
+static float *dt__dx(dt__replica *r, const dt_tensor *t, int i, int *add) {
+	const dt_tensor *x = t->in[i];
+	if (add) *add = 0;
+	return x->back && x->gradient >= 0 ? dt__claim(dt__gradient(r, x), r->rows * x->size, &r->written[x->number], add) : NULL;
 }
+static float *dt__dw(dt__replica *r, const dt_tensor *t, int i, int *add) {
+	const dt__variable *v = t->variable[i];
+	if (add) *add = 0;
+	return dt__trains(v) ? dt__claim(r->gradients + v->offset, v->size, &r->variable_written[v->number], add) : NULL;
+}
+
+static ptrdiff_t dt__last(const dt_tensor *t) { return t->dim[t->rank - 1]; }  // size of the last axis
 
 // Rows of the last axis: samples times positions.
-static ptrdiff_t dt__rows(const dt__replica *r, const dt_tensor *t) {
-	return t->size ? r->rows * (t->size / t->dim[t->rank - 1]) : 0;
-}
+static ptrdiff_t dt__rows(const dt__replica *r, const dt_tensor *t) { return t->size ? r->rows * (t->size / dt__last(t)) : 0; }
 
 // ---- building
 
@@ -3090,14 +3079,12 @@ static const char *dt__shape_of(const dt_tensor *t, dt__shape_text *out) {
 
 static int dt__set_name(dt_tensor *t, const char *name) {
 	const char *p = name;
-	int n;
+	int n = 1;
 	if (!name) return 0;
 	if (!*name || strlen(name) >= DT_MAX_NAME)
-		return dt__fail(&t->graph->error, DT_ERR_ARGUMENT, "dt_%s: the name \"%.70s\" has %zu bytes: use 1 to %d", t->op->name, name, strlen(name), DT_MAX_NAME - 1);
-	for (; *p; p += n) {
-		n = dt__utf8((const unsigned char *)p, (ptrdiff_t)strlen(p));
-		if (!n) return dt__fail(&t->graph->error, DT_ERR_ARGUMENT, "dt_%s: a name is no valid UTF-8, which files need", t->op->name);
-	}
+		return dt__refuse(&t->graph->error, "dt_%s: the name \"%.70s\" has %zu bytes: use 1 to %d", t->op->name, name, strlen(name), DT_MAX_NAME - 1);
+	for (; n && *p; p += n) n = dt__utf8((const unsigned char *)p, (ptrdiff_t)strlen(p));
+	if (!n) return dt__refuse(&t->graph->error, "dt_%s: a name is no valid UTF-8, which files need", t->op->name);
 	memcpy(t->name, name, strlen(name) + 1);
 	return 0;
 }
@@ -3120,23 +3107,19 @@ static int dt__set_shape(dt_tensor *t, int rank, const int *dim) {
 static int dt__graph_full(dt__graph *g, const char *what) {
 	return dt__fail(&g->error, DT_ERR_MEMORY, "%s: no memory for the graph%s", what, g->pool->base ? ": raise .memory_size; dt_model_bytes() tells the number" : "");
 }
-
 static int dt__called_twice(dt__graph *g, const char *what, const char *name) {
-	return dt__fail(&g->error, DT_ERR_ARGUMENT, "two %s are called \"%s\": give each its own .name", what, name);
+	return dt__refuse(&g->error, "two %s are called \"%s\": give each its own .name", what, name);
 }
 
 // A new node. options is copied; returns NULL only if there is no graph to keep the error in.
 static dt_tensor *dt__layer(const dt__op *op, dt_tensor *const *in, int n_in, const void *options, size_t options_size, const char *name) {
-	dt__graph *g;
+	dt__graph *g = in[0] ? in[0]->graph : NULL;
 	dt_tensor *t;
 	int i;
-	if (!in[0]) return NULL;
-	g = in[0]->graph;
-	if (g->error.code) return &g->failed;
-	if (g->sealed) return NULL;
+	if (!g || (g->sealed && !g->error.code)) return NULL;
 	for (i = 1; i < n_in; i++) {
-		if (!in[i]) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_%s: input %d is NULL: an earlier layer got no tensor", op->name, i);
-		else if (in[i]->graph != g) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_%s: input %d belongs to another model: use tensors made from net's x", op->name, i);
+		if (!in[i]) dt__refuse(&g->error, "dt_%s: input %d is NULL: an earlier layer got no tensor", op->name, i);
+		else if (in[i]->graph != g) dt__refuse(&g->error, "dt_%s: input %d belongs to another model: use tensors made from net's x", op->name, i);
 	}
 	if (g->error.code) return &g->failed;
 	t = (dt_tensor *)dt__take(g->pool, sizeof *t + (size_t)n_in * sizeof *t->in);
@@ -3156,47 +3139,18 @@ static dt_tensor *dt__layer(const dt__op *op, dt_tensor *const *in, int n_in, co
 	g->last_made = t;
 	return t;
 }
-
 static dt_tensor *dt__layer1(const dt__op *op, dt_tensor *x, const void *options, size_t options_size, const char *name) {
 	return dt__layer(op, &x, 1, options, options_size, name);
 }
 
 static int dt__needs_floats(dt_tensor *t) {
 	int i;
-	for (i = 0; i < t->n_in; i++)
-		if (t->in[i]->type != DT_FLOAT32) return dt__bad(t, "input %d holds integers: put dt_embedding in between", i);
+	for (i = 0; i < t->n_in; i++) if (t->in[i]->type != DT_FLOAT32) return dt__bad(t, "input %d holds integers: put dt_embedding in between", i);
 	return 0;
 }
 
-// A variable of layer t, in memory order as in files; dims are its shape there.
-static dt__variable *dt__add_variable(dt_tensor *t, int slot, const char *suffix, int rank, const int *dim, dt_initializer init, double init_value, int frozen) {
-	dt__variable *v = (dt__variable *)dt__take(t->graph->pool, sizeof *v);
-	int i;
-	if (!v) { dt__graph_full(t->graph, t->op->name); return NULL; }
-	if ((unsigned)init > DT_CONSTANT || !(init_value - init_value == 0)) { dt__bad(t, ".init %d, .init_value %g: one of dt_initializer and a finite number are needed", (int)init, init_value); return NULL; }
-	v->owner = t;
-	v->suffix = suffix;
-	v->rank = v->walk_rank = rank;
-	v->size = 1;
-	for (i = rank - 1; i >= 0; i--) {
-		v->dim[i] = dim[i];
-		v->walk_dim[i] = dim[i];
-		v->walk_stride[i] = v->size;
-		if (!dt__mul(v->size, dim[i], &v->size)) { dt__bad(t, "%s is too large", suffix); return NULL; }
-	}
-	v->init = init;
-	v->init_value = init_value;
-	v->fan_in = rank > 1 ? v->size / dim[0] : v->size;
-	v->fan_out = rank > 1 ? v->size / dim[1] : v->size;
-	v->frozen = frozen;
-	v->number = -1;
-	t->variable[slot] = v;
-	return v;
-}
-
-// Take over the variables of another layer of the same kind; 1 if t shares.
-static int dt__share(dt_tensor *t, dt_tensor *from, int *shares) {
-	*shares = from != NULL;
+// Take over the variables of another layer of the same kind, if there is one.
+static int dt__share(dt_tensor *t, const dt_tensor *from) {
 	if (!from) return 0;
 	if (from->graph != t->graph || from->op != t->op)
 		return dt__bad(t, ".share is a dt_%s%s: it must be a dt_%s of this model", from->op ? from->op->name : "?", from->graph != t->graph ? " of another model" : "", t->op->name);
@@ -3204,19 +3158,34 @@ static int dt__share(dt_tensor *t, dt_tensor *from, int *shares) {
 	return 0;
 }
 
-// After dt__share: the variable in a slot must have the size that t needs.
-static int dt__shared_fits(dt_tensor *t, int slot, ptrdiff_t size) {
-	const dt__variable *v = t->variable[slot];
-	if (v ? v->size != size : size != 0)
-		return dt__bad(t, ".share: the other layer has %td values in variable %d, this one needs %td", v ? v->size : (ptrdiff_t)0, slot, size);
+// A variable of layer t, in memory order as in files; dims are its shape there, rank 0: t has none. What came with dt__share must fit.
+static int dt__add_variable(dt_tensor *t, const dt_tensor *share, int slot, const char *suffix, int rank, const int *dim, dt_initializer init, double init_value, int frozen) {
+	dt__variable *v = t->variable[slot];
+	ptrdiff_t has = v ? v->size : 0, size = rank > 0;
+	int i;
+	for (i = 0; i < rank; i++) if (!dt__mul(size, dim[i], &size)) return dt__bad(t, "its %s is too large for memory: use smaller sizes", suffix);
+	if (share && has != size) return dt__bad(t, ".share: the other layer has %td values in variable %d, this one needs %td", has, slot, size);
+	for (i = 0; share && i < rank; i++)
+		if (v->dim[i] != dim[i]) return dt__bad(t, ".share: dimension %d of the other layer's weights is %d, this one needs %d", i, v->dim[i], dim[i]);
+	if (share || !rank) return 0;
+	v = t->variable[slot] = (dt__variable *)dt__take(t->graph->pool, sizeof *v);
+	if (!v) return dt__graph_full(t->graph, t->op->name);
+	if ((unsigned)init > DT_CONSTANT || !(init_value - init_value == 0)) return dt__bad(t, ".init %d, .init_value %g: one of dt_initializer and a finite number are needed", (int)init, init_value);
+	v->owner = t;
+	v->suffix = suffix;
+	v->rank = v->walk_rank = rank;
+	v->size = 1;
+	for (i = rank - 1; i >= 0; v->size *= dim[i--]) {
+		v->walk_dim[i] = v->dim[i] = dim[i];
+		v->walk_stride[i] = v->size;
+	}
+	v->init = init;
+	v->init_value = init_value;
+	v->fan_in = rank > 1 ? v->size / dim[0] : v->size;
+	v->fan_out = rank > 1 ? v->size / dim[1] : v->size;
+	v->frozen = frozen;
+	v->number = -1;
 	return 0;
-}
-
-// A walk through memory that makes file order: dims and strides of both.
-static void dt__set_walk(dt__variable *v, int rank, const ptrdiff_t *dim, const ptrdiff_t *stride) {
-	v->walk_rank = rank;
-	memcpy(v->walk_dim, dim, (size_t)rank * sizeof *dim);
-	memcpy(v->walk_stride, stride, (size_t)rank * sizeof *stride);
 }
 
 // A feature axis behind a flatten: channels first in files. features is what one index of it strides over.
@@ -3254,17 +3223,15 @@ static int dt__input_shape(dt_tensor *t) {
 	if (rank == 1) return dt__bad(t, "the shape is empty: give at least one size, as in {5}");
 	return dt__set_shape(t, rank, dim);
 }
-
 static const dt__op dt__input = {"input", 0, dt__input_shape, NULL, NULL, NULL, NULL, NULL, NULL};
 
 DT_API dt_tensor *dt_input_opt(dt_input_options o) {
+	dt__graph *g = o.x ? o.x->graph : NULL;
 	dt_tensor *t;
-	dt__graph *g;
 	int i;
-	if (!o.x) return NULL;
-	g = o.x->graph;
-	if (!o.name) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_input: a further input needs a name, which orders it among dt_batch.x");
-	if (g->n_inputs == DT_MAX_INPUTS) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_input \"%s\": more than %d inputs", o.name, DT_MAX_INPUTS);
+	if (!g) return NULL;
+	if (!o.name) dt__refuse(&g->error, "dt_input: a further input needs a name, which orders it among dt_batch.x");
+	if (g->n_inputs == DT_MAX_INPUTS) dt__refuse(&g->error, "dt_input \"%s\": more than %d inputs", o.name, DT_MAX_INPUTS);
 	t = dt__layer1(&dt__input, o.x, &o, sizeof o, o.name);
 	if (!t || t == &g->failed) return t;
 	t->n_in = 0;  // x only said which model
@@ -3273,13 +3240,12 @@ DT_API dt_tensor *dt_input_opt(dt_input_options o) {
 }
 
 DT_API dt_tensor *dt_output(dt_tensor *t, const char *name) {
+	dt__graph *g = t ? t->graph : NULL;
 	dt__named **at, *o;
-	dt__graph *g;
-	if (!t || t->graph->error.code || t->graph->sealed) return t;
-	g = t->graph;
+	if (!g || g->error.code || g->sealed) return t;
 	for (at = &g->outputs; name && *at && strcmp((*at)->name, name) < 0; at = &(*at)->next) {}
 	o = (dt__named *)dt__take(g->pool, sizeof *o);
-	if (!name || !*name || strlen(name) >= DT_MAX_NAME) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_output: an output needs a name of 1 to %d bytes", DT_MAX_NAME - 1);
+	if (!name || !*name || strlen(name) >= DT_MAX_NAME) dt__refuse(&g->error, "dt_output: an output needs a name of 1 to %d bytes", DT_MAX_NAME - 1);
 	else if (*at && !strcmp((*at)->name, name)) dt__called_twice(g, "outputs", name);
 	else if (!o) dt__graph_full(g, "output");
 	if (g->error.code) return &g->failed;
@@ -3332,33 +3298,29 @@ static int dt__graph_number(dt__graph *g) {
 	for (i = 2; i < g->n_inputs; i++)
 		if (!strcmp(g->input[i]->name, g->input[i - 1]->name)) return dt__called_twice(g, "inputs", g->input[i]->name);
 	for (i = 0; i < g->n_inputs; i++)
-		if (g->input[i]->number < 0) return dt__fail(&g->error, DT_ERR_ARGUMENT, "input \"%s\" reaches nothing that net returns: use it or leave it out", i ? g->input[i]->name : "x");
+		if (g->input[i]->number < 0) return dt__refuse(&g->error, "input \"%s\" reaches nothing that net returns: use it or leave it out", i ? g->input[i]->name : "x");
 	for (i = n = 0; i < g->n; i++) {
 		dt__default_name(g, g->node[i]);
 		for (k = 0; k < DT__MAX_VARIABLES; k++) n += g->node[i]->variable[k] != NULL;
 	}
 	g->variable = (dt__variable **)dt__take(g->pool, (size_t)n * sizeof *g->variable);
 	if (!g->variable) return dt__graph_full(g, "variables");
-	for (i = 0; i < g->n; i++) {
-		for (k = 0; k < DT__MAX_VARIABLES; k++) {
-			dt__variable *v = g->node[i]->variable[k];
-			if (!v || v->number >= 0) continue;
-			v->number = g->n_variables;
-			g->variable[g->n_variables++] = v;
-			dt__default_name(g, v->owner);
-			dt__format(v->name, sizeof v->name, "%s.%s", v->owner->name, v->suffix);
-			for (j = 0; j < v->number; j++)
-				if (!strcmp(g->variable[j]->name, v->name)) return dt__called_twice(g, "layers", v->owner->name);
-		}
+	for (i = 0; i < g->n; i++) for (k = 0; k < DT__MAX_VARIABLES; k++) {
+		dt__variable *v = g->node[i]->variable[k];
+		if (!v || v->number >= 0) continue;
+		v->number = g->n_variables;
+		g->variable[g->n_variables++] = v;
+		dt__default_name(g, v->owner);
+		dt__format(v->name, sizeof v->name, "%s.%s", v->owner->name, v->suffix);
+		for (j = 0; j < v->number; j++) if (!strcmp(g->variable[j]->name, v->name)) return dt__called_twice(g, "layers", v->owner->name);
 	}
 	for (i = 1; i < g->n_losses; i++)
-		for (j = 0; j < i; j++)
-			if (!strcmp(g->loss[i]->name, g->loss[j]->name)) return dt__called_twice(g, "losses", g->loss[i]->name);
+		for (j = 0; j < i; j++) if (!strcmp(g->loss[i]->name, g->loss[j]->name)) return dt__called_twice(g, "losses", g->loss[i]->name);
 	return 0;
 }
 
 // Offsets of variables and gradients: trainable ones first, so that both arrays agree on them.
-static void dt__graph_offsets(dt__graph *g, const char *freeze, const char *no_decay) {
+static int dt__graph_offsets(dt__graph *g, const char *freeze, const char *no_decay) {
 	int pass, i;
 	for (pass = 0; pass < 2; pass++) {
 		const char *globs = pass ? no_decay : freeze;
@@ -3371,13 +3333,13 @@ static void dt__graph_offsets(dt__graph *g, const char *freeze, const char *no_d
 			hits += hit;
 		}
 		if (globs && *globs && !hits)
-			dt__fail(&g->error, DT_ERR_ARGUMENT, ".%s: no parameter's name matches \"%.80s\": dt_parameter_at lists them", pass ? "no_decay" : "freeze", globs);
+			dt__refuse(&g->error, ".%s: no parameter's name matches \"%.80s\": dt_parameter_at lists them", pass ? "no_decay" : "freeze", globs);
 	}
 	for (pass = 0; pass < 2; pass++) {
 		for (i = 0; i < g->n_variables; i++) {
 			dt__variable *v = g->variable[i];
 			if (dt__trains(v) == pass) continue;
-			if (v->size > PTRDIFF_MAX / 8 - g->n_floats) { dt__fail(&g->error, DT_ERR_MEMORY, "parameter \"%s\": with its %td values the model is too large for memory: use smaller layers", v->name, v->size); return; }
+			if (v->size > PTRDIFF_MAX / 8 - g->n_floats) return dt__fail(&g->error, DT_ERR_MEMORY, "parameter \"%s\": with its %td values the model is too large for memory: use smaller layers", v->name, v->size);
 			v->offset = g->n_floats;
 			g->n_floats += v->size;
 		}
@@ -3389,7 +3351,8 @@ static void dt__graph_offsets(dt__graph *g, const char *freeze, const char *no_d
 		g->n_gradients += g->node[i]->n_statistics;
 	}
 	g->totals = g->n_gradients;
-	g->n_gradients = dt__ceil(g->n_gradients + 2 * DT_MAX_INPUTS + DT__N_TOTALS, 16);
+	g->n_gradients = dt__ceil(g->n_gradients + DT__TOTALS, 16);
+	return g->error.code;
 }
 
 // ---- the plan
@@ -3417,9 +3380,9 @@ static void dt__graph_marks(dt__graph *g) {
 		if (t->op->flags & DT__LOSS) t->back = t->wants;
 		if (!t->back) continue;
 		for (k = 0; k < t->n_in; k++) {
-			if (!t->in[k]->wants || dt__is_target(t, k)) continue;
-			t->in[k]->back = 1;
-			t->in[k]->consumers_back++;
+			int wants = t->in[k]->wants && !dt__is_target(t, k);
+			t->in[k]->back |= wants;
+			t->in[k]->consumers_back += wants;
 		}
 	}
 }
@@ -3433,16 +3396,10 @@ static int dt__overwritable(const dt_tensor *x) {
 }
 
 static int dt__new_buffer(dt__graph *g, ptrdiff_t fixed, ptrdiff_t row, int birth, int death) {
-	dt__buffer *b = &g->buffer[g->n_buffers];
-	b->floats = dt__ceil(fixed + row * g->rows, DT__ALIGN / 4);
-	b->row = row;
-	b->birth = birth;
-	b->death = death;
-	b->offset = -1;
-	b->local = 0;
+	const dt__buffer b = {dt__ceil(fixed + row * g->rows, DT__ALIGN / 4), row, -1, birth, death, -1, 0};
+	g->buffer[g->n_buffers] = b;
 	return g->n_buffers++;
 }
-
 static void dt__extend(dt__graph *g, int buffer, int time) {
 	if (buffer >= 0 && g->buffer[buffer].death < time) g->buffer[buffer].death = time;
 }
@@ -3470,14 +3427,10 @@ static void dt__plan_values(dt__graph *g) {
 			dt__extend(g, t->in[k]->value, forward);
 			if (t->back && flags & DT__READS_X) dt__extend(g, t->in[k]->value, backward);
 		}
-		if (flags & DT__LOSS) {
-			t->value = t->label >= 0 ? dt__new_buffer(g, 0, t->size, 0, 2 * n) : -1;
-		} else if (flags & DT__VIEW || (flags & DT__IN_PLACE && !(t->back && flags & DT__READS_X) && dt__overwritable(x))) {
-			t->value = x->value;
-			dt__extend(g, t->value, forward);
-		} else {
-			t->value = dt__new_buffer(g, 0, t->size, t->op == &dt__input ? 0 : forward, forward);
-		}
+		if (flags & DT__LOSS) t->value = t->label >= 0 ? dt__new_buffer(g, 0, t->size, 0, 2 * n) : -1;
+		else if (flags & DT__VIEW || (flags & DT__IN_PLACE && !(t->back && flags & DT__READS_X) && dt__overwritable(x))) t->value = x->value;
+		else t->value = dt__new_buffer(g, 0, t->size, t->op == &dt__input ? 0 : forward, forward);
+		dt__extend(g, t->value, forward);
 		if (t->back && flags & DT__READS_Y) dt__extend(g, t->value, backward);
 		if (t->is_output) dt__extend(g, t->value, end);
 		if (t->saved_fixed || (t->saved_row && g->training))
@@ -3496,16 +3449,11 @@ static void dt__plan_gradients(dt__graph *g) {
 		if (t == g->output && t->gradient < 0) t->gradient = dt__new_buffer(g, 0, t->size, 2 * n, backward);  // dt_backward_from
 		for (k = 0; k < t->n_in; k++) {
 			dt_tensor *x = t->in[k];
-			int death = dt__backward_time(x);
+			int death = x == g->input[0] && g->input_gradient ? 4 * n + 1 : dt__backward_time(x);
+			int on_dy = k == 0 && t->gradient >= 0 && x->consumers_back == 1 && x != g->output && t->op->flags & (DT__IN_PLACE | DT__VIEW | DT__PASSES);
 			if (!x->back || dt__is_target(t, k)) continue;
-			if (x == g->input[0] && g->input_gradient) death = 4 * n + 1;
-			if (x->gradient >= 0) { dt__extend(g, x->gradient, death); continue; }
-			if (k == 0 && t->gradient >= 0 && x->consumers_back == 1 && x != g->output && t->op->flags & (DT__IN_PLACE | DT__VIEW | DT__PASSES)) {
-				x->gradient = t->gradient;
-				dt__extend(g, x->gradient, death);
-			} else {
-				x->gradient = dt__new_buffer(g, 0, x->size, backward, death);
-			}
+			if (x->gradient < 0) x->gradient = on_dy ? t->gradient : dt__new_buffer(g, 0, x->size, backward, death);
+			dt__extend(g, x->gradient, death);
 		}
 	}
 }
@@ -3545,9 +3493,9 @@ static int dt__plan_segments(dt__graph *g) {
 
 // The segment of a time, if that runs in several strips; NULL: nothing is repeated.
 static const dt__segment *dt__strips_at(const dt__graph *g, int time) {
-	int i;
-	for (i = 0; i < g->n_segments; i++) if (g->segment[i].first <= time && time <= g->segment[i].last) break;
-	return i < g->n_segments && g->segment[i].strip < g->rows ? &g->segment[i] : NULL;
+	const dt__segment *s = g->segment, *end = s + g->n_segments;
+	while (s < end && s->last < time) s++;
+	return s < end && s->first <= time && s->strip < g->rows ? s : NULL;
 }
 
 // Where strips follow each other, what outlives one lives from the first phase to the last, and what does not holds one.
@@ -3584,10 +3532,7 @@ static void dt__fuse_pool(dt_tensor *relu, dt_tensor *pool) {
 }
 
 // The layer before applies the relu to what it stores, if both have one place.
-static void dt__fuse_relu(dt_tensor *x, dt_tensor *relu) {
-	if (relu->value != x->value) return;
-	x->relu = relu->fused = 1;
-}
+static void dt__fuse_relu(dt_tensor *x, dt_tensor *relu) { if (relu->value == x->value) x->relu = relu->fused = 1; }
 
 static const struct { int planned; const char *first, *second; void (*fuse)(dt_tensor *first, dt_tensor *second); } dt__fusions[] = {
 	{0, "relu", "maxpool2d", dt__fuse_pool},
@@ -3636,14 +3581,12 @@ static void dt__plan_place(dt__graph *g) {
 	}
 }
 
-// After net has returned and the losses are known: numbers, names, offsets, marks, plan.
+// After net has returned and the losses are known.
 static int dt__graph_finish(dt__graph *g, const char *freeze, const char *no_decay) {
 	ptrdiff_t slack = 64, bytes;
 	int i;
 	g->sealed = 1;
-	if (dt__graph_number(g)) return g->error.code;
-	dt__graph_offsets(g, freeze, no_decay);
-	if (g->error.code) return g->error.code;
+	if (dt__graph_number(g) || dt__graph_offsets(g, freeze, no_decay)) return g->error.code;
 	dt__graph_marks(g);
 	for (i = 0; i < g->n; i++) {
 		const dt_tensor *t = g->node[i];
@@ -3690,7 +3633,7 @@ static void dt__check_phase(dt__replica *r, const dt_tensor *t, int back) {
 	}
 }
 
-// All phases of a segment on the strip that r is at. seeded: backward from net's output, not from the losses.
+// All phases of a segment on the strip that r is at.
 static void dt__run_strip(dt__replica *r, const dt__segment *s, int seeded) {
 	const dt__graph *g = r->graph;
 	int time;
@@ -3734,7 +3677,6 @@ static void dt__run_segments(dt__replica *set, int n, int back, int seeded) {
 		}
 	}
 }
-
 static void dt__forward(dt__replica *set, int n) { dt__run_segments(set, n, 0, 0); }
 
 // seeded: from net's output, whose gradient is in place; else from the losses.
@@ -3748,8 +3690,7 @@ static void dt__backward(dt__replica *set, int n, int seeded) {
 	}
 	dt__run_segments(set, n, 1, seeded);
 	for (i = 0; i < n; i++)  // no loss depends on input 0: what is read is 0
-		if (x->back && x->gradient >= 0 && !set[i].written[x->number])
-			memset(dt__gradient(&set[i], x), 0, (size_t)(x->size * set[i].rows) * sizeof(float));
+		if (x->back && x->gradient >= 0 && !set[i].written[x->number]) dt__zero(x->size * set[i].rows, dt__gradient(&set[i], x));
 }
 
 // Variables that no backward has reached since the last clear have gradient 0.
@@ -3757,14 +3698,13 @@ static void dt__gradients_complete(dt__replica *r) {
 	int i;
 	for (i = 0; i < r->graph->n_variables; i++) {
 		const dt__variable *v = r->graph->variable[i];
-		if (!r->variable_written[i] && dt__trains(v)) memset(r->gradients + v->offset, 0, (size_t)v->size * sizeof(float));
+		if (!r->variable_written[i] && dt__trains(v)) dt__zero(v->size, r->gradients + v->offset);
 		r->variable_written[i] = 1;
 	}
 }
-
 static void dt__gradients_clear(dt__replica *r) {
 	memset(r->variable_written, 0, (size_t)r->graph->n_variables);
-	memset(r->gradients + r->graph->statistics, 0, (size_t)(r->graph->n_gradients - r->graph->statistics) * sizeof(float));
+	dt__zero(r->graph->n_gradients - r->graph->statistics, r->gradients + r->graph->statistics);
 }
 
 // ============================================================
@@ -3779,9 +3719,9 @@ static void dt__gradients_clear(dt__replica *r) {
 
 #define DT__OPTIONS(type, t) const type *o = (const type *)(t)->options
 #define DT__ELSE(value, standard) ((value) != 0 ? (value) : (standard))
-// The record of an operation that needs neither a second phase nor scratch; run_forward and run_backward do its work.
-#define DT__OP(name, flags, shape, run) \
-	static const dt__op dt__##name = {#name, flags, shape, run##_forward, NULL, run##_backward, NULL, NULL, NULL}
+// The record of an operation that needs no second phase: made of the functions dt__<shape>_shape, dt__<run>_forward and so on.
+#define DT__OP(name, flags, shape, run, scratch) \
+	static const dt__op dt__##name = {#name, flags, dt__##shape##_shape, dt__##run##_forward, NULL, dt__##run##_backward, NULL, scratch, NULL}
 // Its layer function, where that has options.
 #define DT__LAYER(layer, type) \
 	DT_API dt_tensor *dt_##layer##_opt(type o) { return dt__layer1(&dt__##layer, o.x, &o, sizeof o, o.name); }
@@ -3793,35 +3733,18 @@ static void dt__gradients_clear(dt__replica *r) {
 
 // ---- what several operations share
 
-static void dt__zero(ptrdiff_t n, float *x) { if (n > 0) memset(x, 0, (size_t)n * sizeof(float)); }
-
 // y = or += a * x
 static void dt__copy(ptrdiff_t n, float a, const float *x, float *y, int add) {
 	if (a != 1 || add) dt__cpu()->axpby(n, a, x, (float)add, y);
 	else if (n > 0 && x != y) memcpy(y, x, (size_t)n * sizeof(float));
 }
 
-// The gradient of input i, or of variable i, for those who only add to it: it starts from zeros.
-static float *dt__input_gradient_begun(dt__replica *r, const dt_tensor *t, int i) {
-	int add;
-	float *dx = dt__input_gradient(r, t, i, &add);
-	if (dx && !add) dt__zero(r->rows * t->in[i]->size, dx);
-	return dx;
-}
-static float *dt__weights_gradient_begun(dt__replica *r, const dt_tensor *t, int i) {
-	int add;
-	float *dw = dt__weights_gradient(r, t, i, &add);
-	if (dw && !add) dt__zero(t->variable[i]->size, dw);
-	return dw;
-}
-
 // The gradient of input i is factor * dy.
 static void dt__pass_back(dt__replica *r, dt_tensor *t, int i, float factor, const float *dy) {
 	int add;
-	float *dx = dt__input_gradient(r, t, i, &add);
+	float *dx = dt__dx(r, t, i, &add);
 	if (dx) dt__copy(r->rows * t->in[i]->size, factor, dy, dx, add);
 }
-
 static int dt__same_shape(dt_tensor *t) { return dt__needs_floats(t) || dt__set_shape(t, t->in[0]->rank, t->in[0]->dim); }
 
 static int dt__needs_image(dt_tensor *t) {
@@ -3851,25 +3774,16 @@ static int dt__window_shape(dt_tensor *t, int h, int w, int stride, int dilation
 }
 
 // Weight and bias in the first two slots: those of share, or new ones. file: the weight's shape in files; the bias has file[0] values.
-static int dt__parameters(dt_tensor *t, dt_tensor *share, int rank, const int *file, dt_initializer init, double init_value,
-		int no_bias, int frozen) {
-	ptrdiff_t size = 1;
-	int i;
-	for (i = 0; i < rank; i++) if (!dt__mul(size, file[i], &size)) return dt__bad(t, "weights of %d for each of %d outputs are too large for memory: use fewer", (int)file[1], (int)file[0]);
-	if (dt__share(t, share, &i)) return 1;
-	if (share && (dt__shared_fits(t, 0, size) || dt__shared_fits(t, 1, no_bias ? 0 : file[0]))) return 1;
-	for (i = 0; share && i < rank; i++)
-		if (t->variable[0]->dim[i] != file[i])
-			return dt__bad(t, ".share: dimension %d of the other layer's weights is %d, this one needs %d", i, t->variable[0]->dim[i], file[i]);
-	if (share) return 0;
-	return !dt__add_variable(t, 0, "weight", rank, file, init, init_value, frozen) ||
-			(!no_bias && !dt__add_variable(t, 1, "bias", 1, file, DT_CONSTANT, 0, frozen));
+static int dt__parameters(dt_tensor *t, const dt_tensor *share, int rank, const int *file, dt_initializer init, double init_value, int no_bias, int frozen) {
+	return dt__share(t, share) || dt__add_variable(t, share, 0, "weight", rank, file, init, init_value, frozen) ||
+			dt__add_variable(t, share, 1, "bias", !no_bias, file, DT_CONSTANT, 0, frozen);
 }
+static const float *dt__bias(const dt__replica *r, const dt_tensor *t) { return t->variable[1] ? dt__weights(r, t, 1) : NULL; }
 
-// Bias and relu of t on n rows of y, as far as t has them.
-static void dt__finish(const dt__replica *r, const dt_tensor *t, ptrdiff_t n, float *y) {
-	const float *bias = t->variable[1] ? dt__weights(r, t, 1) : NULL;
-	if (bias || t->relu) dt__cpu()->finish(n, t->dim[t->rank - 1], bias, t->relu, y);
+// Bias and relu of t on its value, as far as t has them.
+static void dt__finish(const dt__replica *r, const dt_tensor *t) {
+	const float *bias = dt__bias(r, t);
+	if (bias || t->relu) dt__cpu()->finish(dt__rows(r, t), dt__last(t), bias, t->relu, dt__value(r, t));
 }
 
 // ---- dense: Y [rows, out] = X [rows, in] W [in, out] + b
@@ -3878,48 +3792,41 @@ static int dt__dense_shape(dt_tensor *t) {
 	DT__OPTIONS(dt_dense_options, t);
 	const dt_tensor *x = t->in[0];
 	const int file[2] = {o->units, x->dim[x->rank - 1]};
-	dt__variable *w;
 	if (dt__needs_floats(t)) return 1;
 	if (o->units < 1) return dt__bad(t, ".units is %d: at least 1 is needed", o->units);
 	memcpy(t->dim, x->dim, sizeof t->dim);
 	t->dim[x->rank - 1] = o->units;
 	if (dt__set_shape(t, x->rank, t->dim) || dt__parameters(t, o->share, 2, file, o->init, o->init_value, o->no_bias, o->frozen)) return 1;
 	if (o->share) return 0;
-	w = t->variable[0];
-	w->walk_stride[0] = 1;
-	w->walk_stride[1] = o->units;
-	dt__walk_features(w, 1, x->hwc, o->units);
+	t->variable[0]->walk_stride[0] = 1;
+	t->variable[0]->walk_stride[1] = o->units;
+	dt__walk_features(t->variable[0], 1, x->hwc, o->units);
 	return 0;
 }
-
-static ptrdiff_t dt__dense_scratch(const dt_tensor *t, ptrdiff_t rows, int backward) {
-	ptrdiff_t in = t->in[0]->dim[t->rank - 1], out = t->dim[t->rank - 1], m = rows * (t->size / out);
+static ptrdiff_t dt__dense_scratch(const dt_tensor *t, ptrdiff_t rows, int back) {
+	ptrdiff_t in = dt__last(t->in[0]), out = dt__last(t), m = rows * (t->size / out);
 	ptrdiff_t dw = dt__gemm_scratch(in, out, m), dx = dt__gemm_scratch(m, in, out);
-	return backward ? DT__MAX(dw, dx) : dt__gemm_scratch(m, out, in);
+	return back ? DT__MAX(dw, dx) : dt__gemm_scratch(m, out, in);
 }
-
 static void dt__dense_forward(dt__replica *r, dt_tensor *t) {
-	ptrdiff_t in = t->in[0]->dim[t->rank - 1], out = t->dim[t->rank - 1], m = dt__rows(r, t);
-	float *y = dt__value(r, t);
-	dt__gemm(m, out, in, dt__value(r, t->in[0]), in, 1, dt__weights(r, t, 0), out, 1, y, out, 0, dt__at(r, t->scratch[0]));
-	dt__finish(r, t, m, y);
+	ptrdiff_t in = dt__last(t->in[0]), out = dt__last(t), m = dt__rows(r, t);
+	dt__gemm(m, out, in, dt__x(r, t, 0), in, 1, dt__weights(r, t, 0), out, 1, dt__value(r, t), out, 0, dt__at(r, t->scratch[0]));
+	dt__finish(r, t);
 }
-
 static void dt__dense_backward(dt__replica *r, dt_tensor *t) {
-	ptrdiff_t in = t->in[0]->dim[t->rank - 1], out = t->dim[t->rank - 1], m = dt__rows(r, t);
+	ptrdiff_t in = dt__last(t->in[0]), out = dt__last(t), m = dt__rows(r, t);
 	float *dy = dt__gradient(r, t), *scratch = dt__at(r, t->scratch[1]), *d;
 	int add;
-	if ((d = dt__weights_gradient(r, t, 0, &add)) != NULL)  // dW = X^T dY   [in,out] = [in,m] [m,out]
-		dt__gemm(in, out, m, dt__value(r, t->in[0]), 1, in, dy, out, 1, d, out, add, scratch);
-	if ((d = dt__weights_gradient(r, t, 1, &add)) != NULL) dt__cpu()->column_sums(m, out, dy, d, add);
-	if ((d = dt__input_gradient(r, t, 0, &add)) != NULL)  // dX = dY W^T   [m,in] = [m,out] [out,in]
+	if ((d = dt__dw(r, t, 0, &add)))  // dW = X^T dY   [in,out] = [in,m] [m,out]
+		dt__gemm(in, out, m, dt__x(r, t, 0), 1, in, dy, out, 1, d, out, add, scratch);
+	if ((d = dt__dw(r, t, 1, &add))) dt__cpu()->column_sums(m, out, dy, d, add);
+	if ((d = dt__dx(r, t, 0, &add)))  // dX = dY W^T   [m,in] = [m,out] [out,in]
 		dt__gemm(m, in, out, dy, out, 1, dt__weights(r, t, 0), 1, out, d, in, add, scratch);
 }
-
-static const dt__op dt__dense = {"dense", DT__READS_X | DT__ALL_ROWS, dt__dense_shape, dt__dense_forward, NULL, dt__dense_backward, NULL, dt__dense_scratch, NULL};
+DT__OP(dense, DT__READS_X | DT__ALL_ROWS, dense, dense, dt__dense_scratch);
 DT__LAYER(dense, dt_dense_options)
 
-// ---- conv2d: direct, channels last. Memory holds weights as [group][kh][kw][c / groups][filters / groups], depthwise
+// ---- conv2d, channels last. Memory holds weights as [group][kh][kw][c / groups][filters / groups], depthwise
 // ones as [kh][kw][c]. The three passes are one micro-kernel walked with other strides:
 //
 //   pass              rows        columns   inner k      outer k   A (row, k, k2)          B
@@ -3963,9 +3870,7 @@ static dt__conv dt__conv_of(const dt_tensor *t) {
 }
 
 // Floats of packed weights: n columns per group, the rest of the kernel as rows.
-static ptrdiff_t dt__conv_packed(const dt__conv *v, ptrdiff_t rows, ptrdiff_t n) {
-	return v->groups * v->kh * v->kw * rows * dt__ceil(n, dt__cpu()->columns);
-}
+static ptrdiff_t dt__conv_packed(dt__conv v, ptrdiff_t rows, ptrdiff_t n) { return v.groups * v.kh * v.kw * rows * dt__ceil(n, dt__cpu()->columns); }
 
 static int dt__conv_shape(dt_tensor *t) {
 	dt_conv2d_options *o = (dt_conv2d_options *)t->options;
@@ -3993,10 +3898,13 @@ static int dt__conv_shape(dt_tensor *t) {
 	file[1] = (int)v.cg;
 	if (dt__parameters(t, o->share, 4, file, o->init, o->init_value, o->no_bias, o->frozen)) return 1;
 	if (!o->share) {
+		dt__variable *w = t->variable[0];
 		const ptrdiff_t tap = v.depthwise ? v.c : v.cg * v.fg, dim[5] = {v.groups, v.fg, v.cg, v.kh, v.kw};
 		const ptrdiff_t stride[5] = {v.depthwise ? 1 : v.kh * v.kw * tap, 1, v.fg, v.kw * tap, tap};
-		t->variable[0]->fan_out = v.fg * v.kh * v.kw;
-		dt__set_walk(t->variable[0], 5, dim, stride);
+		w->fan_out = v.fg * v.kh * v.kw;
+		w->walk_rank = 5;
+		memcpy(w->walk_dim, dim, sizeof dim);
+		memcpy(w->walk_stride, stride, sizeof stride);
 	}
 	return 0;
 }
@@ -4008,19 +3916,6 @@ static ptrdiff_t dt__conv_taps(ptrdiff_t kernel, ptrdiff_t s, ptrdiff_t r) { ret
 // dY padded so that all of them exist: before, and in all.
 static ptrdiff_t dt__conv_before(ptrdiff_t kernel, ptrdiff_t s) { return dt__conv_taps(kernel, s, 0) - 1; }
 static ptrdiff_t dt__conv_lines(ptrdiff_t n, ptrdiff_t padding, ptrdiff_t kernel, ptrdiff_t s) { return (n - 1 + padding) / s + 1 + dt__conv_before(kernel, s); }
-
-static ptrdiff_t dt__winograd_scratch(const dt__conv *v, int backward);
-static ptrdiff_t dt__conv_scratch(const dt_tensor *t, ptrdiff_t rows, int backward) {
-	dt__conv v = dt__conv_of(t);
-	ptrdiff_t image = v.padded ? v.hp * v.wp * v.c : 0, other;
-	(void)rows;
-	if (v.depthwise) return 0;
-	if (v.winograd) return dt__winograd_scratch(&v, backward);
-	if (!backward) return image + dt__conv_packed(&v, v.cg, v.fg) + t->slack;
-	if (!t->in[0]->back) return image + t->slack;
-	other = v.simple ? dt__conv_lines(v.h, v.top, v.kh, v.s) * dt__conv_lines(v.w, v.left, v.kw, v.s) * v.f : v.hp * v.wp * v.c;
-	return DT__MAX(image, other) + dt__conv_packed(&v, v.fg, v.cg) + t->slack;
-}
 
 // out [h_out, w_out, c] = or += the image x [h, w, c] moved down by top and right by left, which may be negative; zeros around it.
 static void dt__move_image(const float *x, ptrdiff_t h, ptrdiff_t w, ptrdiff_t c, ptrdiff_t top, ptrdiff_t left, ptrdiff_t h_out, ptrdiff_t w_out, float *out, int add) {
@@ -4035,11 +3930,10 @@ static void dt__move_image(const float *x, ptrdiff_t h, ptrdiff_t w, ptrdiff_t c
 }
 
 // The input's image i, padded in scratch if it must be.
-static const float *dt__conv_image(const dt__replica *r, const dt_tensor *t, const dt__conv *v, ptrdiff_t i, float *scratch) {
-	const float *image = dt__value(r, t->in[0]) + i * t->in[0]->size;
-	if (!v->padded) return image;
-	dt__move_image(image, v->h, v->w, v->c, v->top, v->left, v->hp, v->wp, scratch, 0);
-	return scratch;
+static const float *dt__conv_image(const dt__replica *r, const dt_tensor *t, dt__conv v, ptrdiff_t i, float *scratch) {
+	const float *image = dt__x(r, t, 0) + i * t->in[0]->size;
+	if (v.padded) dt__move_image(image, v.h, v.w, v.c, v.top, v.left, v.hp, v.wp, scratch, 0);
+	return v.padded ? scratch : image;
 }
 
 // Weights [n_k][n] as panels that the micro-kernel can read in full.
@@ -4048,25 +3942,21 @@ static void dt__pack_panels(const float *p, ptrdiff_t step, ptrdiff_t stride_k, 
 	for (j = 0; j < n; j += columns) dt__cpu()->pack(p + j * step, step, stride_k, n - j, columns, n_k, out + j * n_k);
 }
 
-static void dt__depthwise_run(dt__replica *r, dt_tensor *t, int backward) {
+static void dt__depthwise_run(dt__replica *r, dt_tensor *t, dt__conv v, int back) {
 	const dt__kernels *k = dt__cpu();
-	dt__conv v = dt__conv_of(t);
-	const float *weight = dt__weights(r, t, 0), *x = dt__value(r, t->in[0]), *dy = dt__gradient(r, t);
-	float *y = dt__value(r, t), *dw = backward ? dt__weights_gradient_begun(r, t, 0) : NULL, *dx = backward ? dt__input_gradient_begun(r, t, 0) : NULL;
+	const float *weight = dt__weights(r, t, 0), *x = dt__x(r, t, 0), *dy = dt__gradient(r, t);
+	float *y = dt__value(r, t), *dw = back ? dt__dw(r, t, 0, NULL) : NULL, *dx = back ? dt__dx(r, t, 0, NULL) : NULL;
 	ptrdiff_t i, oy, ox, ky, kx;
-	if (!backward) dt__zero(r->rows * t->size, y);
-	for (i = 0; i < r->rows; i++)
-		for (oy = 0; oy < v.oh; oy++)
-			for (ox = 0; ox < v.ow; ox++)
-				for (ky = 0; ky < v.kh; ky++)
-					for (kx = 0; kx < v.kw; kx++) {
-						ptrdiff_t iy = oy * v.s + ky * v.dil - v.top, ix = ox * v.s + kx * v.dil - v.left;
-						ptrdiff_t at = ((i * v.h + iy) * v.w + ix) * v.c, out = ((i * v.oh + oy) * v.ow + ox) * v.c, tap = (ky * v.kw + kx) * v.c;
-						if (iy < 0 || iy >= v.h || ix < 0 || ix >= v.w) continue;
-						if (!backward) k->multiply(v.c, x + at, weight + tap, y + out, 1);
-						if (dw) k->multiply(v.c, x + at, dy + out, dw + tap, 1);
-						if (dx) k->multiply(v.c, weight + tap, dy + out, dx + at, 1);
-					}
+	if (!back) dt__zero(r->rows * t->size, y);
+	for (i = 0; i < r->rows; i++) for (oy = 0; oy < v.oh; oy++) for (ox = 0; ox < v.ow; ox++)
+		for (ky = 0; ky < v.kh; ky++) for (kx = 0; kx < v.kw; kx++) {
+			ptrdiff_t iy = oy * v.s + ky * v.dil - v.top, ix = ox * v.s + kx * v.dil - v.left;
+			ptrdiff_t at = ((i * v.h + iy) * v.w + ix) * v.c, out = ((i * v.oh + oy) * v.ow + ox) * v.c, tap = (ky * v.kw + kx) * v.c;
+			if (iy < 0 || iy >= v.h || ix < 0 || ix >= v.w) continue;
+			if (!back) k->multiply(v.c, x + at, weight + tap, y + out, 1);
+			if (dw) k->multiply(v.c, x + at, dy + out, dw + tap, 1);
+			if (dx) k->multiply(v.c, weight + tap, dy + out, dx + at, 1);
+		}
 }
 
 // ---- Winograd's way, for 3 x 3 kernels of stride 1. An image is covered by tiles of 4 x 4 outputs, each computed from a
@@ -4086,203 +3976,193 @@ static ptrdiff_t dt__places(ptrdiff_t n, ptrdiff_t c) { return n * c + 16; }
 #ifndef DT_WINOGRAD_FLOATS
 #define DT_WINOGRAD_FLOATS 98304
 #endif
-static ptrdiff_t dt__winograd_tiles(const dt__conv *v) { return dt__ceil(DT__MAX(DT_WINOGRAD_FLOATS / (DT__PLACES * (v->c + v->f)), 1), 8); }
+static ptrdiff_t dt__winograd_tiles(dt__conv v) { return dt__ceil(DT__MAX(DT_WINOGRAD_FLOATS / (DT__PLACES * (v.c + v.f)), 1), 8); }
+static ptrdiff_t dt__winograd_panels(dt__conv v) { return v.f * dt__ceil(v.c, dt__cpu()->columns); }
 
-static ptrdiff_t dt__winograd_scratch(const dt__conv *v, int backward) {
-	ptrdiff_t weights = v->f * v->c, panels = v->f * dt__ceil(v->c, dt__cpu()->columns), moved = 2 * dt__places(dt__winograd_tiles(v), DT__MAX(v->c, v->f));
-	return DT__PLACES * (backward ? weights + panels + DT__MAX(moved, weights) : weights + moved);
+static ptrdiff_t dt__winograd_scratch(dt__conv v, int back) {
+	ptrdiff_t weights = v.f * v.c, panels = dt__winograd_panels(v), moved = 2 * dt__places(dt__winograd_tiles(v), DT__MAX(v.c, v.f));
+	return DT__PLACES * (back ? weights + panels + DT__MAX(moved, weights) : weights + moved);
 }
 
-// Tiles [from, to) of images [h, w, c] to or from their 36 places. size: of their squares, which begin so far above and left of the tile.
-static void dt__winograd_move(int kind, float *image, ptrdiff_t h, ptrdiff_t w, ptrdiff_t c, ptrdiff_t size, ptrdiff_t above, ptrdiff_t left, ptrdiff_t th, ptrdiff_t tw,
-		ptrdiff_t from, ptrdiff_t to, float *places, int add) {
-	dt__square square = {w * c, c, 0, 0, 0, 0}, place = {6 * dt__places(to - from, c), dt__places(to - from, c), 0, 6, 0, 6};
+// Images [h, w, c] and their squares, which begin so far above and left of the tile.
+typedef struct { float *image; ptrdiff_t h, w, c, size, above, left; } dt__squares;
+
+// Tiles [from, to), th * tw of an image, to or from their 36 places.
+static void dt__winograd_move(int kind, dt__squares s, ptrdiff_t th, ptrdiff_t tw, ptrdiff_t from, ptrdiff_t to, float *places, int add) {
+	dt__square place = {6 * dt__places(to - from, s.c), dt__places(to - from, s.c), 0, 6, 0, 6};
 	ptrdiff_t t;
-	for (t = from; t < to; t++, places += c) {
-		ptrdiff_t y = t / tw % th * 4 - above, x = t % tw * 4 - left;
-		float *corner = image + ((t / (th * tw) * h + y) * w + x) * c;
-		square.top = (int)DT__MAX(-y, 0);
-		square.left = (int)DT__MAX(-x, 0);
-		square.bottom = (int)DT__MIN(h - y, size);
-		square.right = (int)DT__MIN(w - x, size);
-		if (kind == DT__WINOGRAD_OUTPUT) dt__cpu()->winograd(kind, c, places, &place, corner, &square, add);
-		else dt__cpu()->winograd(kind, c, corner, &square, places, &place, 0);
+	for (t = from; t < to; t++, places += s.c) {
+		ptrdiff_t y = t / tw % th * 4 - s.above, x = t % tw * 4 - s.left;
+		dt__square square = {s.w * s.c, s.c, (int)DT__MAX(-y, 0), (int)DT__MIN(s.h - y, s.size), (int)DT__MAX(-x, 0), (int)DT__MIN(s.w - x, s.size)};
+		float *corner = s.image + ((t / (th * tw) * s.h + y) * s.w + x) * s.c;
+		if (kind == DT__WINOGRAD_OUTPUT) dt__cpu()->winograd(kind, s.c, places, &place, corner, &square, add);
+		else dt__cpu()->winograd(kind, s.c, corner, &square, places, &place, 0);
 	}
 }
 
-// n tiles: out = A weights at every place.
-static void dt__winograd_products(ptrdiff_t n, ptrdiff_t k, ptrdiff_t columns, const float *a, const dt__operand *weights, ptrdiff_t step, float *out) {
-	int i;
-	for (i = 0; i < DT__PLACES; i++) {
-		dt__operand oa = {a + i * dt__places(n, k), k, 1, 0, 0, NULL}, ob = *weights;
-		ob.p += i * step;
-		dt__tiles(dt__cpu(), n, columns, 1, k, &oa, &ob, out + i * dt__places(n, columns), columns, 0, NULL);
+// y = or += rows of x times weights, which are step floats from place to place. in: room for the places of so many tiles of both.
+static void dt__winograd_pass(ptrdiff_t rows, ptrdiff_t tiles, dt__squares x, dt__operand weights, ptrdiff_t step, float *in, dt__squares y, int add) {
+	ptrdiff_t th = (y.h + 3) / 4, tw = (y.w + 3) / 4, from, to, n, i;
+	float *out = in + DT__PLACES * dt__places(tiles, x.c);
+	for (from = 0; from < rows * th * tw; from = to) {
+		to = DT__MIN(from + tiles, rows * th * tw);
+		n = to - from;
+		dt__winograd_move(DT__WINOGRAD_IMAGE, x, th, tw, from, to, in, 0);
+		for (i = 0; i < DT__PLACES; i++) {
+			dt__operand a = {in + i * dt__places(n, x.c), x.c, 1, 0, 0, NULL}, b = weights;
+			b.p += i * step;
+			dt__tiles(dt__cpu(), n, y.c, 1, x.c, &a, &b, out + i * dt__places(n, y.c), y.c, 0, NULL);
+		}
+		dt__winograd_move(DT__WINOGRAD_OUTPUT, y, th, tw, from, to, out, add);
 	}
 }
 
 // 3 x 3 weights [c][f] to their places; flipped: from the last to the first.
-static void dt__winograd_weights(const dt__conv *v, const float *weights, int flipped, float *places) {
-	ptrdiff_t n = v->c * v->f, sign = flipped ? -1 : 1, i;
+static void dt__winograd_weights(dt__conv v, const float *weights, int flipped, float *places) {
+	ptrdiff_t n = v.c * v.f, sign = flipped ? -1 : 1, i;
 	dt__square in = {3 * n * sign, n * sign, 0, 3, 0, 3}, out = {6 * n, n, 0, 6, 0, 6};
-	for (i = 0; i < v->c; i++) dt__cpu()->winograd(DT__WINOGRAD_WEIGHTS, v->f, weights + (flipped ? 8 * n : 0) + i * v->f, &in, places + i * v->f, &out, 0);
+	for (i = 0; i < v.c; i++) dt__cpu()->winograd(DT__WINOGRAD_WEIGHTS, v.f, weights + (flipped ? 8 * n : 0) + i * v.f, &in, places + i * v.f, &out, 0);
 }
-
-static void dt__winograd_forward(dt__replica *r, dt_tensor *t, const dt__conv *v) {
-	ptrdiff_t th = (v->oh + 3) / 4, tw = (v->ow + 3) / 4, block = dt__winograd_tiles(v), n = v->c * v->f, from, to;
-	float *weights = dt__at(r, t->scratch[0]), *in = weights + DT__PLACES * n, *out = in + DT__PLACES * dt__places(block, v->c);
-	dt__operand b = {weights, 1, v->f, 0, 0, NULL};
+static void dt__winograd_forward(dt__replica *r, dt_tensor *t, dt__conv v) {
+	float *weights = dt__at(r, t->scratch[0]);
+	dt__squares x = {dt__x(r, t, 0), v.h, v.w, v.c, 6, v.top, v.left}, y = {dt__value(r, t), v.oh, v.ow, v.f, 4, 0, 0};
+	dt__operand b = {weights, 1, v.f, 0, 0, NULL};
 	if (r->from == 0) dt__winograd_weights(v, dt__weights(r, t, 0), 0, weights);  // for all strips
-	for (from = 0; from < r->rows * th * tw; from = to) {
-		to = DT__MIN(from + block, r->rows * th * tw);
-		dt__winograd_move(DT__WINOGRAD_IMAGE, dt__value(r, t->in[0]), v->h, v->w, v->c, 6, v->top, v->left, th, tw, from, to, in, 0);
-		dt__winograd_products(to - from, v->c, v->f, in, &b, n, out);
-		dt__winograd_move(DT__WINOGRAD_OUTPUT, dt__value(r, t), v->oh, v->ow, v->f, 4, 0, 0, th, tw, from, to, out, 0);
-	}
-	dt__finish(r, t, dt__rows(r, t), dt__value(r, t));
+	dt__winograd_pass(r->rows, dt__winograd_tiles(v), x, b, v.c * v.f, weights + DT__PLACES * v.c * v.f, y, 0);
 }
 
 // The sums of dW's places go on over the strips; the last one transforms them.
-static void dt__winograd_backward_weights(dt__replica *r, dt_tensor *t, const dt__conv *v) {
-	ptrdiff_t th = (v->oh + 3) / 4, tw = (v->ow + 3) / 4, block = dt__winograd_tiles(v), n = v->c * v->f, panels = v->f * dt__ceil(v->c, dt__cpu()->columns), from, to;
-	float *sums = dt__at(r, t->scratch[1]), *in = sums + DT__PLACES * (n + panels), *dy = in + DT__PLACES * dt__places(block, v->c), *dw;
-	dt__square places = {6 * n, n, 0, 6, 0, 6}, out = {3 * n, n, 0, 3, 0, 3};
-	int add, i;
+static void dt__winograd_backward_weights(dt__replica *r, dt_tensor *t, dt__conv v) {
+	ptrdiff_t th = (v.oh + 3) / 4, tw = (v.ow + 3) / 4, block = dt__winograd_tiles(v), n = v.c * v.f, from, to, i;
+	float *sums = dt__at(r, t->scratch[1]), *in = sums + DT__PLACES * (n + dt__winograd_panels(v)), *out = in + DT__PLACES * dt__places(block, v.c), *dw;
+	dt__squares x = {dt__x(r, t, 0), v.h, v.w, v.c, 6, v.top, v.left}, dy = {dt__gradient(r, t), v.oh, v.ow, v.f, 4, 0, 0};
+	dt__square places = {6 * n, n, 0, 6, 0, 6}, kernel = {3 * n, n, 0, 3, 0, 3};
+	int add;
 	if (r->from == 0) dt__zero(DT__PLACES * n, sums);
 	for (from = 0; from < r->rows * th * tw; from = to) {
 		to = DT__MIN(from + block, r->rows * th * tw);
-		dt__winograd_move(DT__WINOGRAD_IMAGE, dt__value(r, t->in[0]), v->h, v->w, v->c, 6, v->top, v->left, th, tw, from, to, in, 0);
-		dt__winograd_move(DT__WINOGRAD_DY, dt__gradient(r, t), v->oh, v->ow, v->f, 4, 0, 0, th, tw, from, to, dy, 0);
+		dt__winograd_move(DT__WINOGRAD_IMAGE, x, th, tw, from, to, in, 0);
+		dt__winograd_move(DT__WINOGRAD_DY, dy, th, tw, from, to, out, 0);
 		for (i = 0; i < DT__PLACES; i++) {
-			dt__operand a = {in + i * dt__places(to - from, v->c), 1, v->c, 0, 0, NULL}, b = {dy + i * dt__places(to - from, v->f), 1, v->f, 0, 0, NULL};
-			dt__tiles(dt__cpu(), v->c, v->f, 1, to - from, &a, &b, sums + i * n, v->f, 1, NULL);
+			dt__operand a = {in + i * dt__places(to - from, v.c), 1, v.c, 0, 0, NULL}, b = {out + i * dt__places(to - from, v.f), 1, v.f, 0, 0, NULL};
+			dt__tiles(dt__cpu(), v.c, v.f, 1, to - from, &a, &b, sums + i * n, v.f, 1, NULL);
 		}
 	}
 	if (r->from + r->rows < r->run_rows) return;
-	dw = dt__weights_gradient(r, t, 0, &add);
-	for (i = 0; i < v->c; i++) dt__cpu()->winograd(DT__WINOGRAD_DW, v->f, sums + i * v->f, &places, dw + i * v->f, &out, add);
+	dw = dt__dw(r, t, 0, &add);
+	for (i = 0; i < v.c; i++) dt__cpu()->winograd(DT__WINOGRAD_DW, v.f, sums + i * v.f, &places, dw + i * v.f, &kernel, add);
 }
 
-static void dt__winograd_backward_data(dt__replica *r, dt_tensor *t, const dt__conv *v, float *dx, int add) {
-	ptrdiff_t th = (v->h + 3) / 4, tw = (v->w + 3) / 4, block = dt__winograd_tiles(v), n = v->c * v->f, panels = v->f * dt__ceil(v->c, dt__cpu()->columns), from, to;
-	float *packed = dt__at(r, t->scratch[1]) + DT__PLACES * n, *in = packed + DT__PLACES * panels, *out = in + DT__PLACES * dt__places(block, v->f);
+static void dt__winograd_backward_data(dt__replica *r, dt_tensor *t, dt__conv v, float *dx, int add) {
+	ptrdiff_t n = v.c * v.f, panels = dt__winograd_panels(v), i;
+	float *packed = dt__at(r, t->scratch[1]) + DT__PLACES * n, *in = packed + DT__PLACES * panels;
+	dt__squares dy = {dt__gradient(r, t), v.oh, v.ow, v.f, 6, 2 - v.top, 2 - v.left}, x = {dx, v.h, v.w, v.c, 4, 0, 0};
 	dt__operand b = {packed, 1, 0, 0, 1, NULL};
-	int i;
-	if (r->from == 0) {  // for all strips
-		dt__winograd_weights(v, dt__weights(r, t, 0), 1, in);
-		for (i = 0; i < DT__PLACES; i++) dt__pack_panels(in + i * n, v->f, 1, v->c, v->f, packed + i * panels);
-	}
-	for (from = 0; from < r->rows * th * tw; from = to) {
-		to = DT__MIN(from + block, r->rows * th * tw);
-		dt__winograd_move(DT__WINOGRAD_IMAGE, dt__gradient(r, t), v->oh, v->ow, v->f, 6, 2 - v->top, 2 - v->left, th, tw, from, to, in, 0);
-		dt__winograd_products(to - from, v->f, v->c, in, &b, panels, out);
-		dt__winograd_move(DT__WINOGRAD_OUTPUT, dx, v->h, v->w, v->c, 4, 0, 0, th, tw, from, to, out, add);
-	}
+	if (r->from == 0) dt__winograd_weights(v, dt__weights(r, t, 0), 1, in);  // for all strips
+	for (i = 0; r->from == 0 && i < DT__PLACES; i++) dt__pack_panels(in + i * n, v.f, 1, v.c, v.f, packed + i * panels);
+	dt__winograd_pass(r->rows, dt__winograd_tiles(v), dy, b, panels, in, x, add);
+}
+
+static ptrdiff_t dt__conv_scratch(const dt_tensor *t, ptrdiff_t rows, int back) {
+	dt__conv v = dt__conv_of(t);
+	ptrdiff_t image = v.padded ? v.hp * v.wp * v.c : 0, other;
+	(void)rows;
+	if (v.depthwise) return 0;
+	if (v.winograd) return dt__winograd_scratch(v, back);
+	if (!back) return image + dt__conv_packed(v, v.cg, v.fg) + t->slack;
+	if (!t->in[0]->back) return image + t->slack;
+	other = v.simple ? dt__conv_lines(v.h, v.top, v.kh, v.s) * dt__conv_lines(v.w, v.left, v.kw, v.s) * v.f : v.hp * v.wp * v.c;
+	return DT__MAX(image, other) + dt__conv_packed(v, v.fg, v.cg) + t->slack;
 }
 
 static void dt__conv_forward(dt__replica *r, dt_tensor *t) {
-	const dt__kernels *kernels = dt__cpu();
+	const dt__kernels *k = dt__cpu();
 	dt__conv v = dt__conv_of(t);
-	const float *weight = dt__weights(r, t, 0), *bias = t->variable[1] ? dt__weights(r, t, 1) : NULL, *image;
+	const float *weight = dt__weights(r, t, 0), *bias = dt__bias(r, t), *image;
 	float *y = dt__value(r, t), *packed = dt__at(r, t->scratch[0]), *scratch = packed;
 	// A simple kernel is one product, another one a product for each of its rows: [k2][span] values with [fg] weights each.
 	ptrdiff_t parts = v.simple ? 1 : v.kh, k2 = v.simple ? v.kh : v.kw, step2 = v.simple ? v.pitch : v.dil * v.c;
-	ptrdiff_t rest = v.fg % kernels->columns, part = k2 * v.span, i, g, oy, ky;
-	int packs = rest && rest != kernels->columns / 2;  // only if the last panel needs zeros
-	ptrdiff_t part_floats = part * (packs ? dt__ceil(v.fg, kernels->columns) : v.fg);
-	if (v.winograd) dt__winograd_forward(r, t, &v);
-	else if (v.depthwise) {
-		dt__depthwise_run(r, t, 0);
-		dt__finish(r, t, dt__rows(r, t), y);
-	} else {
-		for (g = 0; packs && g < v.groups * parts; g++, scratch += part_floats)
-			if (r->from == 0) dt__pack_panels(weight + g * part * v.fg, 1, v.fg, v.fg, part, scratch);  // for all strips
-		if (packs) weight = packed;
-		for (i = 0; i < r->rows; i++) {
-			image = dt__conv_image(r, t, &v, i, scratch);
-			for (oy = 0; oy < v.oh; oy++, y += v.ow * v.f) {
-				for (g = 0; g < v.groups; g++)
-					for (ky = 0; ky < parts; ky++) {
-						dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + g * v.cg, v.s * v.c, 1, step2, 0, NULL};
-						dt__operand b = {weight + (g * parts + ky) * part_floats, 1, v.fg, v.span * v.fg, packs, NULL};
-						dt__tiles(kernels, v.ow, v.fg, k2, v.span, &a, &b, y + g * v.fg, v.f, ky > 0, bias && ky == 0 ? bias + g * v.fg : NULL);
-					}
-				if (t->relu) kernels->finish(v.ow, v.f, NULL, 1, y);
+	ptrdiff_t rest = v.fg % k->columns, part = k2 * v.span, i, g, oy, ky;
+	int packs = rest && rest != k->columns / 2;  // only if the last panel needs zeros
+	ptrdiff_t part_floats = part * (packs ? dt__ceil(v.fg, k->columns) : v.fg);
+	if (v.winograd) dt__winograd_forward(r, t, v);
+	if (v.depthwise) dt__depthwise_run(r, t, v, 0);
+	if (v.winograd || v.depthwise) { dt__finish(r, t); return; }
+	for (g = 0; packs && g < v.groups * parts; g++, scratch += part_floats)
+		if (r->from == 0) dt__pack_panels(weight + g * part * v.fg, 1, v.fg, v.fg, part, scratch);  // for all strips
+	if (packs) weight = packed;
+	for (i = 0; i < r->rows; i++) {
+		image = dt__conv_image(r, t, v, i, scratch);
+		for (oy = 0; oy < v.oh; oy++, y += v.ow * v.f) {
+			for (g = 0; g < v.groups; g++) for (ky = 0; ky < parts; ky++) {
+				dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + g * v.cg, v.s * v.c, 1, step2, 0, NULL};
+				dt__operand b = {weight + (g * parts + ky) * part_floats, 1, v.fg, v.span * v.fg, packs, NULL};
+				dt__tiles(k, v.ow, v.fg, k2, v.span, &a, &b, y + g * v.fg, v.f, ky > 0, bias && ky == 0 ? bias + g * v.fg : NULL);
 			}
+			if (t->relu) k->finish(v.ow, v.f, NULL, 1, y);
 		}
 	}
 }
 
-static void dt__conv_direct_weights(dt__replica *r, dt_tensor *t, float *dw, int add) {
-	dt__conv v = dt__conv_of(t);
+static void dt__conv_direct_weights(dt__replica *r, dt_tensor *t, dt__conv v, float *dw, int add) {
 	// So many rows of both images that they stay in the first cache for all of dW.
 	ptrdiff_t i, g, oy, ky, kx, block = dt__block(v.oh, DT__MAX(8192 / (v.s * v.pitch + v.ow * v.f), 1), 1);
 	if (!add && r->rows == 0) dt__zero(t->variable[0]->size, dw);
 	for (i = 0; i < r->rows; i++) {
-		const float *image = dt__conv_image(r, t, &v, i, dt__at(r, t->scratch[1]) + (t->in[0]->back ? dt__conv_packed(&v, v.fg, v.cg) : 0)), *dy = dt__gradient(r, t) + i * t->size;
+		const float *image = dt__conv_image(r, t, v, i, dt__at(r, t->scratch[1]) + (t->in[0]->back ? dt__conv_packed(v, v.fg, v.cg) : 0)), *dy = dt__gradient(r, t) + i * t->size;
 		for (oy = 0; oy < v.oh; oy += block, add = 1)
-			for (g = 0; g < v.groups; g++)
-				for (ky = 0; ky < v.kh; ky++)
-					for (kx = 0; kx < v.spans; kx++) {
-						dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + kx * v.c * v.dil + g * v.cg, 1, v.s * v.c, v.s * v.pitch, 0, NULL};
-						dt__operand b = {dy + oy * v.ow * v.f + g * v.fg, 1, v.f, v.ow * v.f, 0, NULL};
-						float *out = dw + ((g * v.kh + ky) * v.spans + kx) * v.span * v.fg;
-						dt__tiles(dt__cpu(), v.span, v.fg, DT__MIN(block, v.oh - oy), v.ow, &a, &b, out, v.fg, add, NULL);
-					}
+			for (g = 0; g < v.groups; g++) for (ky = 0; ky < v.kh; ky++) for (kx = 0; kx < v.spans; kx++) {
+				dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + kx * v.c * v.dil + g * v.cg, 1, v.s * v.c, v.s * v.pitch, 0, NULL};
+				dt__operand b = {dy + oy * v.ow * v.f + g * v.fg, 1, v.f, v.ow * v.f, 0, NULL};
+				float *out = dw + ((g * v.kh + ky) * v.spans + kx) * v.span * v.fg;
+				dt__tiles(dt__cpu(), v.span, v.fg, DT__MIN(block, v.oh - oy), v.ow, &a, &b, out, v.fg, add, NULL);
+			}
 	}
 }
 
 // No dilation, no groups: for each of the s * s classes a forward convolution of padded dY with the class's taps, from the last to the first.
-static void dt__conv_backward_classes(dt__replica *r, dt_tensor *t, float *dx, int add) {
-	const dt__kernels *kernels = dt__cpu();
-	dt__conv v = dt__conv_of(t);
-	float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(&v, v.f, v.c), *panels = packed;
+static void dt__conv_backward_classes(dt__replica *r, dt_tensor *t, dt__conv v, float *dx, int add) {
+	const dt__kernels *k = dt__cpu();
+	float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(v, v.f, v.c), *panels = packed;
 	ptrdiff_t above = dt__conv_before(v.kh, v.s), before = dt__conv_before(v.kw, v.s), wide = dt__conv_lines(v.w, v.left, v.kw, v.s);
-	ptrdiff_t i, j, y, x, ky, kx, nx;
+	ptrdiff_t tap_floats = v.f * dt__ceil(v.c, k->columns), i, j, y, x, ky, kx;
 	for (y = 0; r->from == 0 && y < v.s; y++)  // for all strips: panels class by class, each [columns of c][taps][f]
-		for (x = 0; x < v.s; x++)
-			for (j = 0; j < v.c; j += kernels->columns)
-				for (ky = dt__conv_taps(v.kh, v.s, y) - 1; ky >= 0; ky--)
-					for (kx = dt__conv_taps(v.kw, v.s, x) - 1; kx >= 0; kx--, panels += v.f * kernels->columns)
-						kernels->pack(dt__weights(r, t, 0) + (((y + ky * v.s) * v.kw + x + kx * v.s) * v.c + j) * v.f, v.f, 1, v.c - j, kernels->columns, v.f, panels);
+		for (x = 0; x < v.s; x++) for (j = 0; j < v.c; j += k->columns)
+			for (ky = dt__conv_taps(v.kh, v.s, y) - 1; ky >= 0; ky--)
+				for (kx = dt__conv_taps(v.kw, v.s, x) - 1; kx >= 0; kx--, panels += v.f * k->columns)
+					k->pack(dt__weights(r, t, 0) + (((y + ky * v.s) * v.kw + x + kx * v.s) * v.c + j) * v.f, v.f, 1, v.c - j, k->columns, v.f, panels);
 	for (i = 0; i < r->rows; i++) {
 		dt__move_image(dt__gradient(r, t) + i * t->size, v.oh, v.ow, v.f, above, before, dt__conv_lines(v.h, v.top, v.kh, v.s), wide, image, 0);
 		for (y = 0; y < v.h; y++) {
 			ptrdiff_t row = (y + v.top) / v.s + above, class_y = (y + v.top) % v.s, ny = dt__conv_taps(v.kh, v.s, class_y);
 			for (x = 0; x < DT__MIN(v.s, v.w); x++) {  // the first position of each class
-				ptrdiff_t class_x = (x + v.left) % v.s, done = 0;
-				nx = dt__conv_taps(v.kw, v.s, class_x);
-				for (j = 0; j < class_y; j++) done += dt__conv_taps(v.kh, v.s, j) * v.kw;
-				for (j = 0; j < class_x; j++) done += dt__conv_taps(v.kw, v.s, j) * ny;
-				{
-					dt__operand a = {image + ((row - ny + 1) * wide + (x + v.left) / v.s + before - nx + 1) * v.f, v.f, 1, wide * v.f, 0, NULL};
-					dt__operand b = {packed + done * v.f * dt__ceil(v.c, kernels->columns), 1, 0, 0, 1, NULL};
-					dt__tiles(kernels, (v.w - x + v.s - 1) / v.s, v.c, ny, nx * v.f, &a, &b, dx + ((i * v.h + y) * v.w + x) * v.c, v.s * v.c, add, NULL);
-				}
+				ptrdiff_t class_x = (x + v.left) % v.s, nx = dt__conv_taps(v.kw, v.s, class_x);
+				dt__operand a = {image + ((row - ny + 1) * wide + (x + v.left) / v.s + before - nx + 1) * v.f, v.f, 1, wide * v.f, 0, NULL};
+				dt__operand b = {packed, 1, 0, 0, 1, NULL};
+				for (j = 0; j < class_y; j++) b.p += dt__conv_taps(v.kh, v.s, j) * v.kw * tap_floats;
+				for (j = 0; j < class_x; j++) b.p += dt__conv_taps(v.kw, v.s, j) * ny * tap_floats;
+				dt__tiles(k, (v.w - x + v.s - 1) / v.s, v.c, ny, nx * v.f, &a, &b, dx + ((i * v.h + y) * v.w + x) * v.c, v.s * v.c, add, NULL);
 			}
 		}
 	}
 }
 
 // With dilation and groups: each tap adds dY W^T to its places in a padded dX.
-static void dt__conv_backward_taps(dt__replica *r, dt_tensor *t, float *dx, int add) {
-	const dt__kernels *kernels = dt__cpu();
-	dt__conv v = dt__conv_of(t);
-	float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(&v, v.fg, v.cg);
-	ptrdiff_t tap_floats = v.fg * dt__ceil(v.cg, kernels->columns), i, g, ky, kx, oy;
+static void dt__conv_backward_taps(dt__replica *r, dt_tensor *t, dt__conv v, float *dx, int add) {
+	const dt__kernels *k = dt__cpu();
+	float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(v, v.fg, v.cg);
+	ptrdiff_t tap_floats = v.fg * dt__ceil(v.cg, k->columns), i, g, ky, kx, oy;
 	for (g = 0; r->from == 0 && g < v.groups * v.kh * v.kw; g++)  // for all strips
 		dt__pack_panels(dt__weights(r, t, 0) + g * v.cg * v.fg, v.fg, 1, v.cg, v.fg, packed + g * tap_floats);
 	for (i = 0; i < r->rows; i++) {
 		const float *dy = dt__gradient(r, t) + i * t->size;
 		dt__zero(v.hp * v.wp * v.c, image);
-		for (oy = 0; oy < v.oh; oy++)
-			for (g = 0; g < v.groups; g++)
-				for (ky = 0; ky < v.kh; ky++)
-					for (kx = 0; kx < v.kw; kx++) {
-						dt__operand a = {dy + oy * v.ow * v.f + g * v.fg, v.f, 1, 0, 0, NULL};
-						dt__operand b = {packed + ((g * v.kh + ky) * v.kw + kx) * tap_floats, 1, 0, 0, 1, NULL};
-						float *out = image + ((oy * v.s + ky * v.dil) * v.wp + kx * v.dil) * v.c + g * v.cg;
-						dt__tiles(kernels, v.ow, v.cg, 1, v.fg, &a, &b, out, v.s * v.c, 1, NULL);
-					}
+		for (oy = 0; oy < v.oh; oy++) for (g = 0; g < v.groups; g++) for (ky = 0; ky < v.kh; ky++) for (kx = 0; kx < v.kw; kx++) {
+			dt__operand a = {dy + oy * v.ow * v.f + g * v.fg, v.f, 1, 0, 0, NULL};
+			dt__operand b = {packed + ((g * v.kh + ky) * v.kw + kx) * tap_floats, 1, 0, 0, 1, NULL};
+			float *out = image + ((oy * v.s + ky * v.dil) * v.wp + kx * v.dil) * v.c + g * v.cg;
+			dt__tiles(k, v.ow, v.cg, 1, v.fg, &a, &b, out, v.s * v.c, 1, NULL);
+		}
 		dt__move_image(image, v.hp, v.wp, v.c, -v.top, -v.left, v.h, v.w, dx + i * t->in[0]->size, add);
 	}
 }
@@ -4291,28 +4171,22 @@ static void dt__conv_backward_weights(dt__replica *r, dt_tensor *t) {
 	dt__conv v = dt__conv_of(t);
 	float *d;
 	int add;
-	if ((d = dt__weights_gradient(r, t, 1, &add)) != NULL) dt__cpu()->column_sums(dt__rows(r, t), v.f, dt__gradient(r, t), d, add);
-	if (v.depthwise) dt__depthwise_run(r, t, 1);
-	else if (v.winograd && dt__trains(t->variable[0])) dt__winograd_backward_weights(r, t, &v);
-	else if ((d = dt__weights_gradient(r, t, 0, &add)) != NULL) dt__conv_direct_weights(r, t, d, add);
+	if ((d = dt__dw(r, t, 1, &add))) dt__cpu()->column_sums(dt__rows(r, t), v.f, dt__gradient(r, t), d, add);
+	if (v.depthwise) dt__depthwise_run(r, t, v, 1);  // both
+	else if (v.winograd && dt__trains(t->variable[0])) dt__winograd_backward_weights(r, t, v);
+	else if ((d = dt__dw(r, t, 0, &add))) dt__conv_direct_weights(r, t, v, d, add);
 }
-
 static void dt__conv_backward_data(dt__replica *r, dt_tensor *t) {
 	dt__conv v = dt__conv_of(t);
 	int add;
-	float *dx = v.depthwise ? NULL : dt__input_gradient(r, t, 0, &add);
+	float *dx = v.depthwise ? NULL : dt__dx(r, t, 0, &add);
 	if (!dx) return;
-	if (v.winograd) dt__winograd_backward_data(r, t, &v, dx, add);
-	else if (v.simple) dt__conv_backward_classes(r, t, dx, add);
-	else dt__conv_backward_taps(r, t, dx, add);
+	if (v.winograd) dt__winograd_backward_data(r, t, v, dx, add);
+	else if (v.simple) dt__conv_backward_classes(r, t, v, dx, add);
+	else dt__conv_backward_taps(r, t, v, dx, add);
 }
-
-static void dt__conv_backward(dt__replica *r, dt_tensor *t) {
-	dt__conv_backward_weights(r, t);
-	dt__conv_backward_data(r, t);
-}
-
-static const dt__op dt__conv2d = {"conv2d", DT__READS_X, dt__conv_shape, dt__conv_forward, NULL, dt__conv_backward, NULL, dt__conv_scratch, NULL};
+static void dt__conv_backward(dt__replica *r, dt_tensor *t) { dt__conv_backward_weights(r, t); dt__conv_backward_data(r, t); }
+DT__OP(conv2d, DT__READS_X, conv, conv, dt__conv_scratch);
 DT__LAYER(conv2d, dt_conv2d_options)
 
 // ---- pooling
@@ -4335,45 +4209,40 @@ static void dt__average_row(const dt_tensor *t, ptrdiff_t n, const float *x, flo
 	for (ox = 0; ox < t->dim[2]; ox++) {
 		ptrdiff_t left = ox * o->stride - o->padding, first = DT__MAX(left, 0), last = DT__MIN(left + o->size, w);
 		float share = 1 / (float)(n * (last - first));
-		for (ky = 0; ky < n; ky++)
-			for (kx = first; kx < last; kx++) {
-				ptrdiff_t at = (ky * w + kx) * c;
-				if (dx) dt__copy(c, share, dy + ox * c, dx + at, 1);
-				else dt__copy(c, share, x + at, y + ox * c, ky > 0 || kx > first);
-			}
+		for (ky = 0; ky < n; ky++) for (kx = first; kx < last; kx++) {
+			ptrdiff_t at = (ky * w + kx) * c;
+			if (dx) dt__copy(c, share, dy + ox * c, dx + at, 1);
+			else dt__copy(c, share, x + at, y + ox * c, ky > 0 || kx > first);
+		}
 	}
 }
 
 // The maximum is the pool that saves something.
-static void dt__pool_run(dt__replica *r, dt_tensor *t, int backward) {
+static void dt__pool_run(dt__replica *r, dt_tensor *t, int back) {
 	DT__OPTIONS(dt_pool2d_options, t);
 	const dt_tensor *in = t->in[0];
 	dt__pool_row p = {t->dim[2], in->dim[2], in->dim[3], 0, o->size, o->stride, o->padding, t->relu};
-	ptrdiff_t i, oy, row = p.n_in * p.c, out = p.n_out * p.c;
+	ptrdiff_t i, row = p.n_in * p.c, out = p.n_out * p.c;
 	const float *dy = dt__gradient(r, t), *x = dt__value(r, in);
 	float *y = dt__value(r, t);
 	int32_t *which = t->saved_row ? (int32_t *)(void *)dt__saved(r, t) : NULL;
 	int add = 0, apart = t->saved_row && o->stride >= o->size;  // maxima whose windows share nothing
 	int covered = o->stride == o->size && p.n_out * o->size == p.n_in && t->dim[1] * o->size == in->dim[1];
-	float *dx = backward ? dt__input_gradient(r, t, 0, &add) : NULL;
-	if (backward && !dx) return;
+	float *dx = back ? dt__dx(r, t, 0, &add) : NULL;
+	if (back && !dx) return;
 	if (dx && !add && !(apart && covered)) dt__zero(r->rows * in->size, dx);
 	for (i = 0; i < r->rows * t->dim[1]; i++) {
-		ptrdiff_t top, first, at, to = i * out;
-		oy = i % t->dim[1];
-		top = oy * o->stride - o->padding;
-		first = DT__MAX(top, 0);
+		ptrdiff_t top = i % t->dim[1] * o->stride - o->padding, first = DT__MAX(top, 0), at = i / t->dim[1] * in->size + first * row, to = i * out;
 		p.rows = DT__MIN(top + o->size, in->dim[1]) - first;
-		at = i / t->dim[1] * in->size + first * row;
 		if (!t->saved_row) dt__average_row(t, p.rows, x + at, y + to, dx ? dy + to : NULL, dx ? dx + at : NULL);
 		else if (dx) dt__cpu()->maximum_back(&p, which + to, dy + to, dx + at, add || !apart);
 		else dt__cpu()->maximum(&p, x + at, y + to, which && r->training ? which + to : NULL);
 	}
 }
 DT__BOTH_WAYS(pool)
-DT__OP(maxpool2d, 0, dt__pool_shape, dt__pool);
+DT__OP(maxpool2d, 0, pool, pool, NULL);
 DT__LAYER(maxpool2d, dt_pool2d_options)
-DT__OP(avgpool2d, 0, dt__pool_shape, dt__pool);
+DT__OP(avgpool2d, 0, pool, pool, NULL);
 DT__LAYER(avgpool2d, dt_pool2d_options)
 
 static int dt__global_avgpool_shape(dt_tensor *t) {
@@ -4391,10 +4260,10 @@ static void dt__global_avgpool_forward(dt__replica *r, dt_tensor *t) {
 static void dt__global_avgpool_backward(dt__replica *r, dt_tensor *t) {
 	ptrdiff_t i, c = t->size, n = t->in[0]->size / c;
 	int add;
-	float *dx = dt__input_gradient(r, t, 0, &add);
+	float *dx = dt__dx(r, t, 0, &add);
 	for (i = 0; dx && i < r->rows * n; i++) dt__copy(c, 1 / (float)n, dt__gradient(r, t) + i / n * c, dx + i * c, add);
 }
-DT__OP(global_avgpool, 0, dt__global_avgpool_shape, dt__global_avgpool);
+DT__OP(global_avgpool, 0, global_avgpool, global_avgpool, NULL);
 DT_API dt_tensor *dt_global_avgpool(dt_tensor *x) { return dt__layer1(&dt__global_avgpool, x, NULL, 0, NULL); }
 
 // ---- views: flatten and reshape
@@ -4449,21 +4318,19 @@ DT__LAYER(reshape, dt_reshape_options)
 // come from the global batch and are equal everywhere.
 
 // n variables of one value per feature, or those of share.
-static int dt__norm_variables(dt_tensor *t, dt_tensor *share, int n, int no_bias, int frozen) {
+static int dt__norm_variables(dt_tensor *t, const dt_tensor *share, int n, int no_bias, int frozen) {
 	static const char *const suffix[DT__MAX_VARIABLES] = {"weight", "bias", "running_mean", "running_var"};
-	int c = t->in[0]->dim[t->in[0]->rank - 1], shares, i;
-	if (dt__same_shape(t) || dt__share(t, share, &shares)) return 1;
+	int c = (int)dt__last(t->in[0]), i;
+	if (dt__same_shape(t) || dt__share(t, share)) return 1;
 	for (i = 0; i < n; i++) {
-		int absent = i == 1 && no_bias;
-		if (shares && dt__shared_fits(t, i, absent ? 0 : c)) return 1;
-		if (shares || absent) continue;
-		if (!dt__add_variable(t, i, suffix[i], 1, &c, DT_CONSTANT, i == 0 || i == 3, frozen)) return 1;
+		int has = i != 1 || !no_bias;
+		if (dt__add_variable(t, share, i, suffix[i], has, &c, DT_CONSTANT, i == 0 || i == 3, frozen)) return 1;
+		if (share || !has) continue;
 		t->variable[i]->statistic = i > 1;
 		dt__walk_features(t->variable[i], 0, t->hwc, 1);
 	}
 	return 0;
 }
-
 static int dt__batchnorm_shape(dt_tensor *t) {
 	dt_batchnorm_options *o = (dt_batchnorm_options *)t->options;
 	o->momentum = DT__ELSE(o->momentum, 0.1);
@@ -4471,8 +4338,8 @@ static int dt__batchnorm_shape(dt_tensor *t) {
 	if (!(o->momentum > 0 && o->momentum <= 1) || !(o->epsilon > 0 && o->epsilon < 1))
 		return dt__bad(t, ".momentum %g, .epsilon %g: both lie between 0 and 1", o->momentum, o->epsilon);
 	if (dt__norm_variables(t, o->share, 4, 0, o->frozen)) return 1;
-	t->n_statistics = 1 + 2 * (ptrdiff_t)t->dim[t->rank - 1];
-	t->saved_fixed = t->n_statistics + 5 * (ptrdiff_t)t->dim[t->rank - 1];
+	t->n_statistics = 1 + 2 * dt__last(t);
+	t->saved_fixed = t->n_statistics + 5 * dt__last(t);
 	if (o->sync) t->exchange = t->n_statistics;
 	return 0;
 }
@@ -4482,22 +4349,14 @@ static int dt__batchnorm_fixed(const dt__replica *r, const dt_tensor *t) { retur
 
 typedef struct { float *sums, *one, *two, *mean, *inv, *a, *b, *d; } dt__batchnorm_saved;
 static dt__batchnorm_saved dt__batchnorm_of(const dt__replica *r, const dt_tensor *t) {
-	dt__batchnorm_saved s;
-	ptrdiff_t c = t->dim[t->rank - 1];
-	s.sums = dt__saved(r, t);
-	s.one = s.sums + 1;
-	s.two = s.one + c;
-	s.mean = s.two + c;
-	s.inv = s.mean + c;
-	s.a = s.inv + c;
-	s.b = s.a + c;
-	s.d = s.b + c;
+	ptrdiff_t c = dt__last(t);
+	float *sums = dt__saved(r, t), *one = sums + 1, *mean = one + 2 * c, *a = mean + 2 * c;
+	const dt__batchnorm_saved s = {sums, one, one + c, mean, mean + c, a, a + c, a + 2 * c};
 	return s;
 }
-
 static void dt__batchnorm_forward(dt__replica *r, dt_tensor *t) {
-	ptrdiff_t c = t->dim[t->rank - 1], i;
-	const float *x = dt__value(r, t->in[0]), *running = dt__weights(r, t, 2);
+	ptrdiff_t c = dt__last(t), i;
+	const float *x = dt__x(r, t, 0), *running = dt__weights(r, t, 2);
 	dt__batchnorm_saved s = dt__batchnorm_of(r, t);
 	double n;
 	if (dt__batchnorm_fixed(r, t)) return;
@@ -4518,10 +4377,9 @@ static void dt__batchnorm_forward(dt__replica *r, dt_tensor *t) {
 	}
 	for (i = 0; i < t->n_statistics && !r->rehearsing; i++) r->gradients[t->statistics + i] += s.sums[i];
 }
-
 static void dt__batchnorm_forward_after(dt__replica *r, dt_tensor *t) {
 	DT__OPTIONS(dt_batchnorm_options, t);
-	ptrdiff_t c = t->dim[t->rank - 1], i;
+	ptrdiff_t c = dt__last(t), i;
 	const float *weight = dt__weights(r, t, 0), *bias = dt__weights(r, t, 1), *running = dt__weights(r, t, 2), *running_var = dt__weights(r, t, 3);
 	dt__batchnorm_saved s = dt__batchnorm_of(r, t);
 	int fixed = dt__batchnorm_fixed(r, t);
@@ -4541,42 +4399,41 @@ static void dt__batchnorm_forward_after(dt__replica *r, dt_tensor *t) {
 		s.a[i] = (float)v * weight[i];
 		s.b[i] = bias[i] - (float)m * s.a[i];
 	}
-	dt__cpu()->columns_affine(dt__rows(r, t), c, dt__value(r, t->in[0]), s.a, s.b, t->relu, dt__value(r, t));
+	dt__cpu()->columns_affine(dt__rows(r, t), c, dt__x(r, t, 0), s.a, s.b, t->relu, dt__value(r, t));
 }
-
 static void dt__batchnorm_backward(dt__replica *r, dt_tensor *t) {
-	ptrdiff_t c = t->dim[t->rank - 1], i;
+	ptrdiff_t c = dt__last(t), i;
 	dt__batchnorm_saved s = dt__batchnorm_of(r, t);
 	float *d;
 	int add;
 	if (r->from == 0) s.sums[0] = 0;
-	dt__cpu()->column_moments(dt__rows(r, t), c, dt__value(r, t->in[0]), s.mean, dt__gradient(r, t), s.one, s.two, r->from > 0);
+	dt__cpu()->column_moments(dt__rows(r, t), c, dt__x(r, t, 0), s.mean, dt__gradient(r, t), s.one, s.two, r->from > 0);
 	s.sums[0] += (float)dt__rows(r, t);
 	if (r->from + r->rows < r->run_rows) return;
-	if ((d = dt__weights_gradient(r, t, 0, &add)) != NULL) for (i = 0; i < c; i++) d[i] = (add ? d[i] : 0) + s.two[i] * s.inv[i];
-	if ((d = dt__weights_gradient(r, t, 1, &add)) != NULL) dt__copy(c, 1, s.one, d, add);
+	if ((d = dt__dw(r, t, 0, &add))) for (i = 0; i < c; i++) d[i] = (add ? d[i] : 0) + s.two[i] * s.inv[i];
+	if ((d = dt__dw(r, t, 1, &add))) dt__copy(c, 1, s.one, d, add);
 }
 
 // dx = weight / deviation * (dy - mean(dy) - xhat * mean(dy * xhat)), as dy * a + x * b + d per column
 static void dt__batchnorm_backward_after(dt__replica *r, dt_tensor *t) {
-	ptrdiff_t c = t->dim[t->rank - 1], i;
+	ptrdiff_t c = dt__last(t), i;
 	const float *weight = dt__weights(r, t, 0);
 	dt__batchnorm_saved s = dt__batchnorm_of(r, t);
 	int add, fixed = dt__batchnorm_fixed(r, t) || s.sums[0] == 0;
-	float *dx = dt__input_gradient(r, t, 0, &add);
+	float *dx = dt__dx(r, t, 0, &add);
 	if (!dx) return;
 	for (i = 0; r->from == 0 && i < c; i++) {
 		s.a[i] = weight[i] * s.inv[i];
 		s.b[i] = fixed ? 0 : -s.a[i] * s.inv[i] * s.inv[i] * s.two[i] / s.sums[0];
 		s.d[i] = fixed ? 0 : -s.a[i] * s.one[i] / s.sums[0] - s.b[i] * s.mean[i];
 	}
-	dt__cpu()->columns_back(dt__rows(r, t), c, dt__gradient(r, t), dt__value(r, t->in[0]), s.a, s.b, s.d, dx, add);
+	dt__cpu()->columns_back(dt__rows(r, t), c, dt__gradient(r, t), dt__x(r, t, 0), s.a, s.b, s.d, dx, add);
 }
 
 // New running statistics from the reduced sums that rode in r's gradient array.
 static void dt__batchnorm_update(dt__replica *r, dt_tensor *t, int pass) {
 	DT__OPTIONS(dt_batchnorm_options, t);
-	ptrdiff_t c = t->dim[t->rank - 1], i;
+	ptrdiff_t c = dt__last(t), i;
 	float *sums = r->gradients + t->statistics, *one = sums + 1, *two = one + c;
 	float *mean = dt__weights(r, t, 2), *var = dt__weights(r, t, 3);
 	double n = (double)sums[0];
@@ -4592,7 +4449,6 @@ static void dt__batchnorm_update(dt__replica *r, dt_tensor *t, int pass) {
 		var[i] = (float)((1 - o->momentum) * (double)var[i] + o->momentum * (double)two[i]);
 	}
 }
-
 static const dt__op dt__batchnorm = {"batchnorm", DT__READS_X | DT__PER_FEATURE, dt__batchnorm_shape, dt__batchnorm_forward, dt__batchnorm_forward_after,
 		dt__batchnorm_backward, dt__batchnorm_backward_after, NULL, dt__batchnorm_update};
 DT__LAYER(batchnorm, dt_batchnorm_options)
@@ -4604,26 +4460,26 @@ static int dt__layernorm_shape(dt_tensor *t) {
 	o->epsilon = DT__ELSE(o->epsilon, 1e-5);
 	if (!(o->epsilon > 0 && o->epsilon < 1)) return dt__bad(t, ".epsilon %g: it lies between 0 and 1", o->epsilon);
 	if (dt__norm_variables(t, o->share, 2, o->no_bias, o->frozen)) return 1;
-	t->saved_row = 2 * (t->size / t->dim[t->rank - 1]);
+	t->saved_row = 2 * (t->size / dt__last(t));
 	return 0;
 }
 static void dt__layernorm_forward(dt__replica *r, dt_tensor *t) {
 	DT__OPTIONS(dt_layernorm_options, t);
-	ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
-	const float *x = dt__value(r, t->in[0]), *bias = t->variable[1] ? dt__weights(r, t, 1) : NULL;
+	ptrdiff_t c = dt__last(t), n = dt__rows(r, t), i;
+	const float *x = dt__x(r, t, 0), *bias = dt__bias(r, t);
 	float *y = dt__value(r, t), *saved = dt__saved(r, t), unused[2];
 	for (i = 0; i < n; i++)
 		dt__cpu()->layernorm(c, x + i * c, dt__weights(r, t, 0), bias, (float)o->epsilon, y + i * c, saved ? saved + 2 * i : unused);
 }
 static void dt__layernorm_backward(dt__replica *r, dt_tensor *t) {
-	ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
+	ptrdiff_t c = dt__last(t), n = dt__rows(r, t), i;
 	int add;
-	const float *x = dt__value(r, t->in[0]), *saved = dt__saved(r, t), *dy = dt__gradient(r, t);
-	float *dx = dt__input_gradient(r, t, 0, &add), *dw = dt__weights_gradient_begun(r, t, 0), *db = dt__weights_gradient_begun(r, t, 1);
+	const float *x = dt__x(r, t, 0), *saved = dt__saved(r, t), *dy = dt__gradient(r, t);
+	float *dx = dt__dx(r, t, 0, &add), *dw = dt__dw(r, t, 0, NULL), *db = dt__dw(r, t, 1, NULL);
 	for (i = 0; i < n; i++)
 		dt__cpu()->layernorm_back(c, x + i * c, dt__weights(r, t, 0), saved + 2 * i, dy + i * c, dx ? dx + i * c : NULL, add, dw, db);
 }
-DT__OP(layernorm, DT__READS_X | DT__PER_FEATURE, dt__layernorm_shape, dt__layernorm);
+DT__OP(layernorm, DT__READS_X | DT__PER_FEATURE, layernorm, layernorm, NULL);
 DT__LAYER(layernorm, dt_layernorm_options)
 
 // ---- dropout. options: the rate
@@ -4634,13 +4490,13 @@ static int dt__dropout_shape(dt_tensor *t) {
 	return dt__same_shape(t);
 }
 // The mask is a function of seed, step, node and sample, so backward makes it again instead of keeping it.
-static void dt__dropout_run(dt__replica *r, dt_tensor *t, int backward) {
+static void dt__dropout_run(dt__replica *r, dt_tensor *t, int back) {
 	double rate = *(const double *)t->options;
 	uint64_t key = dt__random(r->seed, (uint64_t)t->number, (uint64_t)r->step);
 	ptrdiff_t i, n = t->size;
 	int add = 0;
-	const float *x = backward ? dt__gradient(r, t) : dt__value(r, t->in[0]);
-	float *y = backward ? dt__input_gradient(r, t, 0, &add) : dt__value(r, t);
+	const float *x = back ? dt__gradient(r, t) : dt__x(r, t, 0);
+	float *y = back ? dt__dx(r, t, 0, &add) : dt__value(r, t);
 	if (!y) return;
 	if (!r->training || rate == 0) { dt__copy(r->rows * n, 1, x, y, add); return; }
 	for (i = 0; i < r->rows; i++)
@@ -4648,30 +4504,28 @@ static void dt__dropout_run(dt__replica *r, dt_tensor *t, int backward) {
 				(float)(1 / (1 - rate)), x + i * n, y + i * n, add);
 }
 DT__BOTH_WAYS(dropout)
-DT__OP(dropout, DT__IN_PLACE | DT__PER_FEATURE, dt__dropout_shape, dt__dropout);
+DT__OP(dropout, DT__IN_PLACE | DT__PER_FEATURE, dropout, dropout, NULL);
 DT_API dt_tensor *dt_dropout(dt_tensor *x, double rate) { return dt__layer1(&dt__dropout, x, &rate, sizeof rate, NULL); }
 
 // ---- activations
 
 typedef struct { int kind; float slope; } dt__activation_options;
-static void dt__activation_run(dt__replica *r, dt_tensor *t, int backward) {
+static void dt__activation_run(dt__replica *r, dt_tensor *t, int back) {
 	DT__OPTIONS(dt__activation_options, t);
-	const float *x = dt__value(r, t->in[0]), *dy = dt__gradient(r, t);
+	const float *x = dt__x(r, t, 0), *dy = dt__gradient(r, t);
 	float *y = dt__value(r, t), *dx;
 	ptrdiff_t n = r->rows * t->size;
 	int add;
-	if (!backward) dt__cpu()->activate(o->kind, n, x, y, o->slope);
-	else if ((dx = dt__input_gradient(r, t, 0, &add)) != NULL) dt__cpu()->activate_back(o->kind, n, x, y, dy, dx, add, o->slope);
+	if (!back) dt__cpu()->activate(o->kind, n, x, y, o->slope);
+	else if ((dx = dt__dx(r, t, 0, &add))) dt__cpu()->activate_back(o->kind, n, x, y, dy, dx, add, o->slope);
 }
 DT__BOTH_WAYS(activation)
 static dt_tensor *dt__activation(const dt__op *op, dt_tensor *x, int kind, double slope) {
 	dt__activation_options o = {kind, (float)slope};
 	return dt__layer1(op, x, &o, sizeof o, NULL);
 }
-#define DT__ACTIVATION_OP(name, reads) \
-	DT__OP(name, reads | DT__IN_PLACE | DT__PER_FEATURE, dt__same_shape, dt__activation)
 #define DT__ACTIVATION(name, kind, reads) \
-	DT__ACTIVATION_OP(name, reads); \
+	DT__OP(name, reads | DT__IN_PLACE | DT__PER_FEATURE, same, activation, NULL); \
 	DT_API dt_tensor *dt_##name(dt_tensor *x) { return dt__activation(&dt__##name, x, kind, 0); }
 DT__ACTIVATION(relu, DT__RELU, DT__READS_Y)
 DT__ACTIVATION(gelu, DT__GELU, DT__READS_X)
@@ -4679,43 +4533,48 @@ DT__ACTIVATION(gelu_tanh, DT__GELU_TANH, DT__READS_X)
 DT__ACTIVATION(silu, DT__SILU, DT__READS_X)
 DT__ACTIVATION(tanh, DT__TANH, DT__READS_Y)
 DT__ACTIVATION(sigmoid, DT__SIGMOID, DT__READS_Y)
-DT__ACTIVATION_OP(leaky_relu, DT__READS_Y);
+DT__OP(leaky_relu, DT__READS_Y | DT__IN_PLACE | DT__PER_FEATURE, same, activation, NULL);
 DT_API dt_tensor *dt_leaky_relu(dt_tensor *x, double slope) {
-	if (x && !(slope >= 0 && slope < 1e6)) dt__fail(&x->graph->error, DT_ERR_ARGUMENT, "dt_leaky_relu: the slope is %g: it must be 0 or more", slope);
+	if (x && !(slope >= 0 && slope < 1e6)) dt__refuse(&x->graph->error, "dt_leaky_relu: the slope is %g: it must be 0 or more", slope);
 	return dt__activation(&dt__leaky_relu, x, DT__LEAKY_RELU, slope);
 }
-#undef DT__ACTIVATION_OP
 #undef DT__ACTIVATION
 
 // ---- softmax over the last axis
 
 static void dt__softmax_forward(dt__replica *r, dt_tensor *t) {
-	ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
+	ptrdiff_t c = dt__last(t), n = dt__rows(r, t), i;
 	float top;
-	for (i = 0; i < n; i++) dt__cpu()->softmax(c, dt__value(r, t->in[0]) + i * c, dt__value(r, t) + i * c, &top);
+	for (i = 0; i < n; i++) dt__cpu()->softmax(c, dt__x(r, t, 0) + i * c, dt__value(r, t) + i * c, &top);
 }
 // dx = y * (dy - sum(dy * y))
 static void dt__softmax_backward(dt__replica *r, dt_tensor *t) {
-	ptrdiff_t c = t->dim[t->rank - 1], n = dt__rows(r, t), i;
+	ptrdiff_t c = dt__last(t), n = dt__rows(r, t), i;
 	int add;
-	float *dx = dt__input_gradient(r, t, 0, &add);
+	float *dx = dt__dx(r, t, 0, &add);
 	for (i = 0; dx && i < n; i++) {
 		const float *y = dt__value(r, t) + i * c, *dy = dt__gradient(r, t) + i * c;
 		dt__cpu()->multiply(c, y, dy, dx + i * c, add);
 		dt__cpu()->axpby(c, -dt__cpu()->dot(c, y, dy), y, 1, dx + i * c);
 	}
 }
-DT__OP(softmax, DT__READS_Y | DT__PER_FEATURE, dt__same_shape, dt__softmax);
+DT__OP(softmax, DT__READS_Y | DT__PER_FEATURE, same, softmax, NULL);
 DT_API dt_tensor *dt_softmax(dt_tensor *x) { return dt__layer1(&dt__softmax, x, NULL, 0, NULL); }
 
 // ---- arithmetic: y = factor[0] * a + factor[1] * b + offset, and y = a * b
 
-static int dt__pair_shape(dt_tensor *t) {
+// Both inputs have one shape; axis: but along this one.
+static int dt__pair_fits(dt_tensor *t, int axis) {
 	const dt_tensor *a = t->in[0], *b = t->in[1];
 	dt__shape_text one, two;
-	if (a->rank != b->rank || memcmp(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim))
-		return dt__bad(t, "the inputs are %s and %s: both need one shape", dt__shape_of(a, &one), dt__shape_of(b, &two));
-	if (memcmp(a->hwc, b->hwc, sizeof a->hwc)) { memset(t->hwc, 0, sizeof t->hwc); t->graph->hwc_files = 1; }
+	int i, ok = a->rank == b->rank;
+	for (i = 1; ok && i < a->rank; i++) ok = i == axis || a->dim[i] == b->dim[i];
+	return ok ? 0 : dt__bad(t, axis ? "the inputs are %s and %s: they may differ along axis %d only" : "the inputs are %s and %s: both need one shape",
+			dt__shape_of(a, &one), dt__shape_of(b, &two), axis);
+}
+static int dt__pair_shape(dt_tensor *t) {
+	if (dt__pair_fits(t, 0)) return 1;
+	if (memcmp(t->in[0]->hwc, t->in[1]->hwc, sizeof t->hwc)) { memset(t->hwc, 0, sizeof t->hwc); t->graph->hwc_files = 1; }
 	return dt__same_shape(t);
 }
 static dt_tensor *dt__layer2(const dt__op *op, dt_tensor *a, dt_tensor *b, const void *options, size_t options_size) {
@@ -4726,40 +4585,38 @@ static dt_tensor *dt__layer2(const dt__op *op, dt_tensor *a, dt_tensor *b, const
 typedef struct { float factor[2], offset; } dt__linear;
 static void dt__linear_forward(dt__replica *r, dt_tensor *t) {
 	DT__OPTIONS(dt__linear, t);
-	const float *b = t->n_in > 1 ? dt__value(r, t->in[1]) : NULL;
-	dt__cpu()->linear(r->rows * t->size, o->factor[0], dt__value(r, t->in[0]), o->factor[1], b, o->offset, t->relu, dt__value(r, t));
+	const float *b = t->n_in > 1 ? dt__x(r, t, 1) : NULL;
+	dt__cpu()->linear(r->rows * t->size, o->factor[0], dt__x(r, t, 0), o->factor[1], b, o->offset, t->relu, dt__value(r, t));
 }
 static void dt__linear_backward(dt__replica *r, dt_tensor *t) {
 	DT__OPTIONS(dt__linear, t);
 	int i;  // b first: a's gradient may lie on dy
 	for (i = t->n_in - 1; i >= 0; i--) dt__pass_back(r, t, i, o->factor[i], dt__gradient(r, t));
 }
-DT__OP(add, DT__PASSES | DT__PER_FEATURE, dt__pair_shape, dt__linear);
-DT_API dt_tensor *dt_add(dt_tensor *a, dt_tensor *b) {
-	static const dt__linear o = {{1, 1}, 0};
-	return dt__layer2(&dt__add, a, b, &o, sizeof o);
+DT__OP(add, DT__PASSES | DT__PER_FEATURE, pair, linear, NULL);
+DT__OP(sub, DT__PASSES | DT__PER_FEATURE, pair, linear, NULL);
+static dt_tensor *dt__sum(const dt__op *op, dt_tensor *a, dt_tensor *b, float factor) {
+	const dt__linear o = {{1, factor}, 0};
+	return dt__layer2(op, a, b, &o, sizeof o);
 }
-DT__OP(sub, DT__PASSES | DT__PER_FEATURE, dt__pair_shape, dt__linear);
-DT_API dt_tensor *dt_sub(dt_tensor *a, dt_tensor *b) {
-	static const dt__linear o = {{1, -1}, 0};
-	return dt__layer2(&dt__sub, a, b, &o, sizeof o);
-}
-DT__OP(scale, DT__IN_PLACE | DT__PER_FEATURE, dt__same_shape, dt__linear);
+DT_API dt_tensor *dt_add(dt_tensor *a, dt_tensor *b) { return dt__sum(&dt__add, a, b, 1); }
+DT_API dt_tensor *dt_sub(dt_tensor *a, dt_tensor *b) { return dt__sum(&dt__sub, a, b, -1); }
+DT__OP(scale, DT__IN_PLACE | DT__PER_FEATURE, same, linear, NULL);
 DT_API dt_tensor *dt_scale(dt_tensor *x, double factor, double offset) {
 	const dt__linear o = {{(float)factor, 0}, (float)offset};
 	if (x && !(factor - factor == 0 && offset - offset == 0))
-		dt__fail(&x->graph->error, DT_ERR_ARGUMENT, "dt_scale: factor %g, offset %g: both must be finite", factor, offset);
+		dt__refuse(&x->graph->error, "dt_scale: factor %g, offset %g: both must be finite", factor, offset);
 	return dt__layer1(&dt__scale, x, &o, sizeof o, NULL);
 }
 
 static void dt__mul_forward(dt__replica *r, dt_tensor *t) {
-	dt__cpu()->multiply(r->rows * t->size, dt__value(r, t->in[0]), dt__value(r, t->in[1]), dt__value(r, t), 0);
+	dt__cpu()->multiply(r->rows * t->size, dt__x(r, t, 0), dt__x(r, t, 1), dt__value(r, t), 0);
 }
 static void dt__mul_backward(dt__replica *r, dt_tensor *t) {
 	int i, add;
 	for (i = 0; i < 2; i++) {
-		float *d = dt__input_gradient(r, t, i, &add);
-		if (d) dt__cpu()->multiply(r->rows * t->size, dt__gradient(r, t), dt__value(r, t->in[1 - i]), d, add);
+		float *d = dt__dx(r, t, i, &add);
+		if (d) dt__cpu()->multiply(r->rows * t->size, dt__gradient(r, t), dt__x(r, t, 1 - i), d, add);
 	}
 }
 static const dt__op dt__multiply = {"mul", DT__READS_X | DT__PER_FEATURE, dt__pair_shape, dt__mul_forward, NULL, dt__mul_backward, NULL, NULL, NULL};
@@ -4777,7 +4634,7 @@ static int dt__axis(dt_tensor *t) {
 	return dt__same_shape(t);
 }
 
-static void dt__move_run(dt__replica *r, dt_tensor *t, int backward) {
+static void dt__move_run(dt__replica *r, dt_tensor *t, int back) {
 	DT__OPTIONS(dt_slice_options, t);
 	ptrdiff_t blocks = r->rows, inner = 1, n_y = t->dim[o->axis], from = DT__MAX(o->begin, 0), to = from - o->begin, b, k, n;
 	int i, add = 0;
@@ -4785,40 +4642,33 @@ static void dt__move_run(dt__replica *r, dt_tensor *t, int backward) {
 	for (i = o->axis + 1; i < t->rank; i++) inner *= t->dim[i];
 	for (i = 0; i < t->n_in; i++, to += n) {
 		ptrdiff_t n_x = t->in[i]->dim[o->axis], run;  // indexes, and how many of them move at once
-		float *x = dt__value(r, t->in[i]), *y = dt__value(r, t);
+		float *x = dt__x(r, t, i), *y = dt__value(r, t);
 		n = DT__MIN(n_x, n_y);
 		run = o->step == 1 ? n : 1;
-		if (backward) {
+		if (back) {
 			y = dt__gradient(r, t);
-			x = n < n_x ? dt__input_gradient_begun(r, t, i) : dt__input_gradient(r, t, i, &add);
-			if (n < n_x) add = 1;
+			add = 1;
+			x = dt__dx(r, t, i, n < n_x ? NULL : &add);
 			if (!x) continue;
-		} else if (t->n_in == 1 && n < n_y) {
-			dt__zero(r->rows * t->size, y);
+		} else if (t->n_in == 1 && n < n_y) dt__zero(r->rows * t->size, y);
+		for (b = 0; b < blocks; b++) for (k = 0; k < n; k += run) {
+			ptrdiff_t at_x = (b * n_x + from + k * o->step) * inner, at_y = (b * n_y + to + k) * inner;
+			if (back) dt__copy(run * inner, 1, y + at_y, x + at_x, add);
+			else dt__copy(run * inner, 1, x + at_x, y + at_y, 0);
 		}
-		for (b = 0; b < blocks; b++)
-			for (k = 0; k < n; k += run) {
-				ptrdiff_t at_x = (b * n_x + from + k * o->step) * inner, at_y = (b * n_y + to + k) * inner;
-				if (backward) dt__copy(run * inner, 1, y + at_y, x + at_x, add);
-				else dt__copy(run * inner, 1, x + at_x, y + at_y, 0);
-			}
 	}
 }
 DT__BOTH_WAYS(move)
 
 static int dt__concat_shape(dt_tensor *t) {
 	DT__OPTIONS(dt_slice_options, t);
-	const dt_tensor *a = t->in[0], *b = t->in[1];
-	dt__shape_text one, two;
-	int i, ok = a->rank == b->rank;
-	if (dt__axis(t)) return 1;
-	for (i = 1; ok && i < a->rank; i++) ok = i == o->axis || a->dim[i] == b->dim[i];
-	if (!ok) return dt__bad(t, "the inputs are %s and %s: they may differ along axis %d only", dt__shape_of(a, &one), dt__shape_of(b, &two), o->axis);
-	if (b->dim[o->axis] > INT_MAX - a->dim[o->axis]) return dt__bad(t, "axis %d becomes too large", o->axis);
-	t->dim[o->axis] += b->dim[o->axis];
-	return dt__set_other_shape(t, a->rank);
+	const int *b = t->in[1]->dim;
+	if (dt__axis(t) || dt__pair_fits(t, o->axis)) return 1;
+	if (b[o->axis] > INT_MAX - t->dim[o->axis]) return dt__bad(t, "axis %d becomes too large", o->axis);
+	t->dim[o->axis] += b[o->axis];
+	return dt__set_other_shape(t, t->rank);
 }
-DT__OP(concat, 0, dt__concat_shape, dt__move);
+DT__OP(concat, 0, concat, move, NULL);
 DT_API dt_tensor *dt_concat(dt_tensor *a, dt_tensor *b, int axis) {
 	const dt_slice_options o = {a, axis, 0, 0, 1, NULL};
 	return dt__layer2(&dt__concat, a, b, &o, sizeof o);
@@ -4837,7 +4687,7 @@ static int dt__slice_shape(dt_tensor *t) {
 	t->dim[o->axis] = (o->end - o->begin - 1) / o->step + 1;
 	return dt__set_other_shape(t, t->rank);
 }
-DT__OP(slice, 0, dt__slice_shape, dt__move);
+DT__OP(slice, 0, slice, move, NULL);
 DT__LAYER(slice, dt_slice_options)
 
 static int dt__pad_shape(dt_tensor *t) {
@@ -4851,7 +4701,7 @@ static int dt__pad_shape(dt_tensor *t) {
 	o->begin = -o->begin;
 	return dt__set_other_shape(t, t->rank);
 }
-DT__OP(pad, 0, dt__pad_shape, dt__move);
+DT__OP(pad, 0, pad, move, NULL);
 DT_API dt_tensor *dt_pad(dt_tensor *x, int axis, int before, int after) {
 	const dt_slice_options o = {x, axis, before, after, 1, NULL};
 	return dt__layer1(&dt__pad, x, &o, sizeof o, NULL);
@@ -4871,25 +4721,21 @@ static int dt__embedding_shape(dt_tensor *t) {
 	if (!o->init) { o->init = DT_NORMAL; o->init_value = DT__ELSE(o->init_value, 1); }
 	return dt__set_shape(t, x->rank + 1, t->dim) || dt__parameters(t, o->share, 2, file, o->init, o->init_value, 1, o->frozen);
 }
-static void dt__embedding_run(dt__replica *r, dt_tensor *t, int backward) {
+static void dt__embedding_run(dt__replica *r, dt_tensor *t, int back) {
 	DT__OPTIONS(dt_embedding_options, t);
 	ptrdiff_t n = r->rows * t->in[0]->size, c = o->features, i;
-	const int32_t *x = (const int32_t *)(const void *)dt__value(r, t->in[0]);
-	float *dw = backward ? dt__weights_gradient_begun(r, t, 0) : NULL;
-	for (i = 0; i < n && (dw || !backward); i++) {
+	const int32_t *x = (const int32_t *)(const void *)dt__x(r, t, 0);
+	float *dw = back ? dt__dw(r, t, 0, NULL) : NULL;
+	for (i = 0; i < n && (dw || !back); i++) {
 		if (x[i] < 0 || x[i] >= o->tokens) {
-			dt__fail(&r->error, DT_ERR_ARGUMENT, "dt_embedding \"%s\": token %d of sample %td lies outside 0..%d", t->name, (int)x[i],
-					r->first_row + r->from + i / t->in[0]->size, o->tokens - 1);
+			dt__refuse(&r->error, "dt_embedding \"%s\": token %d of sample %td lies outside 0..%d", t->name, (int)x[i], r->first_row + r->from + i / t->in[0]->size, o->tokens - 1);
 			if (!dw) dt__zero(c, dt__value(r, t) + i * c);
-		} else if (dw) {
-			dt__copy(c, 1, dt__gradient(r, t) + i * c, dw + x[i] * c, 1);
-		} else {
-			dt__copy(c, 1, dt__weights(r, t, 0) + x[i] * c, dt__value(r, t) + i * c, 0);
-		}
+		} else if (dw) dt__copy(c, 1, dt__gradient(r, t) + i * c, dw + x[i] * c, 1);
+		else dt__copy(c, 1, dt__weights(r, t, 0) + x[i] * c, dt__value(r, t) + i * c, 0);
 	}
 }
 DT__BOTH_WAYS(embedding)
-DT__OP(embedding, DT__READS_X, dt__embedding_shape, dt__embedding);
+DT__OP(embedding, DT__READS_X, embedding, embedding, NULL);
 DT__LAYER(embedding, dt_embedding_options)
 
 // ---- custom
@@ -4904,9 +4750,9 @@ static int dt__custom_shape(dt_tensor *t) {
 	if (dt__set_other_shape(t, i)) return 1;
 	for (i = 0; i < DT_MAX_RANK - 1 && o->weight[i]; i++)
 		if (o->weight[i] < 1 || !dt__mul(size, o->weight[i], &size)) return dt__bad(t, ".weight: size %d is %d: use sizes from 1 whose product fits in memory", i, o->weight[i]);
-	return i > 0 && !dt__add_variable(t, 0, "weight", i, o->weight, o->init, o->init_value, o->frozen);
+	return dt__add_variable(t, NULL, 0, "weight", i, o->weight, o->init, o->init_value, o->frozen);
 }
-static void dt__custom_run(dt__replica *r, dt_tensor *t, int backward) {
+static void dt__custom_run(dt__replica *r, dt_tensor *t, int back) {
 	DT__OPTIONS(dt_custom_options, t);
 	dt_custom_call c = DT_DEFAULTS;
 	int i, code;
@@ -4918,27 +4764,23 @@ static void dt__custom_run(dt__replica *r, dt_tensor *t, int backward) {
 	c.user = o->user;
 	if (t->variable[0]) c.weight = dt__weights(r, t, 0);
 	for (i = 0; i < t->n_in; i++) {
-		c.x[i] = dt__value(r, t->in[i]);
-		if (backward) c.dx[i] = dt__input_gradient_begun(r, t, i);
+		c.x[i] = dt__x(r, t, i);
+		if (back) c.dx[i] = dt__dx(r, t, i, NULL);
 	}
-	if (backward) {
-		c.dy = dt__gradient(r, t);
-		c.dweight = dt__weights_gradient_begun(r, t, 0);
-	}
-	code = backward ? o->backward(&c) : o->forward(&c);
-	if (code) dt__fail(&r->error, DT_ERR_CALLBACK, "dt_custom \"%s\": .%s returned %d", t->name, backward ? "backward" : "forward", code);
+	if (back) c.dy = dt__gradient(r, t);
+	if (back) c.dweight = dt__dw(r, t, 0, NULL);
+	code = back ? o->backward(&c) : o->forward(&c);
+	if (code) dt__fail(&r->error, DT_ERR_CALLBACK, "dt_custom \"%s\": .%s returned %d", t->name, back ? "backward" : "forward", code);
 }
 DT__BOTH_WAYS(custom)
-DT__OP(custom, DT__READS_X | DT__READS_Y | DT__ALL_ROWS, dt__custom_shape, dt__custom);
+DT__OP(custom, DT__READS_X | DT__READS_Y | DT__ALL_ROWS, custom, custom, NULL);
 static const dt__op dt__custom_constant = {"custom", DT__ALL_ROWS, dt__custom_shape, dt__custom_forward, NULL, NULL, NULL, NULL, NULL};
 DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
-	dt_tensor *in[DT_MAX_INPUTS];
+	dt_tensor *in[DT_MAX_INPUTS] = {o.x};
 	int n = 1;
-	in[0] = o.x;
-	while (n < DT_MAX_INPUTS && o.more[n - 1]) { in[n] = o.more[n - 1]; n++; }
+	for (; n < DT_MAX_INPUTS && o.more[n - 1]; n++) in[n] = o.more[n - 1];
 	return dt__layer(o.backward ? &dt__custom : &dt__custom_constant, in, n, &o, sizeof o, o.name);
 }
-#undef DT__OP
 #undef DT__LAYER
 #undef DT__BOTH_WAYS
 
@@ -4957,7 +4799,7 @@ static int dt__loss_shape(dt_tensor *t) {
 	dt_loss_options *o = (dt_loss_options *)t->options;
 	const dt_tensor *p = t->in[0], *target = t->n_in > 1 ? t->in[1] : NULL;
 	dt__shape_text one, two;
-	ptrdiff_t classes = p->dim[p->rank - 1];
+	ptrdiff_t classes = dt__last(p);
 	int cross = o->kind == DT_CROSS_ENTROPY;
 	if (p->type != DT_FLOAT32) return dt__bad(t, "the prediction holds integers");
 	if ((unsigned)o->kind - 1 >= DT_VALUE) return dt__bad(t, "kind %d is no loss", (int)o->kind);
@@ -4976,10 +4818,9 @@ static int dt__loss_shape(dt_tensor *t) {
 	t->saved_row = p->size;
 	return 0;
 }
-
-static ptrdiff_t dt__loss_scratch(const dt_tensor *t, ptrdiff_t rows, int backward) {
+static ptrdiff_t dt__loss_scratch(const dt_tensor *t, ptrdiff_t rows, int back) {
 	(void)rows;
-	return backward ? 0 : t->in[0]->dim[t->in[0]->rank - 1];
+	return back ? 0 : dt__last(t->in[0]);
 }
 
 // What the loss compares with: labels or the target's values; NULL for DT_VALUE.
@@ -4988,14 +4829,12 @@ static int dt__ignored(const dt_loss_options *o, int label) {
 	return o->ignore_label && label == (o->ignore_label == DT_IGNORE_CLASS_0 ? 0 : o->ignore_label);
 }
 
-// Count one row of logits for accuracy and top-k.
-static void dt__count_row(dt__replica *r, const float *x, ptrdiff_t classes, ptrdiff_t label) {
+// Count one prediction for accuracy and top-k.
+static void dt__count(dt__replica *r, int right, int right_top) {
 	float *totals = r->chunk_totals + 2 * DT_MAX_INPUTS;
-	ptrdiff_t k, before = 0;
-	for (k = 0; k < classes; k++) before += !(x[k] <= x[label]) || (k < label && x[k] == x[label]);  // NaN is never right
 	totals[DT__COUNTED] += 1;
-	totals[DT__RIGHT] += before == 0;
-	totals[DT__RIGHT_TOP] += before < r->top_k;
+	totals[DT__RIGHT] += (float)right;
+	totals[DT__RIGHT_TOP] += (float)right_top;
 }
 
 // One row: returns its loss, leaves its weight and the gradient d. soft: the label as floats, or NULL.
@@ -5005,43 +4844,44 @@ static double dt__cross_entropy_row(dt__replica *r, const dt_tensor *t, const fl
 	const float *cw = o->class_weights;
 	double smooth = o->label_smoothing, lse, total = 0, dot = 0;
 	float top;
-	ptrdiff_t k, best = label;
+	ptrdiff_t k, best = label, before = 0;
 	int pass;
 	*weight = cw && !soft ? (double)cw[label] : 1;  // as PyTorch: one-hot and soft rows count 1
 	lse = (double)dt__cpu()->softmax(classes, x, d, &top);  // all logits count from the largest: no digits are lost
 	if (soft) for (best = 0, k = 1; k < classes; k++) if (soft[k] > soft[best]) best = k;
-	if (t->loss_number == 0) dt__count_row(r, x, classes, best);
+	if (t->loss_number == 0) {
+		for (k = 0; k < classes; k++) before += !(x[k] <= x[best]) || (k < best && x[k] == x[best]);  // NaN is never right
+		dt__count(r, before == 0, before < r->top_k);
+	}
 	if (!soft && !cw && smooth == 0) { d[label] -= 1; return lse + (double)(top - x[label]); }
-	for (pass = 0; pass < 2; pass++)
-		for (k = 0; k < classes; k++) {
-			double q = (cw ? (double)cw[k] : 1) * ((1 - smooth) * (soft ? (double)soft[k] : k == label) + smooth / (double)classes);
-			if (pass) { d[k] = (float)(total * (double)d[k] - q); continue; }
-			total += q;
-			dot += q * (double)(x[k] - top);
-		}
+	for (pass = 0; pass < 2; pass++) for (k = 0; k < classes; k++) {
+		double q = (cw ? (double)cw[k] : 1) * ((1 - smooth) * (soft ? (double)soft[k] : k == label) + smooth / (double)classes);
+		if (pass) { d[k] = (float)(total * (double)d[k] - q); continue; }
+		total += q;
+		dot += q * (double)(x[k] - top);
+	}
 	return total * lse - dot;
 }
 
 static void dt__cross_entropy_forward(dt__replica *r, dt_tensor *t, double *sum, double *weights) {
 	DT__OPTIONS(dt_loss_options, t);
 	const dt_tensor *p = t->in[0];
-	ptrdiff_t classes = p->dim[p->rank - 1], per_sample = p->size / classes, n = r->rows * per_sample, i, k;
+	ptrdiff_t classes = dt__last(p), per_sample = p->size / classes, n = r->rows * per_sample, i, k;
 	const float *labels = dt__loss_labels(r, t), *x = dt__value(r, p);
 	float *saved = r->training ? dt__saved(r, t) : NULL, *row = dt__at(r, t->scratch[0]);
 	for (i = 0; i < n; i++) {
 		float *d = saved ? saved + i * classes : row, sw = r->sample_weight ? r->sample_weight[i / per_sample] : 1;
-		double weight, loss;
+		double weight;
 		int32_t label = 0;
 		if (t->type == DT_INT32) {
 			memcpy(&label, labels + i, sizeof label);
 			if (dt__ignored(o, label)) { dt__zero(classes, d); continue; }
 			if (label < 0 || label >= classes) {  // a target's: fed labels were checked
-				dt__fail(&r->error, DT_ERR_ARGUMENT, "the target of loss \"%s\" holds class %d, which lies outside 0..%td", t->name, (int)label, classes - 1);
+				dt__refuse(&r->error, "the target of loss \"%s\" holds class %d, which lies outside 0..%td", t->name, (int)label, classes - 1);
 				label = 0;
 			}
 		}
-		loss = dt__cross_entropy_row(r, t, x + i * classes, classes, label, t->type == DT_INT32 ? NULL : labels + i * classes, &weight, d);
-		*sum += loss * (double)sw;
+		*sum += dt__cross_entropy_row(r, t, x + i * classes, classes, label, t->type == DT_INT32 ? NULL : labels + i * classes, &weight, d) * (double)sw;
 		*weights += weight * (double)sw;
 		if (sw != 1) for (k = 0; k < classes; k++) d[k] *= sw;
 	}
@@ -5066,7 +4906,7 @@ static void dt__pointwise_forward(dt__replica *r, dt_tensor *t, double *sum, dou
 	DT__OPTIONS(dt_loss_options, t);
 	const dt_tensor *p = t->in[0];
 	const float *labels = dt__loss_labels(r, t), *x = dt__value(r, p);
-	float *saved = r->training ? dt__saved(r, t) : NULL, *totals = r->chunk_totals + 2 * DT_MAX_INPUTS;
+	float *saved = r->training ? dt__saved(r, t) : NULL;
 	double share = o->reduction == DT_SUM || o->kind == DT_VALUE ? 1 : 1 / (double)p->size;
 	ptrdiff_t i, k;
 	for (i = 0; i < r->rows; i++) {
@@ -5075,15 +4915,11 @@ static void dt__pointwise_forward(dt__replica *r, dt_tensor *t, double *sum, dou
 			double y = labels ? (double)labels[k] : 0;
 			*sum += sw * share * dt__pointwise(o, (double)x[k], y, &d);
 			if (saved) saved[k] = (float)(sw * share * d);
-			if (o->kind == DT_BINARY_CROSS_ENTROPY && t->loss_number == 0) {
-				totals[DT__COUNTED] += 1;
-				totals[DT__RIGHT] += x[k] == x[k] && (x[k] > 0) == (y > 0.5);
-			}
+			if (o->kind == DT_BINARY_CROSS_ENTROPY && t->loss_number == 0) dt__count(r, x[k] == x[k] && (x[k] > 0) == (y > 0.5), 0);
 		}
 		*weights += sw;
 	}
 }
-
 static void dt__loss_forward(dt__replica *r, dt_tensor *t) {
 	DT__OPTIONS(dt_loss_options, t);
 	double sum = 0, weights = 0;
@@ -5092,13 +4928,12 @@ static void dt__loss_forward(dt__replica *r, dt_tensor *t) {
 	r->chunk_totals[2 * t->loss_number] = (float)sum;
 	r->chunk_totals[2 * t->loss_number + 1] = (float)weights;
 }
-
 static void dt__loss_backward(dt__replica *r, dt_tensor *t) {
 	DT__OPTIONS(dt_loss_options, t);
 	dt__pass_back(r, t, 0, (float)o->weight * (r->graph->mixed_losses ? r->weight_scale[t->loss_number] : 1), dt__saved(r, t));
 }
-
-static const dt__op dt__loss = {"loss", DT__LOSS, dt__loss_shape, dt__loss_forward, NULL, dt__loss_backward, NULL, dt__loss_scratch, NULL};
+DT__OP(loss, DT__LOSS, loss, loss, dt__loss_scratch);
+#undef DT__OP
 
 // The loss of the options comes first, others by name.
 // A cross-entropy on a softmax (a binary one on a sigmoid) looks through it: the same function without its overflow.
@@ -5106,14 +4941,12 @@ static dt_tensor *dt__logits(dt_tensor *t, dt_loss_kind kind) {
 	return (kind == DT_CROSS_ENTROPY && t->op == &dt__softmax) || (kind == DT_BINARY_CROSS_ENTROPY && t->op == &dt__sigmoid) ? t->in[0] : t;
 }
 static dt_tensor *dt__add_loss(const dt_loss_options *o, int main_loss) {
-	dt_tensor *in[2], *t = o->t;
-	dt__graph *g;
+	dt__graph *g = o->t ? o->t->graph : NULL;
+	dt_tensor *in[2] = {NULL, o->target}, *t;
 	int i;
-	if (!t) return NULL;
-	g = t->graph;
-	if (!g->error.code && g->n_losses == DT_MAX_INPUTS) dt__fail(&g->error, DT_ERR_ARGUMENT, "dt_loss: more than %d losses", DT_MAX_INPUTS);
-	in[0] = dt__logits(t, o->kind);
-	in[1] = o->target;
+	if (!g) return NULL;
+	if (!g->error.code && g->n_losses == DT_MAX_INPUTS) dt__refuse(&g->error, "dt_loss: more than %d losses", DT_MAX_INPUTS);
+	in[0] = dt__logits(o->t, o->kind);
 	t = dt__layer(&dt__loss, in, o->target ? 2 : 1, o, sizeof *o, o->name ? o->name : "loss");
 	if (!t || t == &g->failed) return t;
 	for (i = g->n_losses++; i > 0 && (main_loss || (g->loss[i - 1] != g->main_loss && strcmp(g->loss[i - 1]->name, t->name) > 0)); i--) g->loss[i] = g->loss[i - 1];
@@ -5121,7 +4954,6 @@ static dt_tensor *dt__add_loss(const dt_loss_options *o, int main_loss) {
 	if (main_loss) g->main_loss = t;
 	return o->t;
 }
-
 DT_API dt_tensor *dt_loss_opt(dt_loss_options o) { return dt__add_loss(&o, 0); }
 
 // All losses are known: number them and their labels, and see whether their weights differ.
@@ -5138,10 +4970,8 @@ static void dt__losses_finish(dt__graph *g) {
 	g->mixed_losses = g->n_losses > 1 && (odd || (sums && sums < g->n_losses));
 }
 
-// ---- totals: [sum, weights] of each loss, then the counts. Replicas keep them in float, where they ride in the
-// gradient array; they are judged in double.
+// ---- totals: [sum, weights] of each loss, then the counts. They ride as floats in the gradient array, and are judged in double.
 
-#define DT__TOTALS (2 * DT_MAX_INPUTS + DT__N_TOTALS)
 static void dt__totals_add(double *sum, const float *totals) { int i; for (i = 0; i < DT__TOTALS; i++) sum[i] += (double)totals[i]; }
 
 static int dt__loss_means(const dt__graph *g, int i) { return ((const dt_loss_options *)g->loss[i]->options)->reduction == DT_MEAN; }
@@ -5193,7 +5023,7 @@ static int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_ty
 	DT__OPTIONS(dt_loss_options, t);
 	const dt_tensor *p = t->in[0];
 	const unsigned char *bytes = (const unsigned char *)src;
-	ptrdiff_t i, classes = p->dim[p->rank - 1];
+	ptrdiff_t i, classes = dt__last(p);
 	for (i = 0; i < t->size; i++) {
 		float f = 0;
 		int32_t v = 0;
@@ -5223,10 +5053,9 @@ static int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_ty
 
 typedef struct {
 	dt_optimizer kind;
-	double rate, momentum, beta1, beta2, alpha, epsilon, decay, clip;
+	double rate, momentum, beta1, beta2, alpha, epsilon, decay, clip, final_rate, factor;
 	dt_schedule schedule;
 	long warmup, total, decay_steps;
-	double final_rate, factor;
 	double (*rate_at)(long step, void *user);
 	void *user;
 	int n_slots;  // arrays of moments
@@ -5239,21 +5068,17 @@ static int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *e
 	const struct { const char *flag; double *to, value, below; } number[] = {
 		{"learning_rate", &p->rate, DT__ELSE(o->learning_rate, adam ? 1e-3 : 1e-2), 1e6},
 		{"momentum", &p->momentum, dt__default(o->momentum, heavy ? 0.9 : 0), 1},
-		{"beta1", &p->beta1, dt__default(o->beta1, 0.9), 1},
-		{"beta2", &p->beta2, dt__default(o->beta2, 0.999), 1},
-		{"alpha", &p->alpha, dt__default(o->alpha, 0.99), 1},
-		{"epsilon", &p->epsilon, dt__default(o->epsilon, 1e-8), 1},
+		{"beta1", &p->beta1, dt__default(o->beta1, 0.9), 1}, {"beta2", &p->beta2, dt__default(o->beta2, 0.999), 1},
+		{"alpha", &p->alpha, dt__default(o->alpha, 0.99), 1}, {"epsilon", &p->epsilon, dt__default(o->epsilon, 1e-8), 1},
 		{"weight_decay", &p->decay, dt__default(o->weight_decay, o->optimizer == DT_ADAMW ? 0.01 : 0), 1e6},
 		{"clip_norm", &p->clip, dt__default(o->clip_norm, 0), HUGE_VAL},
 		{"final_rate", &p->final_rate, o->final_rate, 1e6},
 		{"decay_factor", &p->factor, DT__ELSE(o->decay_factor, o->schedule == DT_STEP_DECAY ? 0.1 : 0.96), 1e6},
-		{"warmup_steps", NULL, (double)o->warmup_steps, HUGE_VAL},
-		{"total_steps", NULL, (double)o->total_steps, HUGE_VAL},
-		{"decay_steps", NULL, (double)o->decay_steps, HUGE_VAL},
-		{"optimizer", NULL, (double)o->optimizer, DT_RMSPROP + 1},
+		{"warmup_steps", NULL, (double)o->warmup_steps, HUGE_VAL}, {"total_steps", NULL, (double)o->total_steps, HUGE_VAL},
+		{"decay_steps", NULL, (double)o->decay_steps, HUGE_VAL}, {"optimizer", NULL, (double)o->optimizer, DT_RMSPROP + 1},
 		{"schedule", NULL, (double)o->schedule, DT_LINEAR_DECAY + 1}
 	};
-	for (i = 0; i < (int)(sizeof number / sizeof *number); i++) {
+	for (i = 0; i < DT__COUNT(number); i++) {
 		if (!(number[i].value >= 0 && number[i].value < number[i].below))
 			return dt__refuse(err, ".%s is %g: it must be at least 0 and below %g", number[i].flag, number[i].value, number[i].below);
 		if (number[i].to) *number[i].to = number[i].value;
@@ -5271,11 +5096,9 @@ static int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *e
 
 // The learning rate of the update after `step` updates.
 static double dt__rate_of(const dt__optimizer *p, long step) {
-	double t, n;
+	double t = (double)(step - p->warmup), n = p->total > p->warmup ? (double)(p->total - p->warmup) : 1;
 	if (p->rate_at) return p->rate_at(step, p->user);
 	if (step < p->warmup) return p->rate * (double)(step + 1) / (double)(p->warmup + 1);
-	t = (double)(step - p->warmup);
-	n = p->total > p->warmup ? (double)(p->total - p->warmup) : 1;
 	if (p->schedule == DT_COSINE_DECAY || p->schedule == DT_LINEAR_DECAY) {
 		if (p->total == 0) return p->rate;  // length unknown: dt_train fills it in
 		t = t < n ? t / n : 1;
@@ -5294,8 +5117,7 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 	double decay = no_decay ? 0 : p->decay;
 	dt__adam_numbers a;
 	switch (p->kind) {
-	case DT_ADAM:
-	case DT_ADAMW:
+	case DT_ADAM: case DT_ADAMW:
 		a.scale = (float)scale;
 		a.rate = (float)(rate / (1 - pow(p->beta1, (double)step)));
 		a.rest1 = (float)(1 - p->beta1);
@@ -5307,12 +5129,8 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 		a.root2 = (float)(1 / sqrt(1 - pow(p->beta2, (double)step)));
 		k->adam(n, w, g, slot0, slot1, &a);
 		break;
-	case DT_RMSPROP:
-		k->rmsprop(n, w, g, slot0, slot1, (float)scale, (float)rate, (float)p->alpha, (float)p->epsilon, (float)p->momentum, (float)decay);
-		break;
-	default:
-		k->sgd(n, w, g, slot0, (float)scale, (float)rate, (float)p->momentum, (float)decay, p->kind == DT_NESTEROV);
-		break;
+	case DT_RMSPROP: k->rmsprop(n, w, g, slot0, slot1, (float)scale, (float)rate, (float)p->alpha, (float)p->epsilon, (float)p->momentum, (float)decay); break;
+	default: k->sgd(n, w, g, slot0, (float)scale, (float)rate, (float)p->momentum, (float)decay, p->kind == DT_NESTEROV);
 	}
 }
 

@@ -50,7 +50,7 @@ static void test_names(void) {
         { DT_ERR_MEMORY, "out of memory" },   { DT_ERR_IO, "file error" },               { DT_ERR_FORMAT, "malformed file" },
         { DT_ERR_STATE, "wrong moment" },     { DT_ERR_DISABLED, "switched off" },       { DT_ERR_NUMERIC, "not a finite number" },
         { DT_ERR_CALLBACK, "callback failed" }, { DT_ERR_STOPPED, "stopped" },           { DT_ERR_USAGE, "bad command line" },
-        { -1, "unknown error" },              { 11, "unknown error" },                   { 63, "unknown error" },
+        { -1, "unknown error" },              { DT_ERR_PEER, "another process is lost" }, { DT_ERR_CONFIG, "bad cluster" }, { 12, "unknown error" }, { 63, "unknown error" },
         { 65, "unknown error" },              { INT_MAX, "unknown error" },              { INT_MIN, "unknown error" },
     };
     char version[64];

@@ -16,7 +16,7 @@ for source in examples/*.c examples/*.cpp bench/*.c; do
     [ -f "$source" ] || continue
     case $source in
     *.cpp) command -v $CXX >/dev/null || { skip "$source" "no C++ compiler"; continue; } ;;
-    */mpi.c) command -v mpicc >/dev/null || { skip "$source" "no mpicc"; continue; } ;;
+    */mpi.c) echo '#include <mpi.h>' | mpicc -E - >/dev/null 2>&1 || { skip "$source" "no mpicc"; continue; } ;;
     esac
     check "$source builds" build "$source"
 done
