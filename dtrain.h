@@ -237,8 +237,8 @@ typedef struct dt_comm dt_comm;        // one rank's handle on a group
 // .share = tensor of an earlier layer of the same kind and sizes: both use one set of variables.
 
 typedef struct {
-	dt_tensor *x;               // [n, …, in]
-	int units;                  // out
+	dt_tensor *x;         // [n, …, in]
+	int units;            // out
 	int no_bias;
 	dt_initializer init;  double init_value;
 	int frozen;
@@ -249,14 +249,14 @@ typedef struct {
 DT_API dt_tensor *dt_dense_opt(dt_dense_options o);
 
 typedef struct {
-	dt_tensor *x;               // [n, h, w, c]
-	int filters, kernel;        // kernel: its height, and its width too unless .kernel_w is given
-	int stride;                 // 0 -> 1
-	int padding;                // zeros on every side; 0 -> none; DT_SAME: out = ceil(in / stride)
-	int dilation;               // 0 -> 1
-	int groups;                 // 0 -> 1; groups = c is a depthwise convolution
-	int kernel_w;               // 0 -> kernel
-	int direct;                 // 1: never by Winograd's way, which serves 3 x 3 kernels of stride 1 where c and filters are
+	dt_tensor *x;         // [n, h, w, c]
+	int filters, kernel;  // kernel: its height, and its width too unless .kernel_w is given
+	int stride;           // 0 -> 1
+	int padding;          // zeros on every side; 0 -> none; DT_SAME: out = ceil(in / stride)
+	int dilation;         // 0 -> 1
+	int groups;           // 0 -> 1; groups = c is a depthwise convolution
+	int kernel_w;         // 0 -> kernel
+	int direct;           // 1: never by Winograd's way, which serves 3 x 3 kernels of stride 1 where c and filters are
 	              // multiples of 16: up to three times as fast, rounding errors some ten times as large
 	int no_bias;
 	dt_initializer init;  double init_value;
@@ -270,10 +270,10 @@ typedef struct {
 DT_API dt_tensor *dt_conv2d_opt(dt_conv2d_options o);
 
 typedef struct {
-	dt_tensor *x;               // [n, h, w, c]
-	int size;                   // window
-	int stride;                 // 0 -> size
-	int padding;                // 0 -> none; at most size / 2. Padding never wins a maximum and never counts in an average
+	dt_tensor *x;         // [n, h, w, c]
+	int size;             // window
+	int stride;           // 0 -> size
+	int padding;          // 0 -> none; at most size / 2. Padding never wins a maximum and never counts in an average
 	const char *name;
 } dt_pool2d_options;
 // dt_maxpool2d(x, size, …), dt_avgpool2d(x, size, …) - y [n, h', w', c], h' = (h + 2 padding - size) / stride + 1.
@@ -293,10 +293,10 @@ typedef struct { dt_tensor *x; int shape[DT_MAX_RANK - 1]; const char *name; } d
 DT_API dt_tensor *dt_reshape_opt(dt_reshape_options o);
 
 typedef struct {
-	dt_tensor *x;               // [n, …, c]
-	double momentum;            // share of the new batch in the running statistics, 0 -> 0.1
-	double epsilon;             // 0 -> 1e-5
-	int sync;                   // 1: normalise over the global batch, not over the replica's part
+	dt_tensor *x;         // [n, …, c]
+	double momentum;      // share of the new batch in the running statistics, 0 -> 0.1
+	double epsilon;       // 0 -> 1e-5
+	int sync;             // 1: normalise over the global batch, not over the replica's part
 	int frozen;
 	dt_tensor *share;
 	const char *name;
@@ -307,8 +307,8 @@ typedef struct {
 DT_API dt_tensor *dt_batchnorm_opt(dt_batchnorm_options o);
 
 typedef struct {
-	dt_tensor *x;               // [n, …, c]
-	double epsilon;             // 0 -> 1e-5
+	dt_tensor *x;         // [n, …, c]
+	double epsilon;       // 0 -> 1e-5
 	int no_bias;
 	int frozen;
 	dt_tensor *share;
@@ -349,9 +349,9 @@ DT_API dt_tensor *dt_slice_opt(dt_slice_options o);
 DT_API dt_tensor *dt_pad(dt_tensor *x, int axis, int before, int after);
 
 typedef struct {
-	dt_tensor *x;               // [n, …] of DT_INT32, values 0 .. tokens - 1
+	dt_tensor *x;         // [n, …] of DT_INT32, values 0 .. tokens - 1
 	int tokens, features;
-	dt_initializer init;  double init_value;   // 0 -> DT_NORMAL with deviation 1, as PyTorch
+	dt_initializer init;  double init_value;  // 0 -> DT_NORMAL with deviation 1, as PyTorch
 	int frozen;
 	dt_tensor *share;
 	const char *name;
@@ -361,14 +361,14 @@ DT_API dt_tensor *dt_embedding_opt(dt_embedding_options o);
 
 // What a custom operation's callbacks see. Arrays are [n, …] floats of the replica's part.
 typedef struct {
-	int n;                             // samples; may be 0
+	int n;                       // samples; may be 0
 	int n_inputs;
-	const float *x[DT_MAX_INPUTS];     // inputs
-	float *y;                          // output: forward writes it, backward may read it
-	const float *dy;                   // backward: gradient of the output
-	float *dx[DT_MAX_INPUTS];          // backward ADDS to these; NULL where nobody asks
-	const float *weight;               // the operation's own parameter, or NULL
-	float *dweight;                    // backward ADDS to it; NULL if there is none or it is frozen
+	const float *x[DT_MAX_INPUTS];  // inputs
+	float *y;                    // output: forward writes it, backward may read it
+	const float *dy;             // backward: gradient of the output
+	float *dx[DT_MAX_INPUTS];    // backward ADDS to these; NULL where nobody asks
+	const float *weight;         // the operation's own parameter, or NULL
+	float *dweight;              // backward ADDS to it; NULL if there is none or it is frozen
 	int training;
 	long step;
 	void *user;
@@ -376,12 +376,12 @@ typedef struct {
 
 typedef struct {
 	dt_tensor *x;
-	int shape[DT_MAX_RANK - 1];        // of the output; all 0 -> that of x
-	int (*forward)(const dt_custom_call *);   // both return 0, or anything else for failure;
+	int shape[DT_MAX_RANK - 1];  // of the output; all 0 -> that of x
+	int (*forward)(const dt_custom_call *);  // both return 0, or anything else for failure;
 	int (*backward)(const dt_custom_call *);  // both run on any replica's thread. NULL: no gradient
 	void *user;
-	dt_tensor *more[DT_MAX_INPUTS - 1];       // further inputs
-	int weight[DT_MAX_RANK - 1];       // shape of the operation's own parameter; all 0 -> none
+	dt_tensor *more[DT_MAX_INPUTS - 1];  // further inputs
+	int weight[DT_MAX_RANK - 1];  // shape of the operation's own parameter; all 0 -> none
 	dt_initializer init;  double init_value;
 	int frozen;
 	const char *name;
@@ -398,17 +398,17 @@ DT_API dt_tensor *dt_input_opt(dt_input_options o);
 DT_API dt_tensor *dt_output(dt_tensor *t, const char *name);
 
 typedef struct {
-	dt_tensor *t;                      // prediction
+	dt_tensor *t;                // prediction
 	dt_loss_kind kind;
-	dt_tensor *target;                 // NULL: labels, fed as dt_batch.y[…]; no gradient flows into a target
-	double weight;                     // 0 -> 1
-	dt_reduction reduction;            // DT_MEAN or DT_SUM
-	double label_smoothing;            // cross-entropy: 0 .. 1
-	int ignore_label;                  // cross-entropy: this label counts nothing; 0 -> none; see DT_IGNORE_CLASS_0
-	const float *class_weights;        // cross-entropy: [classes], borrowed; NULL -> all 1
-	double delta;                      // Huber: 0 -> 1
+	dt_tensor *target;           // NULL: labels, fed as dt_batch.y[…]; no gradient flows into a target
+	double weight;               // 0 -> 1
+	dt_reduction reduction;      // DT_MEAN or DT_SUM
+	double label_smoothing;      // cross-entropy: 0 .. 1
+	int ignore_label;            // cross-entropy: this label counts nothing; 0 -> none; see DT_IGNORE_CLASS_0
+	const float *class_weights;  // cross-entropy: [classes], borrowed; NULL -> all 1
+	double delta;                // Huber: 0 -> 1
 	dt_type label_type;
-	const char *name;                  // NULL -> "loss"; several losses need names
+	const char *name;            // NULL -> "loss"; several losses need names
 } dt_loss_options;
 // dt_loss(t, DT_MSE, .target = x, .weight = 0.3, .name = "age") - a further loss. Returns t. Labels: the
 // loss of the options reads dt_batch.y[0], these the next ones, in the order of their names.
@@ -450,10 +450,10 @@ typedef enum {
 
 typedef struct {
 	const char *path;
-	int label;           // column of the label, from 1; 0 -> the last; DT_OFF: there is none
-	int header;          // 0 -> the first line is one if it holds a word; 1: it is; DT_OFF: it is not
-	int skip;            // lines to leave out at the start
-	int separator;       // 0 -> whichever of , ; tab the first line holds most of
+	int label;     // column of the label, from 1; 0 -> the last; DT_OFF: there is none
+	int header;    // 0 -> the first line is one if it holds a word; 1: it is; DT_OFF: it is not
+	int skip;      // lines to leave out at the start
+	int separator;  // 0 -> whichever of , ; tab the first line holds most of
 	dt_missing missing;
 	dt_type label_type;  // 0: DT_INT32 if all labels are whole numbers or words, else DT_FLOAT32
 	const char *columns; // what becomes of columns, by name or number; the others are numbers as they are. Separated by commas:
@@ -567,67 +567,67 @@ typedef struct {
 typedef struct {
 	// model
 	dt_tensor *(*net)(dt_tensor *x, void *user);
-	void *user;                      // for net, rate_at, on_event and augment
-	int input[DT_MAX_RANK - 1];      // shape of one sample; all 0 -> that of .train or .test
+	void *user;              // for net, rate_at, on_event and augment
+	int input[DT_MAX_RANK - 1];  // shape of one sample; all 0 -> that of .train or .test
 	dt_type input_type;
-	dt_loss_kind loss;               // applies to what net returns
+	dt_loss_kind loss;       // applies to what net returns
 	dt_type label_type;
 	dt_reduction reduction;
 	double label_smoothing;
 	int ignore_label;
 	const float *class_weights;
 	double delta;
-	int inference;                   // 1: plan without gradients; steps are refused
-	int input_gradient;              // 1: backward also computes the gradient of input 0
+	int inference;           // 1: plan without gradients; steps are refused
+	int input_gradient;      // 1: backward also computes the gradient of input 0
 	// optimizer
 	dt_optimizer optimizer;
-	double learning_rate;            // 0 -> 0.01 (SGD, momentum, Nesterov, RMSprop), 0.001 (Adam, AdamW)
-	double momentum;                 // 0 -> 0.9 for DT_MOMENTUM and DT_NESTEROV, else none; DT_OFF: none
-	double beta1, beta2;             // Adam: 0 -> 0.9, 0.999
-	double alpha;                    // RMSprop: 0 -> 0.99
-	double epsilon;                  // 0 -> 1e-8
-	double weight_decay;             // added to the gradient; DT_ADAMW: decoupled, 0 -> 0.01, DT_OFF: none
-	double clip_norm;                // 0 -> off; largest global norm of the gradient
-	const char *freeze;              // parameters whose names match this glob (* and ?) keep their values;
-	const char *no_decay;            // … get no weight decay; several globs are separated by commas
-	int accumulate;                  // parts that a batch is run in, one after another; 0 -> 1
+	double learning_rate;    // 0 -> 0.01 (SGD, momentum, Nesterov, RMSprop), 0.001 (Adam, AdamW)
+	double momentum;         // 0 -> 0.9 for DT_MOMENTUM and DT_NESTEROV, else none; DT_OFF: none
+	double beta1, beta2;     // Adam: 0 -> 0.9, 0.999
+	double alpha;            // RMSprop: 0 -> 0.99
+	double epsilon;          // 0 -> 1e-8
+	double weight_decay;     // added to the gradient; DT_ADAMW: decoupled, 0 -> 0.01, DT_OFF: none
+	double clip_norm;        // 0 -> off; largest global norm of the gradient
+	const char *freeze;      // parameters whose names match this glob (* and ?) keep their values;
+	const char *no_decay;    // … get no weight decay; several globs are separated by commas
+	int accumulate;          // parts that a batch is run in, one after another; 0 -> 1
 	dt_schedule schedule;
-	long warmup_steps;               // the rate rises linearly over these, then the schedule begins
-	long total_steps;                // for cosine and linear; 0 -> the steps of the run
+	long warmup_steps;       // the rate rises linearly over these, then the schedule begins
+	long total_steps;        // for cosine and linear; 0 -> the steps of the run
 	double final_rate;
-	long decay_steps;                // 0 -> one epoch (1000 steps in an own loop)
-	double decay_factor;             // 0 -> 0.1 for DT_STEP_DECAY, 0.96 for DT_EXPONENTIAL_DECAY
+	long decay_steps;        // 0 -> one epoch (1000 steps in an own loop)
+	double decay_factor;     // 0 -> 0.1 for DT_STEP_DECAY, 0.96 for DT_EXPONENTIAL_DECAY
 	double (*rate_at)(long step, void *user);  // replaces schedule and learning_rate; step from 0
 	// distribution
 	dt_strategy strategy;
-	int replicas;                    // 0 -> one per core that this process may use
-	int batch;                       // global batch; 0 -> 32
-	int replica_batch;               // instead: global batch = this x replicas x processes
-	dt_comm *comm;                   // with the other processes, see dt_comm_open; borrowed
-	int workers;                     // dt_main: start so many processes besides this one, on this machine
-	int print_cluster;               // dt_main: show who this process is, by what variables, and stop
+	int replicas;            // 0 -> one per core that this process may use
+	int batch;               // global batch; 0 -> 32
+	int replica_batch;       // instead: global batch = this x replicas x processes
+	dt_comm *comm;           // with the other processes, see dt_comm_open; borrowed
+	int workers;             // dt_main: start so many processes besides this one, on this machine
+	int print_cluster;       // dt_main: show who this process is, by what variables, and stop
 	// data and run
 	dt_source train, test;
-	int epochs;                      // 0 -> 1, or as many as .steps need
-	long steps;                      // 0 -> as many as .epochs need
+	int epochs;              // 0 -> 1, or as many as .steps need
+	long steps;              // 0 -> as many as .epochs need
 	uint64_t seed;
 	int no_shuffle;
-	int crop;                        // training images: zeros on every side, then a random cut of the old size
-	int flip;                        // training images: every second one, by chance, mirrored left to right
+	int crop;                // training images: zeros on every side, then a random cut of the old size
+	int flip;                // training images: every second one, by chance, mirrored left to right
 	double mean[DT_MAX_CHANNELS], deviation[DT_MAX_CHANNELS];  // per channel: (x - mean) / deviation; 0 deviation -> off
 	int (*augment)(void *user, float *x, long index, uint64_t random);  // training samples, in place; 0 or failure
-	int patience;                    // stop after this many epochs without a better evaluation loss; 0 -> off
-	int no_nan_guard;                // 1: train on with values that are not finite
+	int patience;            // stop after this many epochs without a better evaluation loss; 0 -> off
+	int no_nan_guard;        // 1: train on with values that are not finite
 	int (*on_event)(const dt_event *e, void *user);  // anything but 0 stops the run, which is no error
-	int progress;                    // 0 -> dt_main prints, dt_train is silent; 1: print; DT_OFF: silent
-	int json;                        // dt_main: the last line of standard output is one JSON object
-	int profile;                     // dt_main: time per layer at the end
-	int no_fusion;                   // 1: every layer by itself on the whole batch: slower, to compare
-	int print_options;               // dt_main: show the options and stop
-	const char *save, *load;         // dt_main: weights after the run, and before it
-	const dt_flag *flags;            // dt_main: the program's own flags
+	int progress;            // 0 -> dt_main prints, dt_train is silent; 1: print; DT_OFF: silent
+	int json;                // dt_main: the last line of standard output is one JSON object
+	int profile;             // dt_main: time per layer at the end
+	int no_fusion;           // 1: every layer by itself on the whole batch: slower, to compare
+	int print_options;       // dt_main: show the options and stop
+	const char *save, *load;  // dt_main: weights after the run, and before it
+	const dt_flag *flags;    // dt_main: the program's own flags
 	// memory
-	void *memory;  size_t memory_size;    // the model lives here and malloc is not called for it
+	void *memory;  size_t memory_size;  // the model lives here and malloc is not called for it
 	void *(*alloc)(size_t bytes, void *user);  // instead of malloc and free: both or none
 	void (*release)(void *p, void *user);
 	void *alloc_user;
@@ -767,14 +767,14 @@ DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *er
 typedef enum { DT_LOADED, DT_MISSING, DT_UNEXPECTED, DT_MISSHAPED } dt_load_result;
 
 typedef struct {
-	const char *path;         // from a file,
-	const void *data;         // … or memory (flash, say) of .size bytes; values are copied out of it,
+	const char *path;   // from a file,
+	const void *data;   // … or memory (flash, say) of .size bytes; values are copied out of it,
 	int (*read)(void *user, uint64_t at, void *out, size_t n);  // … or a callback over .size bytes: 0, or else failure
 	uint64_t size;
-	const char *glob;         // parameters of the model to load; NULL: all
+	const char *glob;   // parameters of the model to load; NULL: all
 	const char *(*rename)(void *user, const char *name);  // the model's name -> the file's; NULL: this one not
-	void *user;               // for read, rename and on_tensor
-	int partial;              // 1: load what fits; the rest is told, and no error
+	void *user;         // for read, rename and on_tensor
+	int partial;        // 1: load what fits; the rest is told, and no error
 	void (*on_tensor)(void *user, dt_load_result result, const char *name);  // once per parameter or unexpected tensor
 	void *scratch;  size_t scratch_size;  // DTRAIN_NO_MALLOC: for the table, about 8 times the file's header
 	int loaded, missing, unexpected, misshaped;  // out. Misshaped: another shape, or a type that is not loaded
