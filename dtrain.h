@@ -7654,7 +7654,7 @@ DT_API void dt_set_learning_rate(dt_model *m, double rate) { if (m && rate >= 0 
 DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->optimizer, m->step) : 0; }
 
 // ============================================================
-// >>wire - a group of processes: joining, frames, secrets, collectives over TCP
+// >>wire - a group of processes: joining, frames, collectives over TCP
 //
 // What:    every pair of processes has one connection; the higher rank dials the lower. Rank 0 hears from all first and hands
 //          out the addresses. A collective is exchanged directly: each rank adds its slice of everybody's array, in the order
@@ -7672,9 +7672,17 @@ DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->o
 
 // ---- a connection and its frames
 
-enum { DT__HELLO = 1, DT__CHALLENGE, DT__AUTH, DT__ROSTER, DT__HEARTBEAT = 7, DT__PART, DT__RESULT, DT__ABORT = 18, DT__BYE = 21 };
+enum { DT__HELLO = 1, DT__WELCOME, DT__ROSTER, DT__HEARTBEAT, DT__ABORT, DT__BYE, DT__PART, DT__RESULT };  // these two carry floats
 
-typedef struct { int type, kind, rank, detail; uint64_t n, call, offset; size_t bytes; } dt__frame;
+typedef struct { int type, rank, kind, detail; size_t bytes; uint64_t n, call, offset; } dt__frame;
+
+static dt__frame dt__frame_of(int type, int rank, size_t bytes) {
+	dt__frame f = {0, 0, 0, 0, 0, 0, 0, 0};
+	f.type = type;
+	f.rank = rank;
+	f.bytes = bytes;
+	return f;
+}
 
 typedef struct {
 	int fd;
@@ -7682,14 +7690,14 @@ typedef struct {
 	char address[64];
 	double began, heard;        // when it was opened; when bytes came last
 	uint64_t sent, received;    // frames are numbered
-	unsigned char head[64];     // of the frame that leaves,
+	uint8_t head[64];     // of the frame that leaves,
 	struct iovec out[2];        // … and what is left of it
-	unsigned char in[8192];  size_t from, to;        // bytes that came ahead of their turn
-	unsigned char head_in[64];
+	uint8_t in[8192];  size_t from, to;        // bytes that came ahead of their turn
+	uint8_t head_in[64];
 	dt__frame frame;                                 // that arrives: stage 0 its head, 1 its payload
 	int stage;
-	unsigned char *payload, *place;  size_t missing;
-	unsigned char small[512];                        // payloads of control
+	uint8_t *payload, *place;  size_t missing;
+	uint8_t small[512];                        // payloads of control
 	dt__span part_out, part_in, result_out, result_in;  // what is missing of the running collective, in floats
 	int announced, greeted;
 } dt__link;
@@ -7698,11 +7706,11 @@ static int dt__link_idle(const dt__link *l) { return !(l->out[0].iov_len + l->ou
 
 // The link must be idle; the payload stays where it is until it is again.
 static void dt__link_queue(dt__link *l, dt__frame f, const void *payload) {
-	unsigned char *h = l->head;
+	uint8_t *h = l->head;
 	memset(h, 0, 64);
 	memcpy(h, "DTR1\1", 5);
-	h[5] = (unsigned char)f.type;
-	h[6] = (unsigned char)f.kind;
+	h[5] = (uint8_t)f.type;
+	h[6] = (uint8_t)f.kind;
 	dt__write_le(h + 8, (uint64_t)f.rank, 4);
 	dt__write_le(h + 12, (uint64_t)f.detail, 4);
 	dt__write_le(h + 16, f.n, 8);
@@ -7710,7 +7718,7 @@ static void dt__link_queue(dt__link *l, dt__frame f, const void *payload) {
 	dt__write_le(h + 32, f.offset, 8);
 	dt__write_le(h + 40, f.bytes, 4);
 	dt__write_le(h + 48, l->sent++, 8);
-	if (f.type != DT__PART && f.type != DT__RESULT) dt__write_le(h + 56, dt__crc32c(0, payload, f.bytes), 4);
+	if (f.type < DT__PART) dt__write_le(h + 56, dt__crc32c(0, payload, f.bytes), 4);
 	dt__write_le(h + 60, dt__crc32c(0, h, 60), 4);
 	l->out[0].iov_base = h;
 	l->out[0].iov_len = 64;
@@ -7740,7 +7748,7 @@ static ssize_t dt__link_flush(dt__link *l) {
 
 // The head that has come. 0 if it is none of ours.
 static int dt__link_head(dt__link *l) {
-	const unsigned char *h = l->head_in;
+	const uint8_t *h = l->head_in;
 	dt__frame *f = &l->frame;
 	memcpy(l->head_in, l->in + l->from, 64);
 	l->from += 64;
@@ -7757,7 +7765,7 @@ static int dt__link_head(dt__link *l) {
 
 // Take in what has come. 1: a frame is there; 0: not yet; -1: the connection has ended; -2: this is no peer of ours. place says
 // where a payload goes: NULL is "later".
-static int dt__link_read(dt__link *l, unsigned char *(*place)(void *user, dt__link *l), void *user) {
+static int dt__link_read(dt__link *l, uint8_t *(*place)(void *user, dt__link *l), void *user) {
 	for (;;) {
 		size_t have = l->to - l->from, n;
 		ssize_t got;
@@ -7778,7 +7786,7 @@ static int dt__link_read(dt__link *l, unsigned char *(*place)(void *user, dt__li
 			l->from += n; l->place += n; l->missing -= n;
 			if (!l->missing) {
 				l->stage = 0;
-				return l->frame.type == DT__PART || l->frame.type == DT__RESULT || dt__read_le(l->head_in + 56, 4) == dt__crc32c(0, l->payload, l->frame.bytes) ? 1 : -2;
+				return l->frame.type >= DT__PART || dt__read_le(l->head_in + 56, 4) == dt__crc32c(0, l->payload, l->frame.bytes) ? 1 : -2;
 			}
 		}
 		if (l->stage == 1 && l->missing >= sizeof l->in) {
@@ -7797,9 +7805,9 @@ static int dt__link_read(dt__link *l, unsigned char *(*place)(void *user, dt__li
 	}
 }
 
-static unsigned char *dt__place_small(void *user, dt__link *l) {
+static uint8_t *dt__place_small(void *user, dt__link *l) {
 	(void)user;
-	return l->frame.bytes < sizeof l->small ? (unsigned char *)memset(l->small, 0, sizeof l->small) : NULL;
+	return l->frame.bytes < sizeof l->small ? (uint8_t *)memset(l->small, 0, sizeof l->small) : NULL;
 }
 
 static void dt__link_close(dt__link *l) {
@@ -7836,11 +7844,10 @@ typedef struct dt__net {
 
 static void *dt__heart_main(void *user) {
 	dt__net *net = (dt__net *)user;
-	dt__frame beat = {DT__HEARTBEAT, 0, 0, 0, 0, 0, 0, 0};
+	dt__frame beat = dt__frame_of(DT__HEARTBEAT, net->comm->rank, 0);
 	struct pollfd bell;
 	dt__link *l;
 	int i;
-	beat.rank = net->comm->rank;
 	bell.fd = net->bell[0];
 	bell.events = POLLIN;
 	while (poll(&bell, 1, 1000) <= 0) {  // until the other end is closed
@@ -7867,12 +7874,10 @@ static void dt__net_end(dt__net *net, int type, double seconds) {
 	double until = dt__now() + seconds;
 	const char *text = net->cause.text;
 	struct timespec pause = {0, 1000000};
-	dt__frame f = {type, 0, 0, 0, 0, 0, 0, 0};
+	dt__frame f = dt__frame_of(type, net->comm->rank, type == DT__ABORT ? strlen(text) : 0);
 	dt__link *l;
 	int i, open;
 	dt__heart_stop(net);
-	f.rank = net->comm->rank;
-	f.bytes = type == DT__ABORT ? strlen(text) : 0;
 	f.detail = net->cause.code;
 	DT__EACH_LINK(net, i, l) l->announced = 0;
 	do {
@@ -7890,14 +7895,18 @@ static void dt__net_end(dt__net *net, int type, double seconds) {
 	DT__EACH_LINK(net, i, l) dt__link_close(l);
 }
 
+static void dt__net_lost(dt__net *net, const dt__link *l, const char *why) {
+	dt__fail(&net->cause, DT_ERR_PEER, "rank %d (%s) is lost: %s", (int)(l - net->link), l->address, why);
+}
+
 // Where the payload of a frame goes, if this is its time.
-static unsigned char *dt__net_place(void *user, dt__link *l) {
+static uint8_t *dt__net_place(void *user, dt__link *l) {
 	dt__net *net = (dt__net *)user;
 	const dt__frame *f = &l->frame;
 	dt__span *s = f->type == DT__PART ? &l->part_in : &l->result_in;
 	ptrdiff_t count = (ptrdiff_t)(f->bytes / sizeof(float)), peer = l - net->link;
 	dt_comm other = *net->comm, *own = net->comm;
-	if (f->type != DT__PART && f->type != DT__RESULT) return dt__place_small(NULL, l);
+	if (f->type < DT__PART) return dt__place_small(NULL, l);
 	if (f->call == net->call + 1) return NULL;  // it is ahead
 	other.rank = (int)peer;
 	other.kind = (dt__kind)f->kind;
@@ -7905,12 +7914,12 @@ static unsigned char *dt__net_place(void *user, dt__link *l) {
 	other.detail = f->detail;
 	if (dt__same_call(own->rank < other.rank ? own : &other, own->rank < other.rank ? &other : own, &net->cause)) return NULL;
 	if (f->call != net->call || f->bytes % sizeof(float) || f->offset != (uint64_t)s->begin || count > s->end - s->begin) {
-		if (f->bytes || f->call != net->call) { dt__fail(&net->cause, DT_ERR_PEER, "rank %d (%s) sent a frame out of turn", other.rank, l->address); return NULL; }
+		if (f->bytes || f->call != net->call) { dt__net_lost(net, l, "it sent a frame out of turn"); return NULL; }
 	}
 	l->greeted = 1;
 	if (!count) return l->small;
-	if (f->type == DT__RESULT) return (unsigned char *)(net->buf + s->begin);
-	return (unsigned char *)(net->room + peer * (net->mine.end - net->mine.begin) + (s->begin - net->mine.begin));
+	if (f->type == DT__RESULT) return (uint8_t *)(net->buf + s->begin);
+	return (uint8_t *)(net->room + peer * (net->mine.end - net->mine.begin) + (s->begin - net->mine.begin));
 }
 
 // Read from a link: 1 if a frame has come.
@@ -7924,41 +7933,36 @@ static int dt__net_pull(dt__net *net, dt__link *l) {
 	else if (got == 1 && f->type == DT__ABORT) dt__fail(&net->cause, f->detail, "%s", (const char *)l->small);
 	else if (got == 1 && f->type == DT__BYE) l->left = 1;
 	else if (got == -1 && l->left) dt__fail(&net->cause, DT_ERR_STATE, "%s: rank %d closed its handle: let all make the same calls first", dt__kind_names[net->comm->kind], rank);
-	else if (got == -1) dt__fail(&net->cause, DT_ERR_PEER, "rank %d (%s) is lost: its connection has ended", rank, l->address);
-	else if (got == -2) dt__fail(&net->cause, DT_ERR_PEER, "rank %d (%s) sent damaged bytes", rank, l->address);
+	else if (got == -1) dt__net_lost(net, l, "its connection has ended");
+	else if (got == -2) dt__net_lost(net, l, "it sent damaged bytes");
 	return 1;
 }
 
 // Send to a link what may leave now: 1 if something has.
 static int dt__net_push(dt__net *net, dt__link *l) {
 	const dt_comm *c = net->comm;
-	dt__frame f = {0, 0, 0, 0, 0, 0, 0, 0};
 	dt__span *s = &l->part_out;
 	ptrdiff_t count = DT__MIN(s->end - s->begin, DT__CHUNK);
 	ssize_t gone;
-	if (dt__link_idle(l)) {
-		if (!l->announced || count) f.type = DT__PART;
-		else {
-			s = &l->result_out;
-			count = DT__MIN(DT__MIN(net->ready, s->end) - s->begin, DT__CHUNK);
-			if (count > 0) f.type = DT__RESULT;
-		}
-		if (f.type) {
-			f.kind = (int)c->kind;
-			f.rank = c->rank;
-			f.detail = c->detail;
-			f.n = c->n;
-			f.call = net->call;
-			f.offset = (uint64_t)s->begin;
-			f.bytes = (size_t)count * sizeof(float);
-			dt__link_queue(l, f, net->buf ? net->buf + s->begin : NULL);
-			s->begin += count;
-			l->announced = 1;
-		}
+	int type = !l->announced || count ? DT__PART : DT__RESULT;
+	if (type == DT__RESULT) {
+		s = &l->result_out;
+		count = DT__MIN(DT__MIN(net->ready, s->end) - s->begin, DT__CHUNK);
+	}
+	if (dt__link_idle(l) && (type == DT__PART || count > 0)) {
+		dt__frame f = dt__frame_of(type, c->rank, (size_t)count * sizeof(float));
+		f.kind = (int)c->kind;
+		f.detail = c->detail;
+		f.n = c->n;
+		f.call = net->call;
+		f.offset = (uint64_t)s->begin;
+		dt__link_queue(l, f, net->buf ? net->buf + s->begin : NULL);
+		s->begin += count;
+		l->announced = 1;
 	}
 	gone = dt__link_flush(l);
 	if (gone < 0) dt__net_pull(net, l);  // which finds out why: an ABORT may lie there
-	if (gone < 0) dt__fail(&net->cause, DT_ERR_PEER, "rank %d (%s) is lost: its connection has ended", (int)(l - net->link), l->address);
+	if (gone < 0) dt__net_lost(net, l, "its connection has ended");
 	return gone != 0;
 }
 
@@ -8032,8 +8036,7 @@ static void dt__net_wait(dt__net *net) {
 	if (n > 0) return;
 	now = dt__now();
 	DT__EACH_LINK(net, i, l)
-		if (!dt__link_done(l) && now - DT__MAX(l->heard, net->began) > net->dead)
-			dt__fail(&net->cause, DT_ERR_PEER, "rank %d (%s) is lost: it has sent nothing for %g s", i, l->address, net->dead);
+		if (!dt__link_done(l) && now - DT__MAX(l->heard, net->began) > net->dead) dt__net_lost(net, l, "it is silent");
 }
 
 static int dt__net_run(dt_comm *c, float *buf, dt_error *err) {
@@ -8110,9 +8113,9 @@ static struct addrinfo *dt__resolve(const char *host, int port) {
 }
 
 static int dt__is_loopback(const struct sockaddr *a) {
-	static const unsigned char one[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+	static const uint8_t one[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
 	if (a->sa_family == AF_INET6) return !memcmp(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, one, 16);
-	return *(const unsigned char *)&((const struct sockaddr_in *)(const void *)a)->sin_addr == 127;
+	return *(const uint8_t *)&((const struct sockaddr_in *)(const void *)a)->sin_addr == 127;
 }
 
 static void dt__socket_ready(int fd) {
@@ -8178,7 +8181,7 @@ static int dt__connect(const char *address, int shift, const char **why) {
 }
 
 // Wait for one frame of control. 0 when it is there.
-static int dt__link_await(dt__link *l, int type, unsigned char *(*place)(void *, dt__link *), void *user, double until) {
+static int dt__link_await(dt__link *l, int type, uint8_t *(*place)(void *, dt__link *), void *user, double until) {
 	struct pollfd p;
 	int got;
 	p.fd = l->fd;
@@ -8191,12 +8194,8 @@ static int dt__link_await(dt__link *l, int type, unsigned char *(*place)(void *,
 }
 
 static void dt__link_tell(dt__link *l, int type, int rank, const void *payload, size_t n) {
-	dt__frame f = {0, 0, 0, 0, 0, 0, 0, 0};
 	double until = dt__now() + 5;
-	f.type = type;
-	f.rank = rank;
-	f.bytes = n;
-	dt__link_queue(l, f, payload);
+	dt__link_queue(l, dt__frame_of(type, rank, n), payload);
 	while (!dt__link_idle(l) && dt__link_flush(l) >= 0 && dt__now() < until) {}
 }
 
@@ -8205,7 +8204,7 @@ static void dt__link_tell(dt__link *l, int type, int rank, const void *payload, 
 // Dial a rank until it answers, or the time is over.
 static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *address, int port, double until, dt_error *err) {
 	dt__link *l = &net->link[rank];
-	unsigned char hello[DT__HELLO_BYTES] = {0};
+	uint8_t hello[DT__HELLO_BYTES] = {0};
 	const char *why = "";
 	int round;
 	dt__write_le(hello, (uint64_t)w->rank, 4);
@@ -8219,7 +8218,7 @@ static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *addres
 		if (l->fd >= 0) {
 			dt__format(l->address, sizeof l->address, "%s", address);
 			dt__link_tell(l, DT__HELLO, w->rank, hello, sizeof hello);
-			if (!dt__link_await(l, DT__AUTH, dt__place_small, NULL, DT__MIN(dt__now() + 5, until))) return 0;
+			if (!dt__link_await(l, DT__WELCOME, dt__place_small, NULL, DT__MIN(dt__now() + 5, until))) return 0;
 			if (l->frame.type == DT__ABORT) return dt__fail(err, DT_ERR_CONFIG, "rank %d (%s) refuses: %s", rank, address, (const char *)l->small);
 			why = "no answer from a process of this job";
 			dt__link_close(l);
@@ -8231,14 +8230,14 @@ static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *addres
 
 // A process has said hello: let it in, or say why not. 1: it is in.
 static int dt__join_greet(dt__net *net, const dt__who *w, dt__link *half) {
-	const unsigned char *hello = half->small;
+	const uint8_t *hello = half->small;
 	int rank = (int)(dt__read_le(hello, 4) & INT_MAX), size = (int)(dt__read_le(hello + 4, 4) & INT_MAX);
 	char text[160] = "";
 	if (half->frame.type != DT__HELLO || half->frame.bytes != DT__HELLO_BYTES || strncmp((const char *)hello + 12, w->job, sizeof w->job)) return 0;
 	if (size != w->size) dt__format(text, sizeof text, "the world has %d processes there, %d here", size, w->size);
 	else if (rank <= w->rank || rank >= size) dt__format(text, sizeof text, "rank %d does not dial rank %d of %d", rank, w->rank, size);
 	else if (net->link[rank].fd >= 0) dt__format(text, sizeof text, "there is a rank %d already", rank);
-	dt__link_tell(half, *text ? DT__ABORT : DT__AUTH, w->rank, text, strlen(text));
+	dt__link_tell(half, *text ? DT__ABORT : DT__WELCOME, w->rank, text, strlen(text));
 	if (*text) return 0;
 	dt__format(half->address + strlen(half->address), 8, ":%d", (int)dt__read_le(hello + 8, 4));
 	net->link[rank] = *half;
@@ -8289,9 +8288,9 @@ static int dt__join_accept(dt__net *net, const dt__who *w, int listener, double 
 	return 0;
 }
 
-static unsigned char *dt__place_roster(void *user, dt__link *l) {
+static uint8_t *dt__place_roster(void *user, dt__link *l) {
 	const dt__net *net = (const dt__net *)user;
-	return l->frame.type == DT__ROSTER && l->frame.bytes == 64 * (size_t)net->comm->size ? (unsigned char *)net->roster : dt__place_small(NULL, l);
+	return l->frame.type == DT__ROSTER && l->frame.bytes == 64 * (size_t)net->comm->size ? (uint8_t *)net->roster : dt__place_small(NULL, l);
 }
 
 // Rank 0 tells all addresses; then the higher rank of each pair dials the lower.
