@@ -1,10 +1,12 @@
-// allreduce.c - only the collectives: sums, means and copies between threads of your own
+// allreduce.c - only the collectives: sums, means and copies between threads or processes of your own
 //
-// Shows:   dt_comm_group, dt_allreduce (sum, mean, maximum), dt_reduce_scatter and dt_allgather with
+// Shows:   dt_comm_group, dt_comm_open, dt_allreduce (sum, mean, maximum), dt_reduce_scatter and dt_allgather with
 //          dt_comm_slice, dt_broadcast, dt_barrier, and how fast an allreduce goes over memory.
 // Data:    none.
 // Build:   cc -O2 examples/allreduce.c -o allreduce -lm -pthread
-// Run:     ./allreduce [RANKS]     (1 to 64, or else 4)
+// Run:     ./allreduce [RANKS]     RANKS threads, 1 to 64, or else 4
+//          mpirun -np 4 ./allreduce, srun, torchrun …, or by hand one process after the other, with DTRAIN_RANK from 0 on:
+//          DTRAIN_RANK=0 DTRAIN_WORLD=4 DTRAIN_CHIEF=127.0.0.1:2222 ./allreduce
 // Output:  4 ranks; rank r starts with r, r + 1, r + 2, ...
 //          rank 0 has           0     1     2     3     4     5     6     7     8     9
 //          sum                  6    10    14    18    22    26    30    34    38    42
@@ -93,8 +95,18 @@ static void *run(void *arg) {
         snprintf(w->err.text, sizeof w->err.text, "no memory for %d numbers", LONG);
     }
     free(buf);
-    dt_comm_close(w->comm);                            // whoever still waits for us gets an error, not silence
+    if (w->err.code) {                                 // whoever still waits for us gets an error, not silence
+        dt_comm_close(w->comm);
+        w->comm = NULL;
+    }
     return NULL;
+}
+
+static int report(const worker *w, int ranks) {
+    if (w->err.code) return fprintf(stderr, "allreduce: rank %d: %s\n", w->err.rank, w->err.text), 1;
+    if (dt_comm_rank(w->comm)) return 0;
+    printf("mean of 4 MiB over %d ranks: %.2f ms, %.2f GB/s a rank\n", ranks, 1e3 * w->seconds / ROUNDS, 4e-9 * LONG * ROUNDS / w->seconds);
+    return 0;
 }
 
 int main(int argc, char **argv) {
@@ -104,6 +116,19 @@ int main(int argc, char **argv) {
     dt_error err = DT_DEFAULTS;
     int ranks = argc > 1 ? atoi(argv[1]) : 4, failed = 0;
     if (ranks < 1 || ranks > MOST) return fprintf(stderr, "usage: allreduce [RANKS], 1 to %d\n", MOST), 64;
+
+    // A launcher started several of us: each process is one rank.
+    worker_of[0].comm = dt_comm_open(NULL, &err);
+    if (!worker_of[0].comm) return fprintf(stderr, "allreduce: %s\n", err.text), 1;
+    if (dt_comm_size(worker_of[0].comm) > 1) {
+        run(&worker_of[0]);
+        failed = report(&worker_of[0], dt_comm_size(worker_of[0].comm));
+        dt_comm_close(worker_of[0].comm);
+        return failed;
+    }
+    dt_comm_close(worker_of[0].comm);
+
+    // Or else each thread.
     if (dt_comm_group(ranks, comm, &err)) return fprintf(stderr, "allreduce: %s\n", err.text), 1;
     printf("%d ranks; rank r starts with r, r + 1, r + 2, ...\n", ranks);
     for (int r = 0; r < ranks; r++) {
@@ -112,10 +137,9 @@ int main(int argc, char **argv) {
     }
     run(&worker_of[0]);                                // the caller is rank 0
     for (int r = 1; r < ranks; r++) pthread_join(thread[r], NULL);
-    for (int r = 0; r < ranks && !failed; r++)
-        if ((failed = worker_of[r].err.code) != 0) fprintf(stderr, "allreduce: rank %d: %s\n", r, worker_of[r].err.text);
-    if (!failed)
-        printf("mean of 4 MiB over %d ranks: %.2f ms, %.2f GB/s a rank\n", ranks, 1e3 * worker_of[0].seconds / ROUNDS,
-               4e-9 * LONG * ROUNDS / worker_of[0].seconds);
-    return failed != 0;
+    for (int r = 0; r < ranks; r++) {
+        failed |= report(&worker_of[r], ranks);
+        dt_comm_close(worker_of[r].comm);
+    }
+    return failed;
 }

@@ -67,6 +67,20 @@ check "digits as one C file" exported
 for model in linear mlp cnn cifar resnet20; do
     check "train --model $model" says 0 '"status": "succeeded"' ./train --data synthetic:12x12x2:3:60 --model $model --steps 2 --batch 7 --replicas 2 --json --quiet
 done
+together() {  # 4 threads, 2 processes of 2 and 4 processes end with the same bits, and one chief speaks
+    for layout in "--replicas 4" "--replicas 2 --workers 1" "--replicas 1 --workers 3"; do
+        ./train --data digits --model mlp --epochs 2 $layout --json --quiet >said || return 1
+        tail -n 1 said | sed 's/.*"processes": *\([0-9]*\).*"parameters_crc32c": *\([0-9]*\).*/\1 \2/'
+    done >layouts
+    cat layouts
+    [ "$(cut -d ' ' -f 1 layouts | tr '\n' ' ')" = "1 2 4 " ] && [ "$(cut -d ' ' -f 2 layouts | sort -u | wc -l)" -eq 1 ]
+}
+check "processes and threads end with the same bits" together
+check "workers speak behind their names" says 0 "[chief] epoch 1/1" ./train --data digits --model mlp --workers 1 --replicas 1
+course='{"cluster": {"worker": ["127.0.0.1:%d", "127.0.0.1:%d"]}, "task": {"type": "worker", "index": 1}}'
+check "train reads TF_CONFIG" says 0 "rank = 1" env TF_CONFIG="$(printf "$course" 2222 2223)" ./train --print-cluster
+check "train names the place of a slip in TF_CONFIG" says 78 "TF_CONFIG, byte" env TF_CONFIG='{"cluster": {"worker": [2222]}}' ./train
+check "train misses half of a family" says 78 "WORLD_SIZE is not set" env RANK=1 ./train
 check "train on digits" says 0 '"eval_accuracy": 0.9' ./train --data digits --model mlp --epochs 5 --json --quiet
 awk 'BEGIN { print "a,b,kind"; for (i = 0; i < 100; i++) print i / 100 "," i % 7 "," (i < 50 ? "low" : "high") }' >table.csv
 check "train on a table" says 0 '"status"' ./train --data csv:table.csv --model mlp --epochs 2 --json --quiet
