@@ -1,8 +1,9 @@
-// comm.c - the collectives between threads in microseconds and GB/s, beside memcpy
+// comm.c - the collectives between threads, or between processes, in microseconds and GB/s, beside memcpy
 //
 // Build:   cc -O2 bench/comm.c -o comm -lm -pthread
 // Run:     ./comm                   1, 2, 4, ... threads up to the cores, 10 K to 16 M floats
 //          ./comm --threads 8 --rounds 9 --seconds 0.02 --most 1000000      --most: no more floats than that
+//          under mpirun, srun, … or with DTRAIN_RANK, DTRAIN_WORLD and DTRAIN_CHIEF: between these processes, 1 KB to 64 MB
 // Prints Markdown: the medians over the rounds; in each round the operations follow each other, so that the ratio
 // compares neighbours on a noisy machine. GB/s are the bytes that an operation must read and write at least: of n
 // floats on each of T threads, memcpy and allreduce 2 T n, reduce-scatter T n + n, allgather and broadcast 2 (T - 1) n.
@@ -18,19 +19,20 @@
 
 enum { MOST_THREADS = 1024, MOST_ROUNDS = 99, MOST_CALLS = 100000 };
 enum { MEMCPY, ALLREDUCE, REDUCE_SCATTER, ALLGATHER, BROADCAST, BARRIER, KINDS };
-static const size_t floats[] = {10000, 100000, 270000, 1000000, 4000000, 16000000};
+static size_t floats[] = {10000, 100000, 270000, 1000000, 4000000, 16000000};
+static const size_t floats_of_processes[] = {256, 16384, 262144, 1048576, 4194304, 16777216};
 enum { SIZES = sizeof floats / sizeof *floats };
 
 static int rounds = 5;
-static size_t most = 16000000;
+static size_t most = 16777216;
 static double seconds = 0.01;
-static long calls[KINDS];                              // of one round: rank 0 chooses them between barriers
 static void *(*volatile copy)(void *, const void *, size_t) = memcpy;  // volatile: no compiler leaves it out
 
 typedef struct {
     dt_comm *comm;
     float *buf, *to;
     dt_error err;
+    float calls[KINDS];                                // of one round: rank 0 chooses them for all
     double took[KINDS][MOST_ROUNDS];
     pthread_t thread;
 } worker;
@@ -74,9 +76,9 @@ static void choose_calls(worker *w, size_t n) {
     for (int kind = 0; kind < KINDS; kind++) {
         measure(w, kind, n, 1);                        // touches the memory
         double once = measure(w, kind, n, 3);
-        if (dt_comm_rank(w->comm)) continue;
-        calls[kind] = once > seconds ? 1 : once * MOST_CALLS < seconds ? MOST_CALLS : (long)(seconds / once);
+        w->calls[kind] = once > seconds ? 1 : once * MOST_CALLS < seconds ? MOST_CALLS : (float)(long)(seconds / once);
     }
+    dt_broadcast(w->comm, w->calls, KINDS, 0, &w->err);
 }
 
 static double least_bytes(int kind, double ranks, double n) {
@@ -103,8 +105,7 @@ static void measure_size(worker *w, size_t n) {
     choose_calls(w, n);
     for (int r = 0; r < rounds && !w->err.code; r++)
         for (int kind = 0; kind < KINDS; kind++) {
-            dt_barrier(w->comm, &w->err);              // behind it calls[] holds still
-            w->took[kind][r] = measure(w, kind, n, calls[kind]);
+            w->took[kind][r] = measure(w, kind, n, (long)w->calls[kind]);
         }
     if (dt_comm_rank(w->comm) == 0 && !w->err.code) print_row(w, n);
 }
@@ -146,6 +147,12 @@ static int measure_group(int ranks) {
     return failed != 0;
 }
 
+static void print_head(const char *ranks) {
+    printf("%ld cores, medians of %d rounds; microseconds, GB/s\n\n", sysconf(_SC_NPROCESSORS_ONLN), rounds);
+    printf("| %s | floats | memcpy | allreduce | reduce-scatter | allgather | broadcast | barrier | allreduce / memcpy |\n"
+           "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n", ranks);
+}
+
 int main(int argc, char **argv) {
     int threads = (int)sysconf(_SC_NPROCESSORS_ONLN), failed = 0;
     for (int i = 1; i < argc; i += 2) {
@@ -157,14 +164,24 @@ int main(int argc, char **argv) {
         else threads = 0;
     }
     if (threads < 1 || threads > MOST_THREADS || rounds < 1 || rounds > MOST_ROUNDS || !(seconds > 0)
-        || most < floats[0] || most > floats[SIZES - 1]) {
+        || most < floats[0] || most > floats_of_processes[SIZES - 1]) {
         fprintf(stderr, "usage: comm [--threads 1..%d] [--rounds 1..%d] [--seconds S] [--most %zu..%zu]\n",
-                MOST_THREADS, MOST_ROUNDS, floats[0], floats[SIZES - 1]);
+                MOST_THREADS, MOST_ROUNDS, floats[0], floats_of_processes[SIZES - 1]);
         return 64;
     }
-    printf("%ld cores, medians of %d rounds; microseconds, GB/s\n\n", sysconf(_SC_NPROCESSORS_ONLN), rounds);
-    printf("| threads | floats | memcpy | allreduce | reduce-scatter | allgather | broadcast | barrier | allreduce / memcpy |\n"
-           "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+    dt_error err = DT_DEFAULTS;
+    dt_comm *processes = dt_comm_open(NULL, &err);
+    if (!processes) return fprintf(stderr, "comm: %s\n", err.text), 1;
+    if (dt_comm_size(processes) > 1) {
+        static worker w;
+        w.comm = processes;
+        memcpy(floats, floats_of_processes, sizeof floats);
+        if (!dt_comm_rank(processes)) print_head("processes");
+        run(&w);
+        return w.err.code ? fprintf(stderr, "comm: %s\n", w.err.text), 1 : 0;
+    }
+    dt_comm_close(processes);
+    print_head("threads");
     for (int t = 1; !failed; t = t * 2 < threads ? t * 2 : threads) {
         failed = measure_group(t);
         if (t == threads) break;
