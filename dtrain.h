@@ -2873,46 +2873,45 @@ static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrd
 // >>graph - tensors, parameters, the memory plan, forward and backward
 //
 // What:    net builds nodes; dt__graph_finish numbers them in post-order from net's output, names them and
-//          lays every activation, gradient and scratch of one replica into one block by liveness. A step runs as
-//          segments, each strip by strip of the batch, so that what one layer writes is in the cache when the next
-//          reads it; one table of patterns says which neighbours become one pass (.no_fusion: neither).
-// Owns:    the graph (shared, constant after it is finished) and what one replica needs to run it.
+//          lays one replica's activations, gradients and scratch into one block by liveness. A step runs in
+//          segments, strip by strip of the batch, so that a layer finds in the cache what the one before it wrote;
+//          a table says which neighbours become one pass (.no_fusion: neither).
+// Owns:    the graph (shared, constant once finished) and what one replica needs to run it.
 // Uses:    >>kernels, >>base.   Used by: everything below. Operations are records of >>layers and >>losses.
 // Promise: a step allocates nothing; a partial batch runs the same plan; numbers, names and seeds depend on
-//          the graph alone, not on the order in which a compiler evaluates arguments.
+//          the graph alone, not on a compiler's order of evaluation.
 // ============================================================
 
 typedef struct dt__replica dt__replica;
 typedef struct dt__graph dt__graph;
 
 enum {  // what an operation promises or needs
-	DT__READS_X = 1,       // backward reads the inputs' values
-	DT__READS_Y = 2,       // backward reads the output's value
-	DT__IN_PLACE = 4,      // y may lie on x, and dx on dy: every value depends on its own place only
+	DT__READS_X = 1,       // backward reads the inputs
+	DT__READS_Y = 2,       // backward reads the output
+	DT__IN_PLACE = 4,      // y may lie on x, and dx on dy: a value depends on its own place only
 	DT__VIEW = 8,          // y is x under another shape
 	DT__PASSES = 16,       // dx of input 0 may lie on dy
-	DT__PER_FEATURE = 32,  // keeps the meaning of the last axis: passes a flatten's (h, w, c) on
+	DT__PER_FEATURE = 32,  // the last axis keeps its meaning, and a flatten's (h, w, c)
 	DT__LOSS = 64,         // has labels instead of a value
-	DT__ALL_ROWS = 128     // wants all rows of the batch at once; all others go strip by strip
+	DT__ALL_ROWS = 128     // wants all rows at once; others go strip by strip
 };
 
 typedef void dt__phase(dt__replica *r, dt_tensor *t);
 
-// One operation: the record that ties its parts together.
 typedef struct {
 	const char *name;
 	unsigned flags;
-	int (*shape)(dt_tensor *t);  // check inputs and options; set the shape, variables, sizes below
-	dt__phase *forward, *forward_after, *backward, *backward_after;  // after: when t->exchange floats of saved memory were summed over the replicas
+	int (*shape)(dt_tensor *t);  // check inputs and options; set shape, variables and sizes
+	dt__phase *forward, *forward_after, *backward, *backward_after;  // after: once t->exchange floats of saved are summed over the replicas
 	ptrdiff_t (*scratch)(const dt_tensor *t, ptrdiff_t rows, int back);  // floats
-	void (*update)(dt__replica *r, dt_tensor *t, int pass);  // after the reduction: running statistics from the batch's sums; pass 0, then 1
+	void (*update)(dt__replica *r, dt_tensor *t, int pass);  // running statistics from the reduced sums; pass 0, then 1
 } dt__op;
 
-// A named array of the model: a parameter, or a running statistic.
+// A parameter or a running statistic.
 typedef struct {
 	char name[DT_MAX_NAME + 16];
 	const char *suffix;
-	dt_tensor *owner;                // the layer that made it
+	dt_tensor *owner;
 	int rank, dim[DT_MAX_RANK];      // its shape in files
 	int walk_rank;                   // file order is a walk through memory …
 	ptrdiff_t walk_dim[DT_MAX_RANK], walk_stride[DT_MAX_RANK];
@@ -2932,27 +2931,27 @@ struct dt_tensor {
 	ptrdiff_t size;                    // values of one sample
 	dt_type type;
 	char name[DT_MAX_NAME];
-	void *options;                     // the operation's, with defaults filled in
+	void *options;                     // with defaults filled in
 	dt__variable *variable[DT__MAX_VARIABLES];
 	int hwc[3];                        // behind a flatten: the image it came from
 	dt_tensor *made_before, *visitor;  // list of all nodes; stack of the walk
 	int number, visited, consumers, consumers_back, is_output;
-	int wants, back;                   // a gradient may flow here: something trainable lies before; … and a loss behind: backward runs
+	int wants, back;                   // something trainable lies before; … and a loss or net's output behind: backward runs
 	int value, gradient, saved, scratch[2];  // buffers; -1: none
-	ptrdiff_t saved_fixed, saved_row;  // floats, and floats per sample, kept from forward to backward
-	ptrdiff_t exchange;                // floats of saved that are summed over all replicas between the two phases
-	ptrdiff_t n_statistics, statistics;  // floats of batch sums, and where they ride in the gradient array
+	ptrdiff_t saved_fixed, saved_row;  // floats, and floats per sample, kept between phases
+	ptrdiff_t exchange;                // floats of saved that the replicas sum between two phases
+	ptrdiff_t n_statistics, statistics;  // floats of batch sums; their place in the gradient array
 	ptrdiff_t slack;                   // floats that may be read behind any buffer
-	int relu, fused;                   // fusion: forward ends with a relu; forward is done by the layer before
-	int loss_number, label;            // losses: its place among them; which of dt_batch.y, or -1
+	int relu, fused;                   // fusion: forward ends with a relu; the layer before does forward
+	int loss_number, label;            // its place among losses; which of dt_batch.y, or -1
 };
 
 typedef struct {
-	ptrdiff_t floats, row, offset;    // row: floats of each row of the batch; 0: the size is fixed
+	ptrdiff_t floats, row, offset;    // row: floats per row of the batch; 0: fixed size
 	int birth, death, next, local;    // local: holds the rows of one strip
 } dt__buffer;
 
-// Phases that run one after another on a strip of the batch's rows before the next strip begins.
+// Phases that all run on one strip of the batch before the next begins.
 typedef struct { int first, last; ptrdiff_t strip; } dt__segment;  // times; rows
 
 typedef struct dt__named { struct dt__named *next; dt_tensor *t; char name[DT_MAX_NAME]; } dt__named;
@@ -2963,7 +2962,7 @@ struct dt__graph {
 	int sealed;                       // net has returned
 	dt_tensor failed;                 // what layers return after an error
 	dt_tensor *last_made;
-	dt_tensor *output, *main_loss;    // what net returned, and the loss of the options
+	dt_tensor *output, *main_loss;    // what net returned; the options' loss
 	dt__named *outputs;               // by name
 	dt_tensor *input[DT_MAX_INPUTS];  // 0: net's own; then by name
 	dt_tensor *loss[DT_MAX_INPUTS];   // main_loss, then by name
@@ -2972,41 +2971,41 @@ struct dt__graph {
 	dt__buffer *buffer;
 	dt__segment *segment;
 	int n_inputs, n_losses, n_labels, n, n_variables, n_buffers, n_segments;
-	ptrdiff_t n_trainable, n_floats;  // flat array: trainable ones first, then frozen ones and statistics
-	ptrdiff_t statistics, totals, n_gradients;  // gradient array: trainable ones, batch statistics, totals
-	int mixed_losses;                 // their weights differ, so they are exchanged before backward
+	ptrdiff_t n_trainable, n_floats;  // flat array: trainable, then frozen and statistics
+	ptrdiff_t statistics, totals, n_gradients;  // gradient array: trainable, batch statistics, totals
+	int mixed_losses;                 // their weights differ and are exchanged before backward
 	int training, input_gradient, hwc_files, profile, no_fusion;
 	ptrdiff_t rows, block_floats, lower_bound;  // rows: planned for one replica
 };
 
 enum { DT__PROFILED_ROWS, DT__PROFILED_ROWS_BACK, DT__PROFILED_REDUCE, DT__PROFILED_UPDATE, DT__PROFILED_ALL };
 
-// Totals behind the statistics: for each loss its sum and its weights, then these.
+// Totals: for each loss its sum and its weights, then these.
 enum { DT__RIGHT, DT__COUNTED, DT__RIGHT_TOP, DT__SEEDED, DT__ROWS, DT__STOPS, DT__N_TOTALS, DT__TOTALS = 2 * DT_MAX_INPUTS + DT__N_TOTALS };
 
 struct dt__replica {
 	const dt__graph *graph;
 	int rank;
-	float *variables, *gradients;     // flat arrays
-	float *block;                     // activations, gradients of activations, scratch
+	float *variables, *gradients;
+	float *block;                     // activations, their gradients, scratch
 	unsigned char *written;           // per node: its gradient holds something; and a copy from before the segment
 	unsigned char *variable_written;  // per variable
 	ptrdiff_t run_rows, first_row;    // of this run, and the first one's place in the batch
 	ptrdiff_t first_sample;           // … and in the batch of all processes
-	ptrdiff_t rows, from;             // of the strip at work, and how many of the run lie before it; outside of phases the whole run
+	ptrdiff_t rows, from;             // of this strip, and how many lie before it; outside of phases the whole run
 	int training, labelled, checking, top_k;
 	int rehearsing;                   // this forward only counts the losses' weights
 	long step;
 	uint64_t seed;
 	const float *sample_weight;       // [rows] or NULL
-	float weight_scale[DT_MAX_INPUTS];  // mixed losses: scale of each one's gradient
+	float weight_scale[DT_MAX_INPUTS];  // mixed losses: scales of their gradients
 	float chunk_totals[DT__TOTALS];   // of the last forward
 	float global_totals[DT__TOTALS];  // mixed losses: of all replicas
 	float *exchange_at;
-	void (*exchange)(dt__replica *set, int n, ptrdiff_t floats);  // filled in by the strategy
+	void (*exchange)(dt__replica *set, int n, ptrdiff_t floats);  // set by the strategy
 	dt_model *model;
 	double data_seconds, marked;      // spent on feeding; the profile's last mark
-	double *seconds;                  // profile: forward and backward of every node, and behind them DT__PROFILED_…
+	double *seconds;                  // profile: forward and backward of every node, then DT__PROFILED_…
 	dt_error error;
 };
 
@@ -3028,7 +3027,7 @@ static int dt__is_target(const dt_tensor *t, int k) { return t->op->flags & DT__
 
 static void dt__zero(ptrdiff_t n, float *x) { if (n > 0) memset(x, 0, (size_t)n * sizeof(float)); }
 
-// A gradient d of n floats is about to be written. *add: it already holds something; add NULL: it begins with zeros.
+// Before n floats of a gradient are written. *add: d already holds something; add NULL: d starts with zeros.
 static float *dt__claim(float *d, ptrdiff_t n, unsigned char *written, int *add) {
 	if (add) *add = *written;
 	else if (!*written) dt__zero(n, d);
@@ -3036,7 +3035,7 @@ static float *dt__claim(float *d, ptrdiff_t n, unsigned char *written, int *add)
 	return d;
 }
 
-// Where the gradient of input i goes, and that of variable i; NULL if nobody wants it.
+// Where the gradient of input i goes, or of variable i; NULL: nobody wants it.
 static float *dt__dx(dt__replica *r, const dt_tensor *t, int i, int *add) {
 	const dt_tensor *x = t->in[i];
 	if (add) *add = 0;
@@ -3089,7 +3088,7 @@ static int dt__set_name(dt_tensor *t, const char *name) {
 	return 0;
 }
 
-// Give t a shape [batch, dim[1], …]; checks for zero, negative and overflowing sizes.
+// Give t the shape [batch, dim[1], …].
 static int dt__set_shape(dt_tensor *t, int rank, const int *dim) {
 	int i;
 	if (rank < 1 || rank > DT_MAX_RANK) return dt__bad(t, "%d dimensions: at most %d with the batch", rank, DT_MAX_RANK);
@@ -3111,7 +3110,7 @@ static int dt__called_twice(dt__graph *g, const char *what, const char *name) {
 	return dt__refuse(&g->error, "two %s are called \"%s\": give each its own .name", what, name);
 }
 
-// A new node. options is copied; returns NULL only if there is no graph to keep the error in.
+// A new node, with a copy of options. NULL: there is no graph, or its net has returned.
 static dt_tensor *dt__layer(const dt__op *op, dt_tensor *const *in, int n_in, const void *options, size_t options_size, const char *name) {
 	dt__graph *g = in[0] ? in[0]->graph : NULL;
 	dt_tensor *t;
@@ -3149,7 +3148,7 @@ static int dt__needs_floats(dt_tensor *t) {
 	return 0;
 }
 
-// Take over the variables of another layer of the same kind, if there is one.
+// Take over the variables of from, if that is given.
 static int dt__share(dt_tensor *t, const dt_tensor *from) {
 	if (!from) return 0;
 	if (from->graph != t->graph || from->op != t->op)
@@ -3158,7 +3157,7 @@ static int dt__share(dt_tensor *t, const dt_tensor *from) {
 	return 0;
 }
 
-// A variable of layer t, in memory order as in files; dims are its shape there, rank 0: t has none. What came with dt__share must fit.
+// A variable of layer t, in memory as in files, of shape dim; rank 0: none. What dt__share took over must fit.
 static int dt__add_variable(dt_tensor *t, const dt_tensor *share, int slot, const char *suffix, int rank, const int *dim, dt_initializer init, double init_value, int frozen) {
 	dt__variable *v = t->variable[slot];
 	ptrdiff_t has = v ? v->size : 0, size = rank > 0;
@@ -3188,7 +3187,7 @@ static int dt__add_variable(dt_tensor *t, const dt_tensor *share, int slot, cons
 	return 0;
 }
 
-// A feature axis behind a flatten: channels first in files. features is what one index of it strides over.
+// A feature axis behind a flatten has channels first in files. features: the stride of one index.
 static void dt__walk_features(dt__variable *v, int rank_before, const int *hwc, ptrdiff_t features) {
 	ptrdiff_t *dim = v->walk_dim + rank_before, *stride = v->walk_stride + rank_before;
 	if (!hwc[2]) return;
@@ -3319,7 +3318,7 @@ static int dt__graph_number(dt__graph *g) {
 	return 0;
 }
 
-// Offsets of variables and gradients: trainable ones first, so that both arrays agree on them.
+// Offsets: trainable ones first, so that both flat arrays agree on them.
 static int dt__graph_offsets(dt__graph *g, const char *freeze, const char *no_decay) {
 	int pass, i;
 	for (pass = 0; pass < 2; pass++) {
@@ -3357,7 +3356,6 @@ static int dt__graph_offsets(dt__graph *g, const char *freeze, const char *no_de
 
 // ---- the plan
 
-// Backward runs on nodes that something trainable lies before and a loss (or net's output) behind.
 static void dt__graph_marks(dt__graph *g) {
 	const dt__named *o;
 	int i, k;
@@ -3387,7 +3385,7 @@ static void dt__graph_marks(dt__graph *g) {
 	}
 }
 
-// May x's memory be overwritten by its consumer? Nobody else may read it afterwards.
+// May x's consumer overwrite it? Not if it is read afterwards.
 static int dt__overwritable(const dt_tensor *x) {
 	for (;; x = x->in[0]) {
 		if (x->consumers != 1 || x->is_output || (x->back && x->op->flags & DT__READS_Y) || x->op->flags & DT__LOSS) return 0;
@@ -3405,11 +3403,11 @@ static void dt__extend(dt__graph *g, int buffer, int time) {
 }
 
 // Times: 0 feed; 1 + 2i and 2 + 2i the forward phases of node i; 4n - 1 - 2i and 4n - 2i its backward ones; 4n + 1 the end.
-// These give the later of two phases, if there are two.
+// These give the later phase, if there are two.
 static int dt__forward_time(const dt_tensor *t) { return 1 + 2 * t->number + (t->op->forward_after != NULL); }
 static int dt__backward_time(const dt_tensor *t) { return 4 * t->graph->n - 1 - 2 * t->number + (t->op->backward_after != NULL); }
 
-// What runs at a time, and for which node; NULL: nothing.
+// The phase of a time, or NULL, and its node.
 static dt__phase *dt__phase_at(const dt__graph *g, int time, dt_tensor **t) {
 	int back = time > 2 * g->n, at = back ? 4 * g->n - time : time - 1;
 	const dt__op *op = (*t = g->node[at / 2])->op;
@@ -3458,12 +3456,12 @@ static void dt__plan_gradients(dt__graph *g) {
 	}
 }
 
-// Floats of one strip: what the phases of a segment touch should stay in the second cache.
+// Floats of one strip, to stay in the second cache for a whole segment.
 #ifndef DT_STRIP_FLOATS
 #define DT_STRIP_FLOATS 262144
 #endif
 
-// Cut the times into segments. A border is where a phase wants all rows, or all sums of the phase before it.
+// Cut the times into segments: where a phase wants all rows, or all sums of the phase before it.
 static int dt__plan_segments(dt__graph *g) {
 	int time, n = g->n, end = g->training ? 4 * n : 2 * n, whole = 0, phases = 0;
 	ptrdiff_t floats = 1;
@@ -3491,14 +3489,14 @@ static int dt__plan_segments(dt__graph *g) {
 	return 0;
 }
 
-// The segment of a time, if that runs in several strips; NULL: nothing is repeated.
+// The segment of a time if it runs in several strips, else NULL.
 static const dt__segment *dt__strips_at(const dt__graph *g, int time) {
 	const dt__segment *s = g->segment, *end = s + g->n_segments;
 	while (s < end && s->last < time) s++;
 	return s < end && s->first <= time && s->strip < g->rows ? s : NULL;
 }
 
-// Where strips follow each other, what outlives one lives from the first phase to the last, and what does not holds one.
+// With several strips, a buffer within one segment holds one strip's rows; all others live through the whole segment.
 static void dt__plan_strips(dt__graph *g) {
 	int i;
 	for (i = 0; i < g->n_buffers; i++) {
@@ -3514,9 +3512,9 @@ static void dt__plan_strips(dt__graph *g) {
 	}
 }
 
-// ---- fusion: what two neighbours do in one pass. Relu alone: in a pass that stores its values anyway it is free.
+// ---- fusion: a relu is free in a neighbour's pass, which stores its values anyway
 
-// max(relu(x)) = relu(max(x)), of which the second has fewer values to look at: the two nodes change roles.
+// max(relu(x)) = relu(max(x)), and the second looks at fewer values: the nodes change roles.
 static void dt__fuse_pool(dt_tensor *relu, dt_tensor *pool) {
 	dt_tensor was = *relu;
 	relu->op = pool->op;
@@ -3531,7 +3529,7 @@ static void dt__fuse_pool(dt_tensor *relu, dt_tensor *pool) {
 	memcpy(pool->name, was.name, sizeof pool->name);
 }
 
-// The layer before applies the relu to what it stores, if both have one place.
+// The layer before applies the relu, if both have one place.
 static void dt__fuse_relu(dt_tensor *x, dt_tensor *relu) { if (relu->value == x->value) x->relu = relu->fused = 1; }
 
 static const struct { int planned; const char *first, *second; void (*fuse)(dt_tensor *first, dt_tensor *second); } dt__fusions[] = {
@@ -3553,7 +3551,7 @@ static void dt__fuse(dt__graph *g, int planned) {
 	}
 }
 
-// Largest buffer first, each at the lowest place that is free while it lives.
+// Largest buffer first, each at the lowest place free while it lives.
 static void dt__plan_place(dt__graph *g) {
 	int first = -1, k, i, time;
 	for (k = 0; k < g->n_buffers; k++) {
@@ -3609,9 +3607,9 @@ static int dt__graph_finish(dt__graph *g, const char *freeze, const char *no_dec
 	return 0;
 }
 
-// ---- running. A set is the replicas that this thread runs: its own, or, without threads, all of them in turn.
+// ---- running. A set is the replicas that this thread runs: its own or, without threads, all in turn.
 
-// first: the index of p[0], for the message.
+// first: the index of p[0].
 static void dt__check_finite(dt__replica *r, const dt_tensor *t, const float *p, ptrdiff_t n, ptrdiff_t first, const char *what) {
 	ptrdiff_t i;
 	if (!p || r->error.code) return;
@@ -3621,7 +3619,7 @@ static void dt__check_finite(dt__replica *r, const dt_tensor *t, const float *p,
 			r->step, r->rank, what, t->name, (double)p[i], first + i);
 }
 
-// Is finite what a phase has written? Gradients of variables are complete after the last strip; before it they may be old.
+// Is what a phase wrote finite? Before the last strip, gradients of variables may be old.
 static void dt__check_phase(dt__replica *r, const dt_tensor *t, int back) {
 	int j, last = r->from + r->rows == r->run_rows;
 	if (!back && !(t->op->flags & DT__LOSS)) dt__check_finite(r, t, dt__value(r, t), t->size * r->rows, t->size * r->from, "output");
@@ -3633,7 +3631,6 @@ static void dt__check_phase(dt__replica *r, const dt_tensor *t, int back) {
 	}
 }
 
-// All phases of a segment on the strip that r is at.
 static void dt__run_strip(dt__replica *r, const dt__segment *s, int seeded) {
 	const dt__graph *g = r->graph;
 	int time;
@@ -3649,7 +3646,6 @@ static void dt__run_strip(dt__replica *r, const dt__segment *s, int seeded) {
 	}
 }
 
-// The segments of one direction on every replica of the set.
 static void dt__run_segments(dt__replica *set, int n, int back, int seeded) {
 	const dt__graph *g = set->graph;
 	int i, k;
@@ -3679,7 +3675,7 @@ static void dt__run_segments(dt__replica *set, int n, int back, int seeded) {
 }
 static void dt__forward(dt__replica *set, int n) { dt__run_segments(set, n, 0, 0); }
 
-// seeded: from net's output, whose gradient is in place; else from the losses.
+// seeded: from net's output, whose gradient is there; else from the losses.
 static void dt__backward(dt__replica *set, int n, int seeded) {
 	const dt__graph *g = set->graph;
 	const dt_tensor *x = g->input[0];
@@ -3689,11 +3685,11 @@ static void dt__backward(dt__replica *set, int n, int seeded) {
 		set[i].written[g->output->number] = seeded != 0;
 	}
 	dt__run_segments(set, n, 1, seeded);
-	for (i = 0; i < n; i++)  // no loss depends on input 0: what is read is 0
+	for (i = 0; i < n; i++)  // no loss depends on input 0
 		if (x->back && x->gradient >= 0 && !set[i].written[x->number]) dt__zero(x->size * set[i].rows, dt__gradient(&set[i], x));
 }
 
-// Variables that no backward has reached since the last clear have gradient 0.
+// Variables that no backward reached have gradient 0.
 static void dt__gradients_complete(dt__replica *r) {
 	int i;
 	for (i = 0; i < r->graph->n_variables; i++) {
@@ -3710,8 +3706,8 @@ static void dt__gradients_clear(dt__replica *r) {
 // ============================================================
 // >>layers - one record per operation, reached from its layer function
 //
-// What:    for each operation its shape rule, forward, backward and record, side by side. There is no list of
-//          them, so the linker drops what a program does not use.
+// What:    for each operation its shape rule, forward, backward and record. No list holds them, so the linker
+//          drops what a program does not use.
 // Owns:    nothing.
 // Uses:    >>graph, >>kernels.   Used by: net, through the interface.
 // Promise: forward and backward run with any number of rows, 0 included; backward adds where asked to.
@@ -3719,14 +3715,14 @@ static void dt__gradients_clear(dt__replica *r) {
 
 #define DT__OPTIONS(type, t) const type *o = (const type *)(t)->options
 #define DT__ELSE(value, standard) ((value) != 0 ? (value) : (standard))
-// The record of an operation that needs no second phase: made of the functions dt__<shape>_shape, dt__<run>_forward and so on.
+// The record of an operation without second phases, from dt__<shape>_shape, dt__<run>_forward and so on.
 #define DT__OP(name, flags, shape, run, scratch) \
 	static const dt__op dt__##name = {#name, flags, dt__##shape##_shape, dt__##run##_forward, NULL, dt__##run##_backward, NULL, scratch, NULL}
-// Its layer function, where that has options.
+// Its layer function, if that has options.
 #define DT__LAYER(layer, type) \
 	DT_API dt_tensor *dt_##layer##_opt(type o) { return dt__layer1(&dt__##layer, o.x, &o, sizeof o, o.name); }
 
-// Forward and backward of an operation that does both in one function, dt__<name>_run.
+// Forward and backward from one function, dt__<name>_run.
 #define DT__BOTH_WAYS(name) \
 	static void dt__##name##_forward(dt__replica *r, dt_tensor *t) { dt__##name##_run(r, t, 0); } \
 	static void dt__##name##_backward(dt__replica *r, dt_tensor *t) { dt__##name##_run(r, t, 1); }
@@ -3760,7 +3756,7 @@ static int dt__conv_size(int n, int kernel, int stride, int dilation, int paddin
 	return in < extent ? 0 : (int)((in - extent) / stride + 1);
 }
 
-// The shape [n, h', w', c] of what a window sees on its way over the image.
+// The shape [n, h', w', c] of a window's places on the image.
 static int dt__window_shape(dt_tensor *t, int h, int w, int stride, int dilation, int padding, int c) {
 	const int *x = t->in[0]->dim;
 	dt__shape_text text;
@@ -3773,14 +3769,14 @@ static int dt__window_shape(dt_tensor *t, int h, int w, int stride, int dilation
 	return dt__set_shape(t, 4, t->dim);
 }
 
-// Weight and bias in the first two slots: those of share, or new ones. file: the weight's shape in files; the bias has file[0] values.
+// Weight and bias, share's or new ones. file: the weight's shape in files; the bias has file[0] values.
 static int dt__parameters(dt_tensor *t, const dt_tensor *share, int rank, const int *file, dt_initializer init, double init_value, int no_bias, int frozen) {
 	return dt__share(t, share) || dt__add_variable(t, share, 0, "weight", rank, file, init, init_value, frozen) ||
 			dt__add_variable(t, share, 1, "bias", !no_bias, file, DT_CONSTANT, 0, frozen);
 }
 static const float *dt__bias(const dt__replica *r, const dt_tensor *t) { return t->variable[1] ? dt__weights(r, t, 1) : NULL; }
 
-// Bias and relu of t on its value, as far as t has them.
+// Apply the bias and relu that t has.
 static void dt__finish(const dt__replica *r, const dt_tensor *t) {
 	const float *bias = dt__bias(r, t);
 	if (bias || t->relu) dt__cpu()->finish(dt__rows(r, t), dt__last(t), bias, t->relu, dt__value(r, t));
@@ -3817,31 +3813,31 @@ static void dt__dense_backward(dt__replica *r, dt_tensor *t) {
 	ptrdiff_t in = dt__last(t->in[0]), out = dt__last(t), m = dt__rows(r, t);
 	float *dy = dt__gradient(r, t), *scratch = dt__at(r, t->scratch[1]), *d;
 	int add;
-	if ((d = dt__dw(r, t, 0, &add)))  // dW = X^T dY   [in,out] = [in,m] [m,out]
+	if ((d = dt__dw(r, t, 0, &add)))  // dW = X^T dY
 		dt__gemm(in, out, m, dt__x(r, t, 0), 1, in, dy, out, 1, d, out, add, scratch);
 	if ((d = dt__dw(r, t, 1, &add))) dt__cpu()->column_sums(m, out, dy, d, add);
-	if ((d = dt__dx(r, t, 0, &add)))  // dX = dY W^T   [m,in] = [m,out] [out,in]
+	if ((d = dt__dx(r, t, 0, &add)))  // dX = dY W^T
 		dt__gemm(m, in, out, dy, out, 1, dt__weights(r, t, 0), 1, out, d, in, add, scratch);
 }
 DT__OP(dense, DT__READS_X | DT__ALL_ROWS, dense, dense, dt__dense_scratch);
 DT__LAYER(dense, dt_dense_options)
 
 // ---- conv2d, channels last. Memory holds weights as [group][kh][kw][c / groups][filters / groups], depthwise
-// ones as [kh][kw][c]. The three passes are one micro-kernel walked with other strides:
+// ones as [kh][kw][c]. The three passes are one micro-kernel with other strides:
 //
 //   pass              rows        columns   inner k      outer k   A (row, k, k2)          B
 //   forward           ow          filters   kw * c       kh        s*c, 1, pitch           weights
 //   backward weights  kw * c      filters   ow           oh        1, s*c, s*pitch         dY
 //   backward data     w           c         kw * filters kh        filters, 1, dY's pitch  weights flipped and transposed
 //
-// Groups and dilation break "kw * c contiguous": they go one kernel row at a time, and backward data accumulates tap by
-// tap into a padded dX. With a stride, backward data is one such pass for each class of positions.
+// Groups and dilation break "kw * c contiguous": they go by kernel rows, and backward data tap by tap into a padded dX.
+// With a stride, backward data is one such pass for each class of positions.
 
 typedef struct {
 	ptrdiff_t h, w, c, oh, ow, f, kh, kw, s, dil, groups, cg, fg, top, left;
-	ptrdiff_t hp, wp;       // the part of the padded image that is used
-	ptrdiff_t pitch;        // from a row of the image, padded if it must be, to the next
-	ptrdiff_t span, spans;  // contiguous values under one row of the kernel, and how many such pieces it has
+	ptrdiff_t hp, wp;       // the used part of the padded image
+	ptrdiff_t pitch;        // from a row of the image, padded or not, to the next
+	ptrdiff_t span, spans;  // contiguous values under a kernel row, and how many such pieces it has
 	int padded, depthwise, simple, winograd;
 } dt__conv;
 
@@ -3863,13 +3859,13 @@ static dt__conv dt__conv_of(const dt_tensor *t) {
 	v.simple = v.groups == 1 && v.dil == 1;
 	v.span = v.simple ? v.kw * v.c : v.cg;
 	v.spans = v.simple ? 1 : v.kw;
-	// Whole vectors of channels, sizes whose products cannot overflow, and tiles that are not too empty.
+	// Whole vectors of channels, products that cannot overflow, tiles that are not too empty.
 	v.winograd = v.simple && v.s == 1 && v.kh == 3 && v.kw == 3 && v.top < 3 && v.left < 3 && !o->direct && v.c % 16 == 0 && v.f % 16 == 0 && DT__MAX(v.c, v.f) <= 4096 &&
 			dt__ceil(v.oh, 4) * dt__ceil(v.ow, 4) * 5 <= v.oh * v.ow * 8 && dt__ceil(v.h, 4) * dt__ceil(v.w, 4) * 5 <= v.h * v.w * 8;
 	return v;
 }
 
-// Floats of packed weights: n columns per group, the rest of the kernel as rows.
+// Floats of packed weights: n columns per group, the rest as rows.
 static ptrdiff_t dt__conv_packed(dt__conv v, ptrdiff_t rows, ptrdiff_t n) { return v.groups * v.kh * v.kw * rows * dt__ceil(n, dt__cpu()->columns); }
 
 static int dt__conv_shape(dt_tensor *t) {
@@ -3909,15 +3905,15 @@ static int dt__conv_shape(dt_tensor *t) {
 	return 0;
 }
 
-// How one axis of dX comes from dY, where taps and positions that are equal modulo the stride go together: position p (the
-// padding before it included) gets taps r, r + s, … of the kernel, with r = p % s, from dY at p / s, p / s - 1, …
+// How one axis of dX comes from dY: position p, counted from the padding's start, gets taps r, r + s, … of the kernel,
+// with its class r = p % s, from dY at p / s, p / s - 1, …
 static ptrdiff_t dt__conv_taps(ptrdiff_t kernel, ptrdiff_t s, ptrdiff_t r) { return (kernel - r + s - 1) / s; }
 
-// dY padded so that all of them exist: before, and in all.
+// dY padded so that all exist: before, and in all.
 static ptrdiff_t dt__conv_before(ptrdiff_t kernel, ptrdiff_t s) { return dt__conv_taps(kernel, s, 0) - 1; }
 static ptrdiff_t dt__conv_lines(ptrdiff_t n, ptrdiff_t padding, ptrdiff_t kernel, ptrdiff_t s) { return (n - 1 + padding) / s + 1 + dt__conv_before(kernel, s); }
 
-// out [h_out, w_out, c] = or += the image x [h, w, c] moved down by top and right by left, which may be negative; zeros around it.
+// out = or += the image x, moved down by top and right by left, which may be negative; zeros around it.
 static void dt__move_image(const float *x, ptrdiff_t h, ptrdiff_t w, ptrdiff_t c, ptrdiff_t top, ptrdiff_t left, ptrdiff_t h_out, ptrdiff_t w_out, float *out, int add) {
 	ptrdiff_t first = DT__MIN(DT__MAX(left, 0), w_out), last = DT__MAX(DT__MIN(w + left, w_out), first), y;
 	for (y = 0; y < h_out; y++, out += w_out * c) {
@@ -3929,14 +3925,14 @@ static void dt__move_image(const float *x, ptrdiff_t h, ptrdiff_t w, ptrdiff_t c
 	}
 }
 
-// The input's image i, padded in scratch if it must be.
+// Image i of the input, padded if need be.
 static const float *dt__conv_image(const dt__replica *r, const dt_tensor *t, dt__conv v, ptrdiff_t i, float *scratch) {
 	const float *image = dt__x(r, t, 0) + i * t->in[0]->size;
 	if (v.padded) dt__move_image(image, v.h, v.w, v.c, v.top, v.left, v.hp, v.wp, scratch, 0);
 	return v.padded ? scratch : image;
 }
 
-// Weights [n_k][n] as panels that the micro-kernel can read in full.
+// Weights [n_k][n] as full panels for the micro-kernel.
 static void dt__pack_panels(const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n, ptrdiff_t n_k, float *out) {
 	ptrdiff_t j, columns = dt__cpu()->columns;
 	for (j = 0; j < n; j += columns) dt__cpu()->pack(p + j * step, step, stride_k, n - j, columns, n_k, out + j * n_k);
@@ -3959,20 +3955,20 @@ static void dt__depthwise_run(dt__replica *r, dt_tensor *t, dt__conv v, int back
 		}
 }
 
-// ---- Winograd's way, for 3 x 3 kernels of stride 1. An image is covered by tiles of 4 x 4 outputs, each computed from a
-// square of 6 x 6; a transform turns the convolution into a product for each of its 36 places:
+// ---- Winograd's way, for 3 x 3 kernels of stride 1. A tile of 4 x 4 outputs comes from a square of 6 x 6; a transform
+// turns the convolution into a product for each of its 36 places:
 //
 //   pass              products, for every place
 //   forward           [tiles, f] = image [tiles, c] weights [c, f]
-//   backward weights  [c, f] += image^T [c, tiles] dY [tiles, f], over all tiles of the batch
+//   backward weights  [c, f] += image^T [c, tiles] dY [tiles, f]
 //   backward data     [tiles, c] = dY as an image [tiles, f] weights, flipped and transposed [f, c]
 
 enum { DT__PLACES = 36 };
 
-// From one place to the next of n tiles of c channels; not a power of two, which would put all of them into one corner of the cache.
+// From place to place of n tiles of c channels; not a power of two, which would crowd one corner of the cache.
 static ptrdiff_t dt__places(ptrdiff_t n, ptrdiff_t c) { return n * c + 16; }
 
-// Tiles that go through the products at once: about so many floats of both operands.
+// About so many floats of both operands go through the products at once.
 #ifndef DT_WINOGRAD_FLOATS
 #define DT_WINOGRAD_FLOATS 98304
 #endif
@@ -3984,7 +3980,7 @@ static ptrdiff_t dt__winograd_scratch(dt__conv v, int back) {
 	return DT__PLACES * (back ? weights + panels + DT__MAX(moved, weights) : weights + moved);
 }
 
-// Images [h, w, c] and their squares, which begin so far above and left of the tile.
+// Images, and squares that begin so far above and left of a tile.
 typedef struct { float *image; ptrdiff_t h, w, c, size, above, left; } dt__squares;
 
 // Tiles [from, to), th * tw of an image, to or from their 36 places.
@@ -4000,7 +3996,7 @@ static void dt__winograd_move(int kind, dt__squares s, ptrdiff_t th, ptrdiff_t t
 	}
 }
 
-// y = or += rows of x times weights, which are step floats from place to place. in: room for the places of so many tiles of both.
+// y = or += rows of x times weights, with step floats from place to place. in: room for so many tiles of both.
 static void dt__winograd_pass(ptrdiff_t rows, ptrdiff_t tiles, dt__squares x, dt__operand weights, ptrdiff_t step, float *in, dt__squares y, int add) {
 	ptrdiff_t th = (y.h + 3) / 4, tw = (y.w + 3) / 4, from, to, n, i;
 	float *out = in + DT__PLACES * dt__places(tiles, x.c);
@@ -4017,7 +4013,7 @@ static void dt__winograd_pass(ptrdiff_t rows, ptrdiff_t tiles, dt__squares x, dt
 	}
 }
 
-// 3 x 3 weights [c][f] to their places; flipped: from the last to the first.
+// 3 x 3 weights [c][f] to their places; flipped: last to first.
 static void dt__winograd_weights(dt__conv v, const float *weights, int flipped, float *places) {
 	ptrdiff_t n = v.c * v.f, sign = flipped ? -1 : 1, i;
 	dt__square in = {3 * n * sign, n * sign, 0, 3, 0, 3}, out = {6 * n, n, 0, 6, 0, 6};
@@ -4031,7 +4027,7 @@ static void dt__winograd_forward(dt__replica *r, dt_tensor *t, dt__conv v) {
 	dt__winograd_pass(r->rows, dt__winograd_tiles(v), x, b, v.c * v.f, weights + DT__PLACES * v.c * v.f, y, 0);
 }
 
-// The sums of dW's places go on over the strips; the last one transforms them.
+// The sums of dW's places go on over all strips; the last transforms them.
 static void dt__winograd_backward_weights(dt__replica *r, dt_tensor *t, dt__conv v) {
 	ptrdiff_t th = (v.oh + 3) / 4, tw = (v.ow + 3) / 4, block = dt__winograd_tiles(v), n = v.c * v.f, from, to, i;
 	float *sums = dt__at(r, t->scratch[1]), *in = sums + DT__PLACES * (n + dt__winograd_panels(v)), *out = in + DT__PLACES * dt__places(block, v.c), *dw;
@@ -4080,7 +4076,7 @@ static void dt__conv_forward(dt__replica *r, dt_tensor *t) {
 	dt__conv v = dt__conv_of(t);
 	const float *weight = dt__weights(r, t, 0), *bias = dt__bias(r, t), *image;
 	float *y = dt__value(r, t), *packed = dt__at(r, t->scratch[0]), *scratch = packed;
-	// A simple kernel is one product, another one a product for each of its rows: [k2][span] values with [fg] weights each.
+	// A simple kernel is one product, others one for each row: [k2][span] values with [fg] weights each.
 	ptrdiff_t parts = v.simple ? 1 : v.kh, k2 = v.simple ? v.kh : v.kw, step2 = v.simple ? v.pitch : v.dil * v.c;
 	ptrdiff_t rest = v.fg % k->columns, part = k2 * v.span, i, g, oy, ky;
 	int packs = rest && rest != k->columns / 2;  // only if the last panel needs zeros
@@ -4105,7 +4101,7 @@ static void dt__conv_forward(dt__replica *r, dt_tensor *t) {
 }
 
 static void dt__conv_direct_weights(dt__replica *r, dt_tensor *t, dt__conv v, float *dw, int add) {
-	// So many rows of both images that they stay in the first cache for all of dW.
+	// Rows of both images that stay in the first cache for all of dW.
 	ptrdiff_t i, g, oy, ky, kx, block = dt__block(v.oh, DT__MAX(8192 / (v.s * v.pitch + v.ow * v.f), 1), 1);
 	if (!add && r->rows == 0) dt__zero(t->variable[0]->size, dw);
 	for (i = 0; i < r->rows; i++) {
@@ -4120,7 +4116,7 @@ static void dt__conv_direct_weights(dt__replica *r, dt_tensor *t, dt__conv v, fl
 	}
 }
 
-// No dilation, no groups: for each of the s * s classes a forward convolution of padded dY with the class's taps, from the last to the first.
+// No dilation, no groups: for each of s * s classes a forward convolution of padded dY with its taps, last to first.
 static void dt__conv_backward_classes(dt__replica *r, dt_tensor *t, dt__conv v, float *dx, int add) {
 	const dt__kernels *k = dt__cpu();
 	float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(v, v.f, v.c), *panels = packed;
@@ -4147,7 +4143,7 @@ static void dt__conv_backward_classes(dt__replica *r, dt_tensor *t, dt__conv v, 
 	}
 }
 
-// With dilation and groups: each tap adds dY W^T to its places in a padded dX.
+// With dilation or groups: each tap adds dY W^T to its places in a padded dX.
 static void dt__conv_backward_taps(dt__replica *r, dt_tensor *t, dt__conv v, float *dx, int add) {
 	const dt__kernels *k = dt__cpu();
 	float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(v, v.fg, v.cg);
@@ -4198,11 +4194,11 @@ static int dt__pool_shape(dt_tensor *t) {
 	if (o->size < 1 || o->stride < 1 || o->padding < 0 || o->padding > o->size / 2 || o->size > 32767)
 		return dt__bad(t, ".size %d, .stride %d, .padding %d: size and stride are at least 1, padding at most size / 2", o->size, o->stride, o->padding);
 	if (dt__window_shape(t, o->size, o->size, o->stride, 1, o->padding, t->in[0]->dim[3])) return 1;
-	if (t->op->name[0] == 'm') t->saved_row = t->size;  // where each maximum came from, so that x need not be kept
+	if (t->op->name[0] == 'm') t->saved_row = t->size;  // where each maximum came from: x need not be kept
 	return 0;
 }
 
-// A row of averages over n rows of the image: every value of a window counts 1 / (values inside the image).
+// A row of averages over n rows of the image; padding does not count.
 static void dt__average_row(const dt_tensor *t, ptrdiff_t n, const float *x, float *y, const float *dy, float *dx) {
 	DT__OPTIONS(dt_pool2d_options, t);
 	ptrdiff_t w = t->in[0]->dim[2], c = t->dim[3], ox, ky, kx;
@@ -4217,7 +4213,7 @@ static void dt__average_row(const dt_tensor *t, ptrdiff_t n, const float *x, flo
 	}
 }
 
-// The maximum is the pool that saves something.
+// Only a maximum saves something.
 static void dt__pool_run(dt__replica *r, dt_tensor *t, int back) {
 	DT__OPTIONS(dt_pool2d_options, t);
 	const dt_tensor *in = t->in[0];
@@ -4266,7 +4262,7 @@ static void dt__global_avgpool_backward(dt__replica *r, dt_tensor *t) {
 DT__OP(global_avgpool, 0, global_avgpool, global_avgpool, NULL);
 DT_API dt_tensor *dt_global_avgpool(dt_tensor *x) { return dt__layer1(&dt__global_avgpool, x, NULL, 0, NULL); }
 
-// ---- views: flatten and reshape
+// ---- views
 
 static int dt__flatten_shape(dt_tensor *t) {
 	const dt_tensor *x = t->in[0];
@@ -4281,7 +4277,7 @@ static void dt__view_backward(dt__replica *r, dt_tensor *t) { dt__pass_back(r, t
 static const dt__op dt__flatten = {"flatten", DT__VIEW, dt__flatten_shape, NULL, NULL, dt__view_backward, NULL, NULL, NULL};
 DT_API dt_tensor *dt_flatten(dt_tensor *x) { return dt__layer1(&dt__flatten, x, NULL, 0, NULL); }
 
-// Set the shape t->dim. An axis behind a flatten loses its image: files then hold it as memory does, and say so.
+// An axis behind a flatten loses its image: files hold it as memory does, and say so.
 static int dt__set_other_shape(dt_tensor *t, int rank) {
 	int i;
 	for (i = 0; i < t->n_in; i++) if (t->in[i]->hwc[2]) t->graph->hwc_files = 1;
@@ -4313,11 +4309,10 @@ static const dt__op dt__reshape = {"reshape", DT__VIEW, dt__reshape_shape, NULL,
 DT__LAYER(reshape, dt_reshape_options)
 
 // ---- batch norm. saved: [count, sums 1 [c], sums 2 [c]] which .sync exchanges, then mean [c], 1 / deviation [c] and three
-// numbers per column that go from the end of a phase, where the sums are complete, to the strips of the next one.
-// The batch's sums, shifted by the running mean, ride at the end of the gradient array, so that running statistics
-// come from the global batch and are equal everywhere.
+// numbers per column from the end of a phase, where sums are complete, to the strips of the next. The batch's sums,
+// shifted by the running mean, ride in the gradient array: running statistics come from the global batch, equal everywhere.
 
-// n variables of one value per feature, or those of share.
+// n variables of one value per feature, or share's.
 static int dt__norm_variables(dt_tensor *t, const dt_tensor *share, int n, int no_bias, int frozen) {
 	static const char *const suffix[DT__MAX_VARIABLES] = {"weight", "bias", "running_mean", "running_var"};
 	int c = (int)dt__last(t->in[0]), i;
@@ -4430,7 +4425,6 @@ static void dt__batchnorm_backward_after(dt__replica *r, dt_tensor *t) {
 	dt__cpu()->columns_back(dt__rows(r, t), c, dt__gradient(r, t), dt__x(r, t, 0), s.a, s.b, s.d, dx, add);
 }
 
-// New running statistics from the reduced sums that rode in r's gradient array.
 static void dt__batchnorm_update(dt__replica *r, dt_tensor *t, int pass) {
 	DT__OPTIONS(dt_batchnorm_options, t);
 	ptrdiff_t c = dt__last(t), i;
@@ -4439,7 +4433,7 @@ static void dt__batchnorm_update(dt__replica *r, dt_tensor *t, int pass) {
 	double n = (double)sums[0];
 	if (n == 0 || t->variable[2]->frozen) return;
 	for (i = 0; i < c; i++) {
-		if (pass == 0) {  // mean and variance of the batch, before anybody who shares them moves the running mean
+		if (pass == 0) {  // the batch's mean and variance, before a sharer moves the running mean
 			double s = (double)one[i] / n, v = DT__MAX((double)two[i] / n - s * s, 0);
 			one[i] = (float)((double)mean[i] + s);
 			two[i] = (float)(n > 1 ? v * (n / (n - 1)) : v);
@@ -4489,7 +4483,7 @@ static int dt__dropout_shape(dt_tensor *t) {
 	if (!(rate >= 0 && rate < 1)) return dt__bad(t, "the rate is %g: it must be at least 0 and below 1", rate);
 	return dt__same_shape(t);
 }
-// The mask is a function of seed, step, node and sample, so backward makes it again instead of keeping it.
+// The mask depends on seed, step, node and sample alone: backward makes it again.
 static void dt__dropout_run(dt__replica *r, dt_tensor *t, int back) {
 	double rate = *(const double *)t->options;
 	uint64_t key = dt__random(r->seed, (uint64_t)t->number, (uint64_t)r->step);
@@ -4563,7 +4557,7 @@ DT_API dt_tensor *dt_softmax(dt_tensor *x) { return dt__layer1(&dt__softmax, x, 
 
 // ---- arithmetic: y = factor[0] * a + factor[1] * b + offset, and y = a * b
 
-// Both inputs have one shape; axis: but along this one.
+// Both inputs have one shape, but for this axis.
 static int dt__pair_fits(dt_tensor *t, int axis) {
 	const dt_tensor *a = t->in[0], *b = t->in[1];
 	dt__shape_text one, two;
@@ -4622,10 +4616,10 @@ static void dt__mul_backward(dt__replica *r, dt_tensor *t) {
 static const dt__op dt__multiply = {"mul", DT__READS_X | DT__PER_FEATURE, dt__pair_shape, dt__mul_forward, NULL, dt__mul_backward, NULL, NULL, NULL};
 DT_API dt_tensor *dt_mul(dt_tensor *a, dt_tensor *b) { return dt__layer2(&dt__multiply, a, b, NULL, 0); }
 
-// ---- moving blocks along an axis: concat, slice, pad. Their options are slice's; a pad is a slice that begins before the
-// axis and ends behind it, and concat takes all of each input, one behind the other.
+// ---- moving blocks along an axis: concat, slice, pad, all with slice's options. A pad is a slice that begins before the
+// axis and ends behind it; concat takes all of each input in turn.
 
-// Turn -1 into the last axis and check; t gets the shape of its first input, for a start.
+// A negative axis counts from the end. t starts with its first input's shape.
 static int dt__axis(dt_tensor *t) {
 	dt_slice_options *o = (dt_slice_options *)t->options;
 	int rank = t->in[0]->rank, asked = o->axis;
@@ -4787,9 +4781,9 @@ DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
 // ============================================================
 // >>losses - losses, and the metrics that are counted with them
 //
-// What:    a loss is a node at the graph's end. Forward adds up weight * loss and the weights of its rows, and keeps
-//          the gradient of the prediction; backward passes that on. The division by the global sum of weights
-//          comes after the reduction, so that any split of the batch gives the same answer.
+// What:    a loss is a node at the graph's end. Forward sums weight * loss and the weights of its rows, and keeps the
+//          prediction's gradient for backward to pass on. The division by the global sum of weights comes after the
+//          reduction, so that any split of the batch gives the same answer.
 // Owns:    nothing. Labels lie in the loss node's value buffer, as int32 classes or floats.
 // Uses:    >>graph, >>kernels.   Used by: net, >>replicas.
 // Promise: definitions equal PyTorch's. Labels are checked when they are fed, not when they do harm.
@@ -4823,13 +4817,12 @@ static ptrdiff_t dt__loss_scratch(const dt_tensor *t, ptrdiff_t rows, int back) 
 	return back ? 0 : dt__last(t->in[0]);
 }
 
-// What the loss compares with: labels or the target's values; NULL for DT_VALUE.
+// Labels or the target's values; NULL for DT_VALUE.
 static const float *dt__loss_labels(const dt__replica *r, const dt_tensor *t) { return dt__value(r, t->n_in > 1 ? t->in[1] : t); }
 static int dt__ignored(const dt_loss_options *o, int label) {
 	return o->ignore_label && label == (o->ignore_label == DT_IGNORE_CLASS_0 ? 0 : o->ignore_label);
 }
 
-// Count one prediction for accuracy and top-k.
 static void dt__count(dt__replica *r, int right, int right_top) {
 	float *totals = r->chunk_totals + 2 * DT_MAX_INPUTS;
 	totals[DT__COUNTED] += 1;
@@ -4837,7 +4830,7 @@ static void dt__count(dt__replica *r, int right, int right_top) {
 	totals[DT__RIGHT_TOP] += (float)right_top;
 }
 
-// One row: returns its loss, leaves its weight and the gradient d. soft: the label as floats, or NULL.
+// One row: returns its loss, sets weight and gradient d. soft: the label as floats, or NULL.
 //   q: the target distribution times class weights, Q its sum:  loss = Q log(sum exp x) - q x,  d = Q softmax(x) - q
 static double dt__cross_entropy_row(dt__replica *r, const dt_tensor *t, const float *x, ptrdiff_t classes, int label, const float *soft, double *weight, float *d) {
 	DT__OPTIONS(dt_loss_options, t);
@@ -4887,7 +4880,7 @@ static void dt__cross_entropy_forward(dt__replica *r, dt_tensor *t, double *sum,
 	}
 }
 
-// The losses that look at one value at a time: returns the loss, *d its gradient.
+// A loss of single values, and its gradient d.
 static double dt__pointwise(const dt_loss_options *o, double x, double y, double *d) {
 	double e = x - y, a = fabs(e), z;
 	switch (o->kind) {
@@ -4935,11 +4928,11 @@ static void dt__loss_backward(dt__replica *r, dt_tensor *t) {
 DT__OP(loss, DT__LOSS, loss, loss, dt__loss_scratch);
 #undef DT__OP
 
-// The loss of the options comes first, others by name.
-// A cross-entropy on a softmax (a binary one on a sigmoid) looks through it: the same function without its overflow.
+// A cross-entropy looks through a softmax (a binary one through a sigmoid): the same function without its overflow.
 static dt_tensor *dt__logits(dt_tensor *t, dt_loss_kind kind) {
 	return (kind == DT_CROSS_ENTROPY && t->op == &dt__softmax) || (kind == DT_BINARY_CROSS_ENTROPY && t->op == &dt__sigmoid) ? t->in[0] : t;
 }
+// The loss of the options comes first, others by name.
 static dt_tensor *dt__add_loss(const dt_loss_options *o, int main_loss) {
 	dt__graph *g = o->t ? o->t->graph : NULL;
 	dt_tensor *in[2] = {NULL, o->target}, *t;
@@ -4956,7 +4949,7 @@ static dt_tensor *dt__add_loss(const dt_loss_options *o, int main_loss) {
 }
 DT_API dt_tensor *dt_loss_opt(dt_loss_options o) { return dt__add_loss(&o, 0); }
 
-// All losses are known: number them and their labels, and see whether their weights differ.
+// Number the losses and their labels, and see whether their weights differ.
 static void dt__losses_finish(dt__graph *g) {
 	int i, sums = 0, odd = 0;
 	for (i = 0; i < g->n_losses; i++) {
@@ -4970,13 +4963,12 @@ static void dt__losses_finish(dt__graph *g) {
 	g->mixed_losses = g->n_losses > 1 && (odd || (sums && sums < g->n_losses));
 }
 
-// ---- totals: [sum, weights] of each loss, then the counts. They ride as floats in the gradient array, and are judged in double.
+// ---- totals: floats in the gradient array, judged in double
 
 static void dt__totals_add(double *sum, const float *totals) { int i; for (i = 0; i < DT__TOTALS; i++) sum[i] += (double)totals[i]; }
 
 static int dt__loss_means(const dt__graph *g, int i) { return ((const dt_loss_options *)g->loss[i]->options)->reduction == DT_MEAN; }
 
-// The loss that totals speak of.
 static double dt__totals_loss(const dt__graph *g, const double *totals) {
 	double loss = 0;
 	int i;
@@ -4988,7 +4980,7 @@ static double dt__totals_loss(const dt__graph *g, const double *totals) {
 	return loss;
 }
 
-// What the summed gradients are divided by: the weights of the first mean loss, or of mixed losses the rows; and rows seeded by hand.
+// What summed gradients are divided by: the first mean loss's weights, or the rows of mixed losses; and rows seeded by hand.
 static double dt__totals_divisor(const dt__graph *g, const double *totals) {
 	double seeded = totals[2 * DT_MAX_INPUTS + DT__SEEDED];
 	int i;
@@ -5003,7 +4995,7 @@ static double dt__totals_accuracy(const dt__graph *g, const double *totals, int 
 	return totals[2 * DT_MAX_INPUTS + which] / counted;
 }
 
-// Mixed losses: how each one's gradient is scaled so that one division serves all. global_totals: of the whole chunk.
+// Mixed losses: scale each one's gradient so that one division serves all.
 static void dt__losses_balance(dt__replica *r) {
 	const dt__graph *g = r->graph;
 	double totals[DT__TOTALS] = {0}, rows;
@@ -5018,7 +5010,7 @@ static void dt__losses_balance(dt__replica *r) {
 
 // ---- labels
 
-// Convert the labels of one sample to the form the loss node keeps; dst may be src. index is for the message.
+// Convert one sample's labels to the form that the loss keeps; dst may be src.
 static int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_type type, ptrdiff_t index, dt_error *err) {
 	DT__OPTIONS(dt_loss_options, t);
 	const dt_tensor *p = t->in[0];
@@ -5045,8 +5037,8 @@ static int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_ty
 // ============================================================
 // >>optimizers - update rules, schedules, clipping
 //
-// What:    the options resolved to numbers, the learning rate of a step, and the update of one slice.
-// Owns:    nothing; moments lie in arrays beside the flat array of variables.
+// What:    the options as numbers, the learning rate of a step, the update of one slice.
+// Owns:    nothing; moments lie beside the flat array of variables.
 // Uses:    >>kernels, >>base.   Used by: >>replicas.
 // Promise: definitions equal PyTorch's to rounding.
 // ============================================================
@@ -5094,7 +5086,7 @@ static int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *e
 	return 0;
 }
 
-// The learning rate of the update after `step` updates.
+// The learning rate after `step` updates.
 static double dt__rate_of(const dt__optimizer *p, long step) {
 	double t = (double)(step - p->warmup), n = p->total > p->warmup ? (double)(p->total - p->warmup) : 1;
 	if (p->rate_at) return p->rate_at(step, p->user);
@@ -5111,7 +5103,7 @@ static double dt__rate_of(const dt__optimizer *p, long step) {
 	return p->rate;
 }
 
-// Update n values: w from the summed gradient g times scale. step counts from 1.
+// The gradient is scale * g. step counts from 1.
 static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, const float *g, float *slot0, float *slot1, double scale, double rate, long step, int no_decay) {
 	const dt__kernels *k = dt__cpu();
 	double decay = no_decay ? 0 : p->decay;
@@ -7656,13 +7648,13 @@ DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->o
 // ============================================================
 // >>wire - a group of processes: joining, frames, collectives over TCP
 //
-// What:    every pair of processes has one connection; the higher rank dials the lower. Rank 0 hears from all first and hands
-//          out the addresses. A collective is exchanged directly: each rank adds its slice of everybody's array, in the order
-//          of the tree, and sends the sum round; short arrays are added by everybody. A thread says each second that this process lives.
+// What:    every two processes share a connection: the higher rank dials the lower. Rank 0 hears from all first and hands out
+//          the addresses. In a collective each rank adds its slice of everybody's array, in the order of the tree, and sends
+//          the sum round; short arrays are added by everybody. A thread says each second that this process lives.
 // Owns:    dt__net: the sockets, that thread, memory for the others' slices.
 // Uses:    >>replicas (dt_comm), >>base.   Used by: >>cluster.
-// Promise: no wait is without a deadline, no length is believed before it is checked, and all ranks that outlive a failure tell
-//          the same cause. Nothing is encrypted, and nobody has to prove who he is: see .insecure.
+// Promise: every wait has a deadline, every length is checked first, and all ranks that outlive a failure tell the same cause.
+//          Nothing is encrypted, and nobody has to prove who he is: see .insecure.
 // Frame:   64 bytes, little-endian: 0 "DTR1" | 4 version | 5 type | 6 kind | 8 rank (4) | 12 detail (4) | 16 n (8) | 24 call (8)
 //          | 32 offset (8) | 40 bytes of payload (4) | 48 number of the frame (8) | 56 CRC-32C of the payload, but not of
 //          floats (4) | 60 CRC-32C of bytes 0 to 59 (4). Then the payload.
@@ -7686,25 +7678,25 @@ static dt__frame dt__frame_of(int type, int rank, size_t bytes) {
 
 typedef struct {
 	int fd;
-	int left;                   // it has said good-bye
+	int left;  // it has said good-bye
 	char address[64];
-	double began, heard;        // when it was opened; when bytes came last
-	uint64_t sent, received;    // frames are numbered
-	uint8_t head[64];     // of the frame that leaves,
-	struct iovec out[2];        // … and what is left of it
-	uint8_t in[8192];  size_t from, to;        // bytes that came ahead of their turn
+	double began, heard;  // when it was opened; when bytes came last
+	uint64_t sent, received;  // frames are numbered
+	uint8_t head[64];  // of the frame that leaves,
+	struct iovec out[2];  // … and what is left of it
+	uint8_t in[8192];  size_t from, to;  // bytes that came ahead of their turn
 	uint8_t head_in[64];
-	dt__frame frame;                                 // that arrives: stage 0 its head, 1 its payload
+	dt__frame frame;  // that arrives: stage 0 its head, 1 its payload
 	int stage;
 	uint8_t *payload, *place;  size_t missing;
-	uint8_t small[512];                        // payloads of control
-	dt__span part_out, part_in, result_out, result_in;  // what is missing of the running collective, in floats
+	uint8_t small[512];  // payloads of control
+	dt__span part_out, part_in, result_out, result_in;  // still missing of the collective, in floats
 	int announced, greeted;
 } dt__link;
 
 static int dt__link_idle(const dt__link *l) { return !(l->out[0].iov_len + l->out[1].iov_len); }
 
-// The link must be idle; the payload stays where it is until it is again.
+// The link must be idle; the payload stays in place until it is again.
 static void dt__link_queue(dt__link *l, dt__frame f, const void *payload) {
 	uint8_t *h = l->head;
 	memset(h, 0, 64);
@@ -7726,7 +7718,7 @@ static void dt__link_queue(dt__link *l, dt__frame f, const void *payload) {
 	l->out[1].iov_len = f.bytes;
 }
 
-// Send what can be sent now: the number of bytes, or -1 if the connection has ended.
+// Send what can leave now: how many bytes, or -1: the connection has ended.
 static ssize_t dt__link_flush(dt__link *l) {
 	struct msghdr m;
 	ssize_t n, left;
@@ -7746,7 +7738,7 @@ static ssize_t dt__link_flush(dt__link *l) {
 	return n;
 }
 
-// The head that has come. 0 if it is none of ours.
+// Take in a head. 0: it is none of ours.
 static int dt__link_head(dt__link *l) {
 	const uint8_t *h = l->head_in;
 	dt__frame *f = &l->frame;
@@ -7763,8 +7755,8 @@ static int dt__link_head(dt__link *l) {
 	return !memcmp(h, "DTR1\1", 5) && dt__read_le(h + 60, 4) == dt__crc32c(0, h, 60) && dt__read_le(h + 48, 8) == l->received++;
 }
 
-// Take in what has come. 1: a frame is there; 0: not yet; -1: the connection has ended; -2: this is no peer of ours. place says
-// where a payload goes: NULL is "later".
+// Take in what has come. 1: a frame; 0: not yet; -1: the connection has ended; -2: damaged, or no peer of ours. place says where
+// a payload goes; NULL: later.
 static int dt__link_read(dt__link *l, uint8_t *(*place)(void *user, dt__link *l), void *user) {
 	for (;;) {
 		size_t have = l->to - l->from, n;
@@ -7819,25 +7811,25 @@ static void dt__link_close(dt__link *l) {
 
 typedef struct dt__net {
 	dt_comm *comm;
-	dt__link *link;       // [size]; the own one is unused
+	dt__link *link;       // [size], the own one unused
 	struct pollfd *poll;  // [size]
 	float **part;         // [size], for the sum
 	float *room;  size_t room_floats;  // the others' parts of the own slice
-	double dead, began;   // seconds without a sign of life that end a peer; start of the running collective
+	double dead, began;   // seconds of silence that end a peer; start of the running collective
 	int spins;
 	uint64_t call;        // number of the running collective
 	float *buf;
 	dt__span mine;        // what this rank adds up, or hands out; up to ready it is done
 	ptrdiff_t ready;
 	char (*roster)[64];   // [size], addresses
-	dt_error cause;       // of the end of everything
+	dt_error cause;       // why everything ends
 	pthread_t heart;
-	pthread_mutex_t lock; // over the links: a collective's but while it waits, or that thread's
+	pthread_mutex_t lock; // over the links: a collective's unless it waits, or that thread's
 	int beating, bell[2];
 } dt__net;
 
 #define DT__CHUNK 65536  // floats of a frame
-#define DT__SHORT 4096   // floats up to which everybody adds everything: one way instead of there and back
+#define DT__SHORT 4096   // floats up to which everybody adds all: one way, not there and back
 
 #define DT__EACH_LINK(net, i, l) \
 	for (i = 0, l = (net)->link; i < (net)->comm->size; i++, l++) if (i != (net)->comm->rank && l->fd >= 0)
@@ -7869,7 +7861,7 @@ static void dt__heart_stop(dt__net *net) {
 	net->beating = 0;
 }
 
-// Say something last to all, within a time, and close. Peers that are in the middle of a frame get it whole first.
+// Say a last thing to all, within a time, and close. A frame half sent goes out whole first.
 static void dt__net_end(dt__net *net, int type, double seconds) {
 	double until = dt__now() + seconds;
 	const char *text = net->cause.text;
@@ -7887,7 +7879,7 @@ static void dt__net_end(dt__net *net, int type, double seconds) {
 			if (dt__link_idle(l) && !l->announced) { dt__link_queue(l, f, text); l->announced = 1; }
 			if (dt__link_flush(l) < 0) got = -1;
 			if (l->announced == 1 && dt__link_idle(l)) { shutdown(l->fd, SHUT_WR); l->announced = 2; }
-			while (got >= 0 && (got = (int)recv(l->fd, l->in, sizeof l->in, 0)) > 0) {}  // until it closes too: unread bytes would make the system drop ours
+			while (got >= 0 && (got = (int)recv(l->fd, l->in, sizeof l->in, 0)) > 0) {}  // until it closes too: with bytes unread, the system would drop ours
 			if (got < 0 && errno == EAGAIN) open = 1; else dt__link_close(l);
 		}
 		if (open) nanosleep(&pause, NULL);
@@ -7899,7 +7891,7 @@ static void dt__net_lost(dt__net *net, const dt__link *l, const char *why) {
 	dt__fail(&net->cause, DT_ERR_PEER, "rank %d (%s) is lost: %s", (int)(l - net->link), l->address, why);
 }
 
-// Where the payload of a frame goes, if this is its time.
+// Where a frame's payload goes, if this is its time.
 static uint8_t *dt__net_place(void *user, dt__link *l) {
 	dt__net *net = (dt__net *)user;
 	const dt__frame *f = &l->frame;
@@ -7922,7 +7914,7 @@ static uint8_t *dt__net_place(void *user, dt__link *l) {
 	return (uint8_t *)(net->room + peer * (net->mine.end - net->mine.begin) + (s->begin - net->mine.begin));
 }
 
-// Read from a link: 1 if a frame has come.
+// Read from a link: 1 if a frame has come, or the end.
 static int dt__net_pull(dt__net *net, dt__link *l) {
 	int rank = (int)(l - net->link), got = dt__link_read(l, dt__net_place, net);
 	const dt__frame *f = &l->frame;
@@ -7938,7 +7930,7 @@ static int dt__net_pull(dt__net *net, dt__link *l) {
 	return 1;
 }
 
-// Send to a link what may leave now: 1 if something has.
+// Send what may leave now: 1 if something has.
 static int dt__net_push(dt__net *net, dt__link *l) {
 	const dt_comm *c = net->comm;
 	dt__span *s = &l->part_out;
@@ -7966,7 +7958,7 @@ static int dt__net_push(dt__net *net, dt__link *l) {
 	return gone != 0;
 }
 
-// Add up the part of the own slice that has come from all.
+// Add up what all have sent of the own slice.
 static void dt__net_add(dt__net *net) {
 	const dt_comm *c = net->comm;
 	ptrdiff_t all = net->mine.end, size = net->mine.end - net->mine.begin;
@@ -7987,7 +7979,7 @@ static int dt__link_done(const dt__link *l) {
 		l->result_out.begin == l->result_out.end && l->result_in.begin == l->result_in.end;
 }
 
-// Who sends and adds what: slices for sums and gathering, everything for short sums and for the root of a broadcast.
+// Who sends and adds what: slices for sums and gathering, all for short sums and the root of a broadcast.
 static int dt__net_begin(dt__net *net, float *buf) {
 	const dt_comm *c = net->comm;
 	ptrdiff_t n = (ptrdiff_t)c->n;
@@ -8020,7 +8012,7 @@ static int dt__net_begin(dt__net *net, float *buf) {
 	return net->room ? 0 : dt__fail(&net->cause, DT_ERR_MEMORY, "%s: no memory for %zu values of other ranks", dt__kind_names[c->kind], floats);
 }
 
-// Nothing moves: wait until it does, but not for a peer that gives no sign of life.
+// Wait until something moves, but not for a silent peer.
 static void dt__net_wait(dt__net *net) {
 	dt__link *l;
 	double now;
@@ -8061,7 +8053,7 @@ static int dt__net_run(dt_comm *c, float *buf, dt_error *err) {
 	return dt__pass_error(err, &net->cause);
 }
 
-// cause: NULL after a good end, or what the others shall be told.
+// cause: what the others are told; NULL after a good end.
 static void dt__net_close(dt_comm *c, const dt_error *cause) {
 	dt__net *net = c->net;
 	if (cause && !net->cause.code) dt__fail(&net->cause, DT_ERR_PEER, "rank %d: %s", c->rank, cause->text);
@@ -8082,17 +8074,17 @@ static void dt__net_leave(dt_comm *c) { dt__net_close(c, NULL); }
 
 typedef struct {            // what >>cluster has found out
 	int rank, size, local;  // local: ranks on this machine
-	char chief[280];        // host:port where rank 0 listens; it may have taken one of the next ports
+	char chief[280];        // host:port of rank 0, which may have taken one of the next ports
 	int tries;
 	char bind[256];         // the own listener's host, or "", and port, 0: any
 	int port;
 	char job[64];           // processes of another job are not let in
 	char source[120];       // which variables said so
 	double patience, dead;  // seconds
-	int insecure, listener; // listener: -1, or one that is open already
+	int insecure, listener; // listener: open already, or -1
 } dt__who;
 
-// "host:port" or "[v6]:port". 0 if it is neither.
+// "host:port" or "[v6]:port"; 0: neither.
 static int dt__address(const char *text, char *host, size_t size, int *port) {
 	const char *colon = strrchr(text, ':'), *begin = text + (*text == '['), *end = colon;
 	int ok = 0;
@@ -8125,7 +8117,7 @@ static void dt__socket_ready(int fd) {
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
-// The own listener; other machines reach it only if rank 0's address is not on this one.
+// The own listener, on loopback if rank 0 is there and .bind says nothing else.
 static int dt__listen(const dt__who *w, int *port, dt_error *err) {
 	char host[256];
 	int first = 0, chief_port, i, fd = -1, one = 1, why = 0, loopback;
@@ -8157,7 +8149,7 @@ static int dt__listen(const dt__who *w, int *port, dt_error *err) {
 	return fd;
 }
 
-// A connection within two seconds, or -1 and why not.
+// A connection, or -1 and why not; two seconds for each address.
 static int dt__connect(const char *address, int shift, const char **why) {
 	char host[256];
 	int fd = -1, port, code = 0;
@@ -8180,7 +8172,7 @@ static int dt__connect(const char *address, int shift, const char **why) {
 	return fd;
 }
 
-// Wait for one frame of control. 0 when it is there.
+// Wait for a frame of control. 0: it is there.
 static int dt__link_await(dt__link *l, int type, uint8_t *(*place)(void *, dt__link *), void *user, double until) {
 	struct pollfd p;
 	int got;
@@ -8201,7 +8193,7 @@ static void dt__link_tell(dt__link *l, int type, int rank, const void *payload, 
 
 #define DT__HELLO_BYTES 76  // rank (4), size (4), port of the listener (4), job (64)
 
-// Dial a rank until it answers, or the time is over.
+// Dial a rank until it answers or time is over.
 static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *address, int port, double until, dt_error *err) {
 	dt__link *l = &net->link[rank];
 	uint8_t hello[DT__HELLO_BYTES] = {0};
@@ -8246,7 +8238,7 @@ static int dt__join_greet(dt__net *net, const dt__who *w, dt__link *half) {
 
 #define DT__HALF_OPEN 64
 
-// Hear from all higher ranks. Strangers are given five seconds, and forgotten.
+// Hear from all higher ranks. Strangers get five seconds.
 static int dt__join_accept(dt__net *net, const dt__who *w, int listener, double until, dt_error *err) {
 	dt__link *half = (dt__link *)calloc(DT__HALF_OPEN, sizeof *half), *l;
 	struct pollfd p[DT__HALF_OPEN + 1];
@@ -8293,7 +8285,6 @@ static uint8_t *dt__place_roster(void *user, dt__link *l) {
 	return l->frame.type == DT__ROSTER && l->frame.bytes == 64 * (size_t)net->comm->size ? (uint8_t *)net->roster : dt__place_small(NULL, l);
 }
 
-// Rank 0 tells all addresses; then the higher rank of each pair dials the lower.
 static int dt__join(dt__net *net, const dt__who *w, dt_error *err) {
 	double until = dt__now() + w->patience;
 	dt__link *l;
@@ -8353,10 +8344,10 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 // >>cluster - who am I: the variables of launchers; a cluster on this machine
 //
 // What:    rank, number of processes and rank 0's address, from dt_cluster, DTRAIN_*, TF_CONFIG, CLUSTER_SPEC, torchrun, PET_*,
-//          Open MPI, MPICH or Slurm: the first that speaks. DTRAIN_CHIEF, _PORT, _BIND, _INSECURE, _JOIN and _DEAD amend any of them.
+//          Open MPI, MPICH or Slurm: the first that speaks. DTRAIN_CHIEF, _PORT, _BIND, _INSECURE, _JOIN and _DEAD amend it.
 // Owns:    nothing.
 // Uses:    >>wire, >>base (JSON).   Used by: >>train.
-// Promise: a family of variables that is set by half is an error, never one process.
+// Promise: a family of variables set by half is an error, never one process.
 // ============================================================
 
 #ifndef DTRAIN_NO_SOCKETS
@@ -8396,7 +8387,6 @@ static int dt__who_number(const char *name, int *out, dt_error *err) {
 
 static int dt__who_setting(const char *name, int *out, dt_error *err) { return dt__variable_of(name) ? dt__who_number(name, out, err) : 0; }
 
-// Rank, size and rank 0's address from one family.
 static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
 	const char *host = dt__variable_of(f->host), *port = dt__variable_of(f->port), *job = dt__variable_of(f->job), *local = dt__variable_of(f->local);
 	const char *store = dt__variable_of("TORCHELASTIC_USE_AGENT_STORE");
@@ -8433,7 +8423,7 @@ static int dt__role_of(const char *name) {
 
 typedef struct { int role, index, count[4]; char first[2][280], own[280]; int cluster, task; } dt__spec;
 
-// The addresses of one role: a list, or an object by index.
+// A role's addresses: a list, or an object by index.
 static void dt__spec_hosts(dt__json *j, int role, dt__spec *s) {
 	int object = dt__json_peek(j) == '{', first = 1, index = 0, ok = 1, port;
 	char text[280], host[256];
@@ -8479,7 +8469,7 @@ static void dt__spec_read(dt__json *j, int part, dt__spec *s) {
 	if (dt__json_peek(j)) dt__json_fail(j, "nothing is expected behind the end");
 }
 
-// 0: it says who we are; *spoke = 0 if it holds no cluster.
+// *spoke = 0: it holds no cluster.
 static int dt__who_spec(dt__who *w, const char *name, const char *text, int *spoke, dt_error *err) {
 	dt__spec s;
 	dt__json j;
@@ -8511,9 +8501,8 @@ static int dt__who_spec(dt__who *w, const char *name, const char *text, int *spo
 	return 0;
 }
 
-// ---- all sources in their order
+// ---- all sources: the first that speaks
 
-// The first source that speaks: 0 and *spoke, or an error.
 static int dt__who_speaks(const dt_cluster *given, dt__who *w, int *spoke, dt_error *err) {
 	static const char *const spec[] = {"TF_CONFIG", "CLUSTER_SPEC"};
 	int i, code;
@@ -8589,7 +8578,7 @@ static void dt__outlet_show(dt__outlet *p, int json, char *last, size_t size) {
 	}
 }
 
-// Become chief and workers: -1 in each of them, with what it is; in the parent, which shows what they say and hands signals on, the
+// Become chief and workers: -1 in each, with who it is. The parent shows what they say, hands signals on, and returns the
 // chief's exit status.
 static int dt__launch(int workers, int json, dt__who *w, dt_error *err) {
 	int n = workers + 1, i, k, open, port, status = 1, listener, told = 0;
@@ -8650,7 +8639,7 @@ static int dt__launch(int workers, int json, dt__who *w, dt_error *err) {
 	return status;
 }
 
-// The comm of dt_run, or NULL for one process; 0 or more in *status: there is nothing more to do.
+// The comm of dt_run, or NULL for one process; *status of 0 or more: nothing is left to do.
 static dt_comm *dt__run_cluster(const dt_options *o, int *status, dt_error *err) {
 	dt__who w;
 	*status = -1;
@@ -8665,7 +8654,7 @@ static dt_comm *dt__run_cluster(const dt_options *o, int *status, dt_error *err)
 	return !err->code && *status < 0 && w.size > 1 ? dt__net_open(&w, err) : NULL;
 }
 
-// The end: after an error the others are told why.
+// After an error the others are told why.
 static void dt__run_leave(dt_comm *c, const dt_error *err) {
 	if (c && c->net && err->code) dt__net_close(c, err);
 	else dt_comm_close(c);
