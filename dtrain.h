@@ -8117,36 +8117,41 @@ static void dt__socket_ready(int fd) {
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
-// The own listener, on loopback if rank 0 is there and .bind says nothing else.
+// The own listener, or -1: on loopback if rank 0 is there and .bind says nothing else.
 static int dt__listen(const dt__who *w, int *port, dt_error *err) {
-	char host[256];
-	int first = 0, chief_port, i, fd = -1, one = 1, why = 0, loopback;
+	char host[256], number[16] = "";
+	const char *why = "the address is not known here";
+	struct sockaddr_storage own;
+	socklen_t n = sizeof own;
 	struct addrinfo *a;
-	if (!dt__address(w->chief, host, sizeof host, &chief_port)) return dt__fail(err, DT_ERR_CONFIG, "\"%.100s\" (%s) is no address: host:port is needed", w->chief, w->source);
-	a = dt__resolve(host, chief_port);
-	loopback = a && dt__is_loopback(a->ai_addr);
-	if (a) freeaddrinfo(a);
-	if (!loopback && !w->insecure)
-		return dt__fail(err, DT_ERR_CONFIG, "rank 0 is at %s (%s), so that this process would listen to the network, where anybody could join: if it is a network of yours alone, set DTRAIN_INSECURE=1", w->chief, w->source);
-	first = w->rank ? w->port : chief_port;
-	a = dt__resolve(*w->bind ? w->bind : loopback ? "127.0.0.1" : NULL, first);
-	for (i = 0; a && i < (w->rank ? 1 : w->tries) && fd < 0; i++) {
-		fd = socket(a->ai_family, SOCK_STREAM, 0);
-		if (fd < 0) break;
-		if (a->ai_family == AF_INET) ((struct sockaddr_in *)(void *)a->ai_addr)->sin_port = htons((uint16_t)(first + i));
-		else ((struct sockaddr_in6 *)(void *)a->ai_addr)->sin6_port = htons((uint16_t)(first + i));
-		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-		if (bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, 1024)) { why = errno; close(fd); fd = -1; }
+	int i, fd = -1, one = 1, first, local;
+	if (!dt__address(w->chief, host, sizeof host, &first)) {
+		dt__fail(err, DT_ERR_CONFIG, "\"%.100s\" (%s) is no address: host:port is needed", w->chief, w->source);
+		return -1;
 	}
-	if (fd >= 0) {
-		struct sockaddr_storage own;
-		socklen_t n = sizeof own;
-		getsockname(fd, (struct sockaddr *)&own, &n);
-		*port = ntohs(own.ss_family == AF_INET ? ((struct sockaddr_in *)(void *)&own)->sin_port : ((struct sockaddr_in6 *)(void *)&own)->sin6_port);
-		dt__socket_ready(fd);
-	} else dt__fail(err, DT_ERR_CONFIG, "rank %d cannot listen at port %d (%s): %s", w->rank, first, w->source, a ? strerror(why) : "the address is unknown");
+	a = dt__resolve(host, first);
+	local = a && dt__is_loopback(a->ai_addr);
 	if (a) freeaddrinfo(a);
-	return fd;
+	if (w->rank) first = w->port;
+	for (i = 0; i < (w->rank ? 1 : w->tries) && fd < 0; i++) {
+		a = dt__resolve(*w->bind ? w->bind : local ? host : NULL, first + i);
+		if (!a) break;
+		if (!w->insecure && !dt__is_loopback(a->ai_addr)) {
+			why = "anybody in its network could join: if it is a network of yours alone, set DTRAIN_INSECURE=1";
+		} else if ((fd = socket(a->ai_family, SOCK_STREAM, 0)) >= 0) {
+			setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+			if (bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, 1024)) { why = strerror(errno); close(fd); fd = -1; }
+		}
+		freeaddrinfo(a);
+	}
+	if (fd >= 0 && !getsockname(fd, (struct sockaddr *)&own, &n) && !getnameinfo((struct sockaddr *)&own, n, NULL, 0, number, sizeof number, NI_NUMERICSERV)) {
+		*port = atoi(number);
+		dt__socket_ready(fd);
+		return fd;
+	}
+	if (fd >= 0) close(fd);
+	dt__fail(err, DT_ERR_CONFIG, "rank %d, with rank 0 at %s (%s), cannot listen at port %d: %s", w->rank, w->chief, w->source, first, why);
+	return -1;
 }
 
 // A connection, or -1 and why not; two seconds for each address.
@@ -8289,7 +8294,7 @@ static int dt__join(dt__net *net, const dt__who *w, dt_error *err) {
 	double until = dt__now() + w->patience;
 	dt__link *l;
 	int i, port = 0, code = 0, listener = w->listener >= 0 ? w->listener : dt__listen(w, &port, err);
-	if (listener < 0 || (err && err->code)) return DT_ERR_CONFIG;
+	if (listener < 0) return DT_ERR_CONFIG;
 	dt__socket_ready(listener);
 	if (w->rank) code = dt__dial(net, w, 0, w->chief, port, until, err);
 	if (!code && w->rank && dt__link_await(net->link, DT__ROSTER, dt__place_roster, net, until))
