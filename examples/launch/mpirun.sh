@@ -1,0 +1,18 @@
+#!/bin/sh
+# mpirun.sh - train under Open MPI's or MPICH's launcher. The program itself uses no MPI.
+#
+#   mpirun.sh 4 ./train --data digits --json                           four processes on this machine
+#   HOSTS=n1,n2,n3 mpirun.sh 3 ./train --data digits --json            one on each of three hosts, rank 0 on the first
+#   MPIRUN="mpirun --bind-to none" mpirun.sh 4 ./train …               another launcher, or flags for it
+#
+# On several hosts the launcher does not say where rank 0 is: that is what MASTER_ADDR is for.
+set -eu
+: "${MPIRUN:=mpirun}" "${HOSTS:=}"
+if [ $# -lt 2 ]; then sed -n 's/^# \{0,1\}//p' "$0" >&2; exit 64; fi
+n=$1
+shift
+[ -n "$HOSTS" ] || exec $MPIRUN -np "$n" "$@"
+case $($MPIRUN --version) in
+*"Open MPI"* | *OpenRTE*) exec $MPIRUN -np "$n" --host "$HOSTS" -x MASTER_ADDR="${HOSTS%%,*}" -x DTRAIN_INSECURE=1 "$@" ;;
+*) exec $MPIRUN -np "$n" -hosts "$HOSTS" -genv MASTER_ADDR "${HOSTS%%,*}" -genv DTRAIN_INSECURE 1 "$@" ;;
+esac

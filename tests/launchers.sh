@@ -1,0 +1,448 @@
+#!/bin/sh
+# launchers.sh - one program under every real launcher that is installed: each run must give the weights of one process with
+# as many replicas. Then processes die, stop, or are started with half of what they need: the others say so and end.
+# Two minutes. Open MPI (mpirun.openmpi), MPICH (mpiexec.hydra) and torchrun are looked for; MPIRUN, MPIEXEC and TORCHRUN name
+# others. Slurm runs as a cluster of its own, hosts are network namespaces: both need root. PYTHON (python3) with yaml reads
+# the .yaml files of examples/launch.
+. "$(dirname "$0")/lib.sh"
+: "${MPIRUN:=mpirun.openmpi}" "${MPIEXEC:=mpiexec.hydra}" "${TORCHRUN:=torchrun}" "${PYTHON:=python3}"
+for name in $(env | sed -n 's/^\(\(DTRAIN\|OMPI\|PMI\|PMIX\|MPI\|PET\|SLURM\|TORCHELASTIC\)_[A-Z_]*\)=.*/\1/p') \
+    RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT TF_CONFIG CLUSTER_SPEC HOSTS NODES NODE MASTER; do
+    unset "$name"
+done
+export OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
+$CC $CFLAGS examples/train.c -o "$scratch/train" $LDFLAGS $LDLIBS || exit 1
+cd "$scratch" || exit 1
+program=$scratch/train
+job="$program --data digits --model mlp --epochs 2 --replicas 1 --quiet --json"
+endless="$program --data digits --model mlp --epochs 1000000 --replicas 1"
+echo $((21000 + $$ % 8000)) >port
+next_port() { port=$(($(cat port) + 10)); echo $port >port; }  # of which some may follow each other
+
+# ---- one program, and what it must say
+
+for replicas in 2 3 4 6; do  # what one process comes to
+    timeout 60 $job --replicas $replicas | sed -n 's/.*"parameters_crc32c": \([0-9]*\),.*/\1/p' >crc.$replicas
+    [ -s crc.$replicas ] || { echo "launchers: one process with $replicas replicas does not train" >&2; exit 1; }
+done
+
+same() {  # PROCESSES FILE: only rank 0 has given an answer, and it is right
+    cat "$2"
+    [ "$(grep -c '"status"' "$2")" = 1 ] || { echo "one answer is expected"; return 1; }
+    for part in '"status": "succeeded"' '"strategy": "multiworker"' "\"processes\": $1," "\"parameters_crc32c\": $(cat crc.$1),"; do
+        grep -qF "$part" "$2" || { echo "it does not say $part"; return 1; }
+    done
+}
+
+under() {  # PROCESSES LAUNCHER…: without the program, which is appended
+    processes=$1
+    shift
+    timeout -k 5 100 "$@" $job >said 2>errors </dev/null
+    status=$?
+    cat errors
+    same "$processes" said && [ $status = 0 ]
+}
+
+says() {  # STATUS TEXT COMMAND…: ends with that status, and says the text
+    wanted=$1 text=$2
+    shift 2
+    timeout -k 5 60 "$@" >said 2>&1 </dev/null
+    status=$?
+    cat said
+    echo "status $status"
+    [ $status = "$wanted" ] && grep -qF -- "$text" said
+}
+
+# ---- several programs in the background: pid.R, out.R, err.R, and status.R when rank R has ended
+
+start() {  # RANK COMMAND…
+    r=$1
+    shift
+    rm -f pid.$r status.$r out.$r err.$r
+    (sh -c 'echo $$ >"$0"; exec "$@"' pid.$r "$@" >out.$r 2>err.$r </dev/null; echo $? >status.$r) &
+    while [ ! -s pid.$r ]; do sleep 0.01; done
+}
+
+started() { for file in pid.*; do [ -f "$file" ] && [ ! -f "status.${file#pid.}" ] && echo "${file#pid.}"; done; }
+
+clear_ranks() {  # end what still runs
+    for r in $(started); do kill -9 "$(cat pid.$r)" 2>/dev/null; done
+    rm -f pid.* status.* out.* err.*
+}
+
+soon() {  # SECONDS COMMAND…: it succeeds within that time
+    tries=$(($1 * 20))
+    shift
+    while ! "$@"; do
+        tries=$((tries - 1))
+        [ $tries -gt 0 ] || return 1
+        sleep 0.05
+    done
+}
+
+over() { for r; do [ -s status.$r ] || return 1; done; }
+
+ended() {  # STATUS SECONDS RANK…: these end within that time, with that status
+    wanted=$1 seconds=$2 right=0
+    shift 2
+    soon "$seconds" over "$@" || { echo "after $seconds s these still run: $(started | tr '\n' ' ')"; right=1; }
+    for r; do
+        sed "s/^/rank $r: /" err.$r
+        [ ! -s status.$r ] || [ "$(cat status.$r)" = "$wanted" ] || { echo "rank $r ended with status $(cat status.$r)"; right=1; }
+    done
+    return $right
+}
+
+together() {  # N COMMAND…: ranks 0 to N-1 by DTRAIN_*
+    n=$1
+    shift
+    next_port
+    for rank in $(seq 0 $((n - 1))); do start $rank env DTRAIN_RANK=$rank DTRAIN_WORLD=$n DTRAIN_CHIEF=127.0.0.1:$port "$@"; done
+}
+
+training() {  # N: as many processes are in the middle of their training
+    together "$@" $endless
+    soon 20 grep -q 'epoch 1/' out.0 || { ended 0 0 0; return 1; }
+}
+
+trap 'clear_ranks; hosts_down; slurm_down' EXIT
+trap 'exit 1' INT TERM
+hosts_down() { :; }
+slurm_down() { :; }
+
+# ---- by hand
+
+by_hand() { together "$1" $job && ended 0 30 $(seq 0 $(($1 - 1))) && same "$1" out.0; }
+check "DTRAIN_*, 2 processes" by_hand 2
+check "DTRAIN_*, 3 processes" by_hand 3
+check "DTRAIN_*, 4 processes" by_hand 4
+by_spec() {  # VARIABLE ROLE,INDEX… : the cluster has a port for each; the first is rank 0
+    variable=$1 roles= rank=0
+    shift
+    next_port
+    for task; do
+        address="\"127.0.0.1:$((port + rank))\""
+        case $roles in
+        *"\"${task%,*}\""*) roles="${roles%]}, $address]" ;;
+        *) roles="$roles${roles:+, }\"${task%,*}\": [$address]" ;;
+        esac
+        rank=$((rank + 1))
+    done
+    rank=0
+    for task; do
+        start $rank env $variable="{\"cluster\": {$roles}, \"task\": {\"type\": \"${task%,*}\", \"index\": ${task#*,}}, \"environment\": \"cloud\"}" $job
+        rank=$((rank + 1))
+    done
+    ended 0 30 $(seq 0 $(($# - 1))) && same $# out.0
+}
+check "TF_CONFIG, two workers" by_spec TF_CONFIG worker,0 worker,1
+check "TF_CONFIG, chief and two workers" by_spec TF_CONFIG chief,0 worker,0 worker,1
+check "TF_CONFIG, an index in quotes" by_spec TF_CONFIG 'worker,"0"' 'worker,"1"'
+check "CLUSTER_SPEC, chief and two workers" by_spec CLUSTER_SPEC workerpool0,0 workerpool1,0 workerpool1,1
+alone() { TF_CONFIG='{}' timeout 60 $job >said && cat said && grep -qF '"processes": 1,' said; }
+check "TF_CONFIG without a cluster is one process" alone
+batch() { SLURM_PROCID=0 SLURM_NTASKS=6 SLURM_JOB_ID=1 timeout 60 $job >said && cat said && grep -qF '"processes": 1,' said; }
+check "a batch script itself is one process" batch
+workers() {
+    timeout 60 $program --data digits --epochs 2 --replicas 1 --workers 2 --json >out.0 || return 1
+    grep -q '^\[chief\] ' out.0 && tail -n 1 out.0 | grep -q '^{"status"' && same 3 out.0
+}
+check "--workers 2" workers
+
+# ---- launchers
+
+if command -v "$MPIRUN" >/dev/null; then
+    check "Open MPI" under 4 "$MPIRUN" --oversubscribe -np 4
+    check "examples/launch/mpirun.sh" under 3 env MPIRUN="$MPIRUN --oversubscribe" "$root/examples/launch/mpirun.sh" 3
+else
+    skip "Open MPI" "no $MPIRUN"
+fi
+if command -v "$MPIEXEC" >/dev/null; then
+    check "MPICH" under 4 "$MPIEXEC" -np 4
+    check "examples/launch/mpirun.sh, MPICH" under 3 env MPIRUN="$MPIEXEC" "$root/examples/launch/mpirun.sh" 3
+else
+    skip "MPICH" "no $MPIEXEC"
+fi
+
+agents() {  # FLAGS…: two of torchrun's agents, each with two processes
+    next_port
+    for node in 0 1; do
+        start $node timeout -k 5 100 "$TORCHRUN" --no-python --nnodes 2 --nproc_per_node 2 $(echo "$@" | sed "s/NODE/$node/; s/PORT/$port/") $job
+    done
+    ended 0 100 0 1 && cat out.0 out.1 >both && same 4 both
+}
+restarted() {  # one is killed: the agent starts both again, and they train to the end
+    rm -f ranks.*
+    cat >again.sh <<'Y'
+echo $$ >ranks.$RANK.$TORCHELASTIC_RESTART_COUNT
+[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exec "$@" --epochs 1000000
+exec "$@"
+Y
+    start 0 timeout -k 5 100 "$TORCHRUN" --no-python --standalone --nproc_per_node 2 --max-restarts 1 sh again.sh $job
+    soon 40 test -s ranks.1.0 || return 1
+    sleep 1
+    kill -9 "$(cat ranks.1.0)"
+    ended 0 60 0 && [ -s ranks.1.1 ] && grep -v '"failed"\|"stopped"' out.0 >last && same 2 last
+}
+if command -v "$TORCHRUN" >/dev/null; then
+    check "torchrun --standalone" under 2 "$TORCHRUN" --no-python --standalone --nproc_per_node 2
+    check "torchrun without the agent's store" under 2 env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 "$TORCHRUN" --no-python --standalone --nproc_per_node 2
+    check "torchrun, two agents, static" agents --node_rank NODE --master_addr 127.0.0.1 --master_port PORT
+    c10d() { export DTRAIN_INSECURE=1; agents --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:PORT --rdzv-id test; }  # MASTER_ADDR is this host's name
+    check "torchrun, two agents, c10d" c10d
+    check "torchrun starts all again" restarted
+    check "examples/launch/torchrun.sh" under 2 env TORCHRUN="$TORCHRUN" "$root/examples/launch/torchrun.sh" 2
+else
+    skip "torchrun" "no $TORCHRUN"
+fi
+
+# ---- Slurm: a controller and three nodes on this machine, which have names of their own
+
+slurm_up() {
+    next_port
+    mkdir -p slurm/state slurm/spool/n1 slurm/spool/n2 slurm/spool/n3
+    chmod 700 slurm
+    (umask 077; dd if=/dev/urandom of=slurm/key bs=1024 count=1 2>/dev/null)
+    printf '127.0.0.1 localhost n1 n2 n3\n' >slurm/hosts
+    cat >slurm/slurm.conf <<Y
+ClusterName=test
+SlurmctldHost=$(hostname)(127.0.0.1)
+SlurmctldPort=$port
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket=$scratch/slurm/socket
+StateSaveLocation=$scratch/slurm/state
+SlurmdSpoolDir=$scratch/slurm/spool/%n
+SlurmdPidFile=$scratch/slurm/%n.pid
+SlurmctldPidFile=$scratch/slurm/controller.pid
+SlurmctldLogFile=$scratch/slurm/controller.log
+SlurmdLogFile=$scratch/slurm/%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+ReturnToService=2
+SelectType=select/cons_tres
+SlurmdParameters=config_overrides
+NodeName=n[1-3] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[$((port + 1))-$((port + 3))] CPUs=4 RealMemory=1000 State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
+Y
+    export SLURM_CONF="$scratch/slurm/slurm.conf"
+    slurm_pids=
+    munged -F --force --key-file="$scratch/slurm/key" --socket="$scratch/slurm/socket" --pid-file="$scratch/slurm/munged.pid" \
+        --log-file="$scratch/slurm/munged.log" --seed-file="$scratch/slurm/seed" >slurm/munged.out 2>&1 &
+    slurm_pids="$slurm_pids $!"
+    slurmctld -D >slurm/controller.out 2>&1 &
+    slurm_pids="$slurm_pids $!"
+    for node in n1 n2 n3; do
+        unshare -m sh -c 'mount --bind slurm/hosts /etc/hosts && exec slurmd -D -N "$0"' $node >slurm/$node.out 2>&1 &
+        slurm_pids="$slurm_pids $!"
+    done
+    slurm_down() { kill $slurm_pids 2>/dev/null; wait $slurm_pids 2>/dev/null; slurm_down() { :; }; }
+    idle() { [ "$(timeout 5 sinfo -h -t idle -o %D 2>/dev/null)" = 3 ]; }
+    soon 20 idle
+}
+batch_job() {
+    timeout 60 sbatch --wait -o "$scratch/slurm/batch.out" --export=ALL,TRAIN="$job" "$root/examples/launch/slurm.sbatch" || return 1
+    same 3 slurm/batch.out
+}
+step_loses() {  # by default srun lets the others live
+    rm -f ranks.*
+    start 0 timeout -k 5 60 srun -N 3 -n 3 sh -c 'echo $$ >ranks.$SLURM_PROCID; "$0" "$@" 2>causes.$SLURM_PROCID; echo $? >codes.$SLURM_PROCID' $endless
+    soon 20 grep -q 'epoch 1/' out.0 || return 1
+    kill -9 $(ps -A -o ppid=,pid= | awk -v shell="$(cat ranks.1)" '$1 == shell { print $2 }')
+    soon 3 test -s codes.0 -a -s codes.2
+    cat causes.* codes.*
+    [ "$(cat codes.0 codes.1 codes.2 | tr '\n' ' ')" = "143 137 143 " ] && cmp causes.0 causes.2
+}
+if ! command -v slurmctld >/dev/null || ! command -v munged >/dev/null; then
+    skip "Slurm" "no slurmctld, slurmd and munged"
+elif [ "$(id -u)" != 0 ]; then
+    skip "Slurm" "its cluster needs root"
+elif ! slurm_up; then
+    skip "Slurm" "its three nodes do not come up: see $scratch/slurm"
+else
+    check "srun, a process a node" under 3 srun -N 3 -n 3
+    check "srun, two processes a node" under 6 srun -N 3 -n 6
+    check "srun, two nodes of three" under 2 srun -w 'n[2-3]' -n 2
+    next_port
+    check "srun, DTRAIN_CHIEF" under 4 env DTRAIN_CHIEF=127.0.0.1:$port srun -N 2 -n 4
+    check "srun, a process is killed" step_loses
+    check "examples/launch/slurm.sbatch" batch_job
+fi
+slurm_down
+
+# ---- three hosts with 20 ms and 100 Mbit/s between them
+
+hosts_up() {
+    $CC -O2 "$root/tests/launchers/wan.c" -o wan && mkfifo control || return 1
+    printf '#!/bin/sh\n# on.sh HOST COMMAND…\ni=$1\nshift\nexec nsenter --net=/run/netns/dtrain$i unshare -u -m sh -c '"'"'hostname n$0; mount --bind %s /etc/hosts; exec "$@"'"'"' $i "$@"\n' "$scratch/hosts.txt" >on.sh
+    printf '#!/bin/sh\n# rsh.sh [FLAGS] nHOST COMMAND…: in the place of ssh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nhost=${1#n}\nshift\nexec %s/on.sh $host sh -c "$*"\n' "$scratch" >rsh.sh
+    chmod +x on.sh rsh.sh
+    echo "127.0.0.1 localhost" >hosts.txt
+    for i in 1 2 3; do
+        echo "10.77.0.$i n$i job-worker-$((i - 1)).space.svc dtrain-$((i - 1)).dtrain" >>hosts.txt
+        ip netns del dtrain$i 2>/dev/null
+        ip netns add dtrain$i || return 1
+    done
+    hosts_down() {
+        kill "$wan" 2>/dev/null
+        wait "$wan" 2>/dev/null
+        for i in 1 2 3; do ip netns del dtrain$i; done
+        hosts_down() { :; }
+    }
+    ./wan dtrain 3 20 100 control >wan.out 2>&1 &
+    wan=$!
+    soon 5 grep -q up wan.out && ./on.sh 1 true
+}
+on_hosts() {  # AS COMMAND…: as many processes; what AS prints for a host goes before the command
+    as=$1
+    shift
+    for i in 1 2 3; do start $((i - 1)) timeout -k 5 100 ./on.sh $i env DTRAIN_INSECURE=1 "$($as $i)" "$@"; done
+    ended 0 100 0 1 2 && same 3 out.0
+}
+by_rank() { export DTRAIN_WORLD=3 DTRAIN_CHIEF=n1:2222; on_hosts rank_of $job; }
+rank_of() { echo DTRAIN_RANK=$(($1 - 1)); }
+by_pod() { on_hosts pod_of $job; }
+pod_of() { echo '{"cluster":{"worker":["job-worker-0.space.svc:2222","job-worker-1.space.svc:2222","job-worker-2.space.svc:2222"]},"task":{"type":"worker","index":'$(($1 - 1))'},"environment":"cloud"}' | sed 's/^/TF_CONFIG=/'; }
+by_agents() {
+    for i in 1 2 3; do start $((i - 1)) timeout -k 5 100 ./on.sh $i env NODES=3 NODE=$((i - 1)) MASTER=n1 TORCHRUN="$TORCHRUN" "$root/examples/launch/torchrun.sh" 1 $job; done
+    ended 0 100 0 1 2 && same 3 out.0
+}
+strangers() {  # without the word that the network is one's own
+    says 78 DTRAIN_INSECURE=1 ./on.sh 1 env DTRAIN_RANK=0 DTRAIN_WORLD=3 DTRAIN_CHIEF=n1:2222 $job
+}
+lost_link() {  # two hosts do not hear of each other any more: nobody trains on without the others
+    export DTRAIN_WORLD=3 DTRAIN_CHIEF=n1:2222 DTRAIN_INSECURE=1 DTRAIN_DEAD=3
+    for i in 1 2 3; do start $((i - 1)) ./on.sh $i env DTRAIN_RANK=$((i - 1)) $endless; done
+    soon 60 grep -q 'epoch 1/' out.0 || return 1
+    echo "cut 1 3" >control
+    ended 143 6 0 1 2
+    code=$?
+    echo "join 1 3" >control
+    return $code
+}
+by_ssh() {
+    under 3 env SSH="$scratch/rsh.sh" FOLDER="$scratch" "$root/examples/launch/ssh.sh" "n1 n2 n3" || return 1
+    ls train-* 2>/dev/null && return 1
+    start 0 env SSH="$scratch/rsh.sh" FOLDER="$scratch" "$root/examples/launch/ssh.sh" "n1 n2 n3" $endless
+    soon 40 grep -q 'epoch 1/' out.0 || return 1
+    kill "$(cat pid.0)"
+    nobody() { ! ps -A -o args= | grep -q "^$scratch/train-"; }
+    ended 143 2 0 && soon 5 nobody
+    code=$?
+    rm -f train-*
+    return $code
+}
+pods() {  # the shell line of the StatefulSet, with the names that its pods have
+    "$PYTHON" -c 'import sys, yaml
+pod = list(yaml.safe_load_all(open(sys.argv[1])))[1]["spec"]["template"]["spec"]["containers"][0]
+open("pod.sh", "w").write("".join("export %s=%s\n" % (e["name"], e["value"]) for e in pod["env"]) + pod["args"][0])' "$root/examples/launch/statefulset.yaml" || return 1
+    sed 's/--epochs 5/--epochs 2/' pod.sh >pod2.sh
+    for i in 1 2 3; do start $((i - 1)) ./on.sh $i env HOSTNAME=dtrain-$((i - 1)) PATH="$scratch:$PATH" sh pod2.sh; done
+    soon 60 grep -q '"succeeded"' out.0
+    cat out.0 err.*
+    grep -qF "\"parameters_crc32c\": $(cat crc.6)," out.0 || return 1
+    sleep 0.5
+    started | tr '\n' ' ' | grep -q '0 1 2' || { echo "a pod has ended"; return 1; }
+    kill $(cat pid.*)
+    ended 143 2 0 1 2
+}
+if [ "$(id -u)" != 0 ] || [ ! -c /dev/net/tun ] || ! command -v ip >/dev/null || ! command -v nsenter >/dev/null; then
+    skip "three hosts" "needs root, ip, nsenter and /dev/net/tun"
+elif ! hosts_up >hosts.out 2>&1; then
+    skip "three hosts" "their network does not come up: $(tail -n 1 hosts.out)"
+else
+    check "three hosts, DTRAIN_*" by_rank
+    check "three hosts, TF_CONFIG" by_pod
+    check "three hosts, nobody said that it is safe" strangers
+    check "three hosts, a link is lost" lost_link
+    check "three hosts, examples/launch/ssh.sh" by_ssh
+    if "$PYTHON" -c 'import yaml' 2>/dev/null; then check "three hosts, examples/launch/statefulset.yaml" pods; else skip "statefulset.yaml" "no $PYTHON with yaml"; fi
+    if command -v "$MPIRUN" >/dev/null; then
+        check "three hosts, Open MPI" under 3 ./on.sh 1 env HOSTS=n1,n2,n3 MPIRUN="$MPIRUN --mca plm_rsh_agent $scratch/rsh.sh" "$root/examples/launch/mpirun.sh" 3
+    fi
+    if command -v "$MPIEXEC" >/dev/null; then
+        check "three hosts, MPICH" under 3 ./on.sh 1 env HOSTS=n1,n2,n3 MPIRUN="$MPIEXEC -launcher rsh -launcher-exec $scratch/rsh.sh" "$root/examples/launch/mpirun.sh" 3
+    fi
+    if command -v "$TORCHRUN" >/dev/null; then check "three hosts, torchrun" by_agents; fi
+fi
+hosts_down
+
+# ---- processes that die, stop, or are told to end
+
+killed() {  # RANK: the others end within two seconds, and say the same
+    training 3 || return 1
+    kill -9 "$(cat pid.$1)"
+    others=$(echo 0 1 2 | sed "s/$1//")
+    ended 143 2 $others || return 1
+    set -- $1 $others
+    grep -q "rank $1 .* is lost" err.$2 && cmp err.$2 err.$3
+}
+stopped() {  # RANK: and one that wakes up finds the others gone
+    export DTRAIN_DEAD=2
+    training 3 || return 1
+    kill -STOP "$(cat pid.$1)"
+    others=$(echo 0 1 2 | sed "s/$1//")
+    ended 143 4 $others || return 1
+    set -- $1 $others
+    grep -q "rank $1 .* is lost: it has sent nothing for 2 s" err.$2 && cmp err.$2 err.$3 || return 1
+    kill -CONT "$(cat pid.$1)"
+    ended 143 2 $1
+}
+for r in 0 1 2; do check "rank $r of 3 is killed" killed $r; done
+for r in 0 1 2; do check "rank $r of 3 is stopped" stopped $r; done
+terminated() { training 3 && kill "$(cat pid.$1)" && ended 143 3 0 1 2 && grep -q "^stopped by signal\|^stopped" out.0; }
+for r in 0 2; do check "SIGTERM to rank $r of 3" terminated $r; done
+family() {  # SIGTERM to the parent of a cluster: all end
+    start 0 $endless --workers 2 --json
+    soon 20 grep -q 'epoch 1/' out.0 || return 1
+    children=$(ps -A -o ppid=,pid= | awk -v parent="$(cat pid.0)" '$1 == parent { print $2 }')
+    kill "$(cat pid.0)"
+    ended 143 3 0 || return 1
+    tail -n 1 out.0
+    tail -n 1 out.0 | grep -q '^{"status": "stopped"' || return 1
+    [ "$(echo $children | wc -w)" = 3 ] || return 1
+    for child in $children; do kill -0 $child 2>/dev/null && { echo "process $child lives"; kill -9 $child; return 1; }; done
+    return 0
+}
+check "SIGTERM to the parent of --workers 2" family
+
+# ---- what is missing or taken is named
+
+half() { name=$1; shift; check "$(echo "$@") without $name" says 78 "$name is not set" env "$@" $job; }
+half DTRAIN_WORLD DTRAIN_RANK=0 DTRAIN_CHIEF=127.0.0.1:2222
+half DTRAIN_RANK DTRAIN_WORLD=2 DTRAIN_CHIEF=127.0.0.1:2222
+half WORLD_SIZE RANK=0 MASTER_ADDR=127.0.0.1
+half RANK WORLD_SIZE=2 MASTER_ADDR=127.0.0.1
+half PET_NNODES PET_NODE_RANK=0
+half PET_NODE_RANK PET_NNODES=2
+half OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_RANK=0
+half OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE=2
+half PMI_SIZE PMI_RANK=0
+half PMI_RANK PMI_SIZE=2
+check "no address of rank 0" says 78 "set DTRAIN_CHIEF=host:port" env DTRAIN_RANK=0 DTRAIN_WORLD=2 $job
+check "no task in TF_CONFIG" says 78 '"task"' env TF_CONFIG='{"cluster": {"worker": ["127.0.0.1:2222", "127.0.0.1:2223"]}}' $job
+check "a rank beyond the world" says 78 "rank 2 of 2" env DTRAIN_RANK=2 DTRAIN_WORLD=2 DTRAIN_CHIEF=127.0.0.1:2222 $job
+check "--workers in a cluster" says 78 "leave out one of the two" env DTRAIN_RANK=0 DTRAIN_WORLD=2 DTRAIN_CHIEF=127.0.0.1:2222 $job --workers 2
+taken() {  # two that want the same port
+    next_port
+    start 0 env DTRAIN_RANK=0 DTRAIN_WORLD=2 DTRAIN_CHIEF=127.0.0.1:$port $job
+    sleep 0.5
+    says 78 "port $port" env DTRAIN_RANK=0 DTRAIN_WORLD=2 DTRAIN_CHIEF=127.0.0.1:$port $job || return 1
+    says 78 "port $port" env TF_CONFIG="{\"cluster\": {\"worker\": [\"127.0.0.1:$((port + 1))\", \"127.0.0.1:$port\"]}, \"task\": {\"type\": \"worker\", \"index\": 1}}" $job
+}
+check "a port in use" taken
+missing() { next_port; says 143 "have not come: 1" env DTRAIN_JOIN=1 DTRAIN_RANK=0 DTRAIN_WORLD=2 DTRAIN_CHIEF=127.0.0.1:$port $job; }
+check "a rank that never comes" missing
+for r in 0 1; do check "--print-cluster, rank $r" says 0 "rank = $r" env DTRAIN_RANK=$r DTRAIN_WORLD=2 DTRAIN_CHIEF=127.0.0.1:2222 $program --print-cluster; done
+
+# ---- examples/launch
+
+for file in "$root"/examples/launch/*.sh "$root"/examples/launch/*.sbatch; do check "${file##*/} is shell" sh -n "$file"; done
+if "$PYTHON" -c 'import yaml' 2>/dev/null; then
+    parses() { "$PYTHON" -c 'import sys, yaml; assert all(d["kind"] and d["metadata"]["name"] for d in yaml.safe_load_all(open(sys.argv[1])))' "$1"; }
+    for file in "$root"/examples/launch/*.yaml; do check "${file##*/} is YAML" parses "$file"; done
+else
+    skip "examples/launch/*.yaml" "no $PYTHON with yaml"
+fi
+finish
