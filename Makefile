@@ -86,12 +86,16 @@ exchange:       ## weights to PyTorch and back: needs python3 with torch and saf
 	@mkdir -p $(BUILD)
 	@tests/exchange.sh
 
-check-all:      ## test, cxx, switches, sanitize, exchange, accuracy, contents and size, one after another
+launchers:      ## the same program under every launcher that is installed, and processes that die: two minutes
+	@tests/launchers.sh
+
+check-all:      ## test, cxx, switches, sanitize, exchange, launchers, accuracy, contents and size, one after another
 	$(MAKE) test
 	$(MAKE) cxx
 	$(MAKE) switches
 	$(MAKE) sanitize
 	$(MAKE) exchange
+	$(MAKE) launchers
 	$(MAKE) accuracy
 	$(MAKE) contents size
 
@@ -140,5 +144,5 @@ $(SWITCHES:%=switch-%): switch-%: $(BUILD)/flags
 	@tests/run.sh one $* $(BUILD)/switch-$*.log tests/switches.sh $*
 
 FORCE:
-.PHONY: help run test data examples cxx bench bench-kernels bench-comm bench-peers switches sanitize sanitize-address sanitize-thread exchange fuzz accuracy contents size check-all install clean programs FORCE \
+.PHONY: help run test data examples cxx bench bench-kernels bench-comm bench-peers switches sanitize sanitize-address sanitize-thread exchange launchers fuzz accuracy contents size check-all install clean programs FORCE \
     $(TESTS:%=test-%) $(SCRIPTS:%=script-%) $(SWITCHES:%=switch-%)

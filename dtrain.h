@@ -25,17 +25,17 @@
 // ============================================================
 // >>manual - how to use it
 //
-// QUICK START  A model is a C function from tensor to tensor. dt_main does the rest: it reads the
-// command line, opens the data, trains on every core, shows progress, evaluates and saves.
+// QUICK START  A model is a C function from tensor to tensor. dt_main does the rest: it reads the command line, opens
+// the data, trains on every core, shows progress, evaluates and saves.
 //
 //     #define DTRAIN_IMPLEMENTATION
 //     #include "dtrain.h"
 //
-//     static dt_tensor *net(dt_tensor *x, void *user) {          // x: [batch, 28, 28, 1]
+//     static dt_tensor *net(dt_tensor *x, void *user) {  // x: [batch, 28, 28, 1]
 //         (void)user;
 //         x = dt_maxpool2d(dt_relu(dt_conv2d(x, 32, 3)), 2);
 //         x = dt_relu(dt_dense(dt_flatten(x), 128));
-//         return dt_dense(x, 10, .name = "logits");              // [batch, 10]
+//         return dt_dense(x, 10, .name = "logits");  // [batch, 10]
 //     }
 //     int main(int argc, char **argv) {
 //         return dt_main(argc, argv, .net = net, .loss = DT_CROSS_ENTROPY, .optimizer = DT_ADAM,
@@ -45,40 +45,37 @@
 //
 // OWN LOOP     dt_model_create, dt_step for every batch, dt_predict, dt_save, dt_model_free.
 // OWN STEP     dt_forward, dt_backward, dt_reduce, dt_update are the parts of dt_step.
-// PROCESSES    dt_main asks the environment who it is (a launcher's variables, or --workers N), joins the others, and rank 0, the
-//              chief, shows and saves for all. Own loops set .comm = dt_comm_open(NULL, &err).
-// COLLECTIVES  dt_comm_open, dt_comm_group and dt_comm_from give allreduce and its relatives to processes, threads, MPI.
-// MICROCONTROLLER  set .memory and .memory_size; dt_model_bytes() tells the number; see SWITCHES.
-//              examples/export_c.h writes a trained net as C of its own, without the library.
+// PROCESSES    dt_main asks the environment who it is (a launcher's variables, or --workers N) and joins the others;
+//              rank 0, the chief, shows and saves for all. Own loops set .comm = dt_comm_open(NULL, &err).
+// COLLECTIVES  dt_comm_open, dt_comm_group, dt_comm_from: allreduce and its relatives for processes, threads, MPI.
+// MICROCONTROLLER  set .memory and .memory_size (dt_model_bytes() tells it); see SWITCHES. examples/export_c.h writes a
+//              trained net as C of its own, without the library.
 //
-// OPTIONS      Every options struct is zero by default, and zero means "the sensible choice". Where
-//              zero would be a request of its own, DT_OFF says "really none".
-// ERRORS       Functions that can fail take a dt_error * last (NULL is fine) and return 0 or the
-//              code, or NULL or NAN. The first error stays in it. Building a graph is sticky: after
-//              the first error every layer passes it on, and dt_model_create reports it. Nothing
-//              here exits, aborts, prints (but dt_main and .progress) or changes the locale.
-// THREADS      One caller per model and per comm; different models may run side by side. A data
-//              source's read, augment and custom operations run on any replica's thread; net,
-//              on_event and rate_at on the caller's.
-// OWNERSHIP    Options, names and strings are copied by dt_model_create. Borrowed until the model is
-//              freed: user pointers, .memory, .class_weights, arrays and strings of data sources.
-// LAYOUT       Activations are [batch, height, width, channels]. Files hold PyTorch's layout
-//              (weight [out, in] and [out, in, kh, kw]); the library permutes when it reads or writes.
-// SAME ANSWER  .batch is the global batch: the mathematics do not change with the number of
-//              replicas. The same seed and replicas give the same bits on one CPU class, also spread over
-//              processes, where each of them has a power of two.
+// OPTIONS      Every options struct is zero by default, which means "the sensible choice". Where zero would be a request
+//              of its own, DT_OFF says "really none".
+// ERRORS       Functions that can fail take a dt_error * last (NULL is fine) and return 0 or the code, or NULL or NAN.
+//              The first error stays in it. Layers pass an error on until dt_model_create reports it. Nothing here exits,
+//              aborts, prints (but dt_main and .progress) or changes the locale.
+// THREADS      One caller per model and per comm; models may run side by side. A source's read, augment and custom
+//              operations run on any replica's thread; net, on_event and rate_at on the caller's.
+// OWNERSHIP    dt_model_create copies options, names and strings. Borrowed until the model is freed: user pointers,
+//              .memory, .class_weights, arrays and strings of data sources.
+// LAYOUT       Activations are [batch, height, width, channels], files hold PyTorch's layout (weight [out, in] and
+//              [out, in, kh, kw]): reading and writing permute.
+// SAME ANSWER  .batch is the global batch: the mathematics do not change with the number of replicas. The same seed and
+//              replicas give the same bits on one CPU class, also over processes that have a power of two each.
 //
 // SWITCHES     define before the implementation; functions stay and return DT_ERR_DISABLED
-//    DTRAIN_STATIC      every function static: several private copies in one program
+//    DTRAIN_STATIC      all functions static: several private copies in one program
 //    DTRAIN_NO_THREADS  replicas run in turn, with the same results
 //    DTRAIN_NO_SOCKETS  no networking
 //    DTRAIN_NO_STDIO    no files, no output, no environment
-//    DTRAIN_NO_MALLOC   never malloc: models live in .memory; implies no files and no data sets
+//    DTRAIN_NO_MALLOC   never malloc: models live in .memory; no files, no data sets
 //    DTRAIN_NO_SIMD     plain C loops only
 //    DTRAIN_BLAS        large matrix products by cblas_sgemm: add -lopenblas
 //    DTRAIN_ISA (environment variable) avx512, avx2, sse2, neon, vector or plain: for tests
-// -std=c99 hides POSIX and stops gcc from fusing multiply and add: use -std=gnu99 (or no -std), or
-// -std=c99 -D_POSIX_C_SOURCE=200809L -ffp-contract=fast.
+// -std=c99 hides POSIX and stops gcc from fusing multiply and add: use -std=gnu99 (or no -std), or add
+// -D_POSIX_C_SOURCE=200809L -ffp-contract=fast.
 // ============================================================
 
 #ifndef DTRAIN_H
@@ -107,14 +104,14 @@ extern "C" {
 // >>interface - every public type and function
 // ============================================================
 
-#define DT_MAX_RANK 6      // dimensions of a tensor, the batch included
-#define DT_MAX_INPUTS 8    // tensors that enter one operation, and inputs and labels of one model
-#define DT_MAX_NAME 64     // bytes of a layer's name, the final zero included
-#define DT_MAX_CHANNELS 4  // channels that .mean and .deviation speak of
+#define DT_MAX_RANK 6      // of a tensor, the batch included
+#define DT_MAX_INPUTS 8    // of one operation; inputs and labels of one model
+#define DT_MAX_NAME 64     // bytes of a layer's name, its zero included
+#define DT_MAX_CHANNELS 4  // of .mean and .deviation
 
-#define DT_SAME (-1)                // padding: as much as keeps height and width at stride 1
-#define DT_OFF (-1)                 // "really none" where 0 stands for the default
-#define DT_IGNORE_CLASS_0 (-2147483647 - 1)  // .ignore_label for class 0, since 0 means "no such label"
+#define DT_SAME (-1)                // padding that keeps height and width at stride 1
+#define DT_OFF (-1)                 // "really none" where 0 is the default
+#define DT_IGNORE_CLASS_0 (-2147483647 - 1)  // .ignore_label for class 0, since 0 means none
 
 #ifdef __cplusplus
 #define DT_DEFAULTS {}
@@ -122,7 +119,6 @@ extern "C" {
 #define DT_DEFAULTS {0}
 #endif
 
-// Errors: code and name.
 #define DT_ERRORS(X) \
 	X(DT_OK,             0, "no error") \
 	X(DT_ERR_ARGUMENT,   1, "bad argument") \
@@ -147,34 +143,34 @@ enum {
 };
 
 typedef struct {
-	int code;        // DT_OK or DT_ERR_…
-	int rank;        // the replica it happened in
-	long step;       // the training step it happened in
-	char text[240];  // what failed, on what, and what to do
+	int code;  // DT_OK or DT_ERR_…
+	int rank;  // the replica it happened in
+	long step;  // … and the training step
+	char text[240];  // what failed, on what, what to do
 } dt_error;
 
-// dt_error_name - "shapes do not fit" for DT_ERR_SHAPE; "unknown error" for codes that are none.
+// dt_error_name - "shapes do not fit" for DT_ERR_SHAPE; "unknown error" for what is no code.
 DT_API const char *dt_error_name(int code);
 
 // dt_version - "0.1.0" of the linked implementation (DTRAIN_VERSION_… speak of the header).
 DT_API const char *dt_version(void);
 
-// ---- types, losses, optimizers: the first of each is the default ----------------------------
+// ---- types, losses, optimizers: the first of each is the default
 
 typedef enum {
 	DT_TYPE_DEFAULT,  // inputs: DT_FLOAT32; labels: DT_INT32 for cross-entropy, else DT_FLOAT32
 	DT_FLOAT32,
-	DT_INT32,         // as input: token or category numbers, for dt_embedding
-	DT_UINT8,         // as input: pixels, read as value / 255
-	DT_ONE_HOT        // as label: floats [n, classes] that sum to 1, one-hot or soft
+	DT_INT32,  // inputs: token or category numbers, for dt_embedding
+	DT_UINT8,  // inputs: pixels, read as value / 255
+	DT_ONE_HOT  // labels: floats [n, classes] that sum to 1, one-hot or soft
 } dt_type;
 
 typedef enum {
-	DT_GLOROT_UNIFORM,  // +-sqrt(6 / (fan_in + fan_out))        Glorot & Bengio 2010, eq. 16
+	DT_GLOROT_UNIFORM,  // +-sqrt(6 / (fan_in + fan_out))   Glorot & Bengio 2010, eq. 16
 	DT_GLOROT_NORMAL,   // deviation sqrt(2 / (fan_in + fan_out))
-	DT_HE_UNIFORM,      // +-sqrt(6 / fan_in)                    He et al. 2015, eq. 10
+	DT_HE_UNIFORM,      // +-sqrt(6 / fan_in)   He et al. 2015, eq. 10
 	DT_HE_NORMAL,       // deviation sqrt(2 / fan_in)
-	DT_LECUN_UNIFORM,   // +-sqrt(3 / fan_in)                    LeCun et al. 1998, eq. 16
+	DT_LECUN_UNIFORM,   // +-sqrt(3 / fan_in)   LeCun et al. 1998, eq. 16
 	DT_LECUN_NORMAL,    // deviation sqrt(1 / fan_in)
 	DT_UNIFORM,         // +-.init_value, 0 -> 0.05
 	DT_NORMAL,          // deviation .init_value, 0 -> 0.05
@@ -183,62 +179,61 @@ typedef enum {
 } dt_initializer;
 
 typedef enum {
-	DT_NO_LOSS,               // inference, or all losses come from dt_loss in net
-	DT_CROSS_ENTROPY,         // softmax cross-entropy of logits [n, …, classes]; on a dt_softmax output: of its probabilities
-	DT_BINARY_CROSS_ENTROPY,  // sigmoid cross-entropy of logits, mean over the outputs; on a dt_sigmoid output: of its probabilities
-	DT_MSE,                   // mean squared error over the outputs
-	DT_MAE,                   // mean absolute error over the outputs
-	DT_HUBER,                 // quadratic below .delta, linear above          Huber 1964
-	DT_VALUE                  // the tensor itself, summed over a sample, is the loss: no label
+	DT_NO_LOSS,  // inference, or net calls dt_loss
+	DT_CROSS_ENTROPY,  // softmax cross-entropy of logits [n, …, classes], or of dt_softmax's probabilities
+	DT_BINARY_CROSS_ENTROPY,  // sigmoid cross-entropy of logits, or of dt_sigmoid's probabilities; mean over the outputs
+	DT_MSE,  // mean squared error over the outputs
+	DT_MAE,  // mean absolute error over the outputs
+	DT_HUBER,  // quadratic below .delta, linear above   Huber 1964
+	DT_VALUE  // the tensor, summed over a sample, is the loss: no label
 } dt_loss_kind;
 
 typedef enum {
 	DT_MEAN,  // losses: divided by the global sum of the weights
 	DT_SUM,
-	DT_MAX    // collectives only
+	DT_MAX  // collectives only
 } dt_reduction;
 
 typedef enum {
-	DT_SGD,       // w -= rate * g
-	DT_MOMENTUM,  // v = momentum * v + g; w -= rate * v                    (PyTorch's form)
+	DT_SGD,  // w -= rate * g
+	DT_MOMENTUM,  // v = momentum * v + g; w -= rate * v   (PyTorch's form)
 	DT_NESTEROV,  // v = momentum * v + g; w -= rate * (g + momentum * v)
-	DT_ADAM,      // Kingma & Ba 2015, Algorithm 1
-	DT_ADAMW,     // Loshchilov & Hutter 2019, Algorithm 2: decoupled weight decay
-	DT_RMSPROP    // s = alpha * s + (1 - alpha) g^2; w -= rate * g / (sqrt(s) + epsilon)
+	DT_ADAM,  // Kingma & Ba 2015, Algorithm 1
+	DT_ADAMW,  // Loshchilov & Hutter 2019, Algorithm 2: decoupled weight decay
+	DT_RMSPROP  // s = alpha * s + (1 - alpha) g^2; w -= rate * g / (sqrt(s) + epsilon)
 } dt_optimizer;
 
 typedef enum {
 	DT_CONSTANT_RATE,
-	DT_STEP_DECAY,         // times .decay_factor every .decay_steps
+	DT_STEP_DECAY,  // times .decay_factor every .decay_steps
 	DT_EXPONENTIAL_DECAY,  // times .decay_factor ^ (step / .decay_steps)
-	DT_COSINE_DECAY,       // half a cosine from .learning_rate to .final_rate over .total_steps
-	DT_LINEAR_DECAY        // a straight line to .final_rate over .total_steps
+	DT_COSINE_DECAY,  // half a cosine to .final_rate over .total_steps
+	DT_LINEAR_DECAY  // a straight line instead
 } dt_schedule;
 
 typedef enum {
-	DT_STRATEGY_DEFAULT,  // several processes: DT_MULTIWORKER; several replicas: DT_MIRRORED, else DT_ONE
-	DT_ONE,               // one replica in the caller's thread (Default, OneDevice)
-	DT_MIRRORED,          // replicas as threads, each with its own copy of the variables
-	DT_CENTRAL,           // replicas as threads, one copy of the variables (CentralStorage)
-	DT_MULTIWORKER        // several processes, each with as many replicas as threads (MultiWorkerMirrored)
+	DT_STRATEGY_DEFAULT,  // several processes: DT_MULTIWORKER; several replicas: DT_MIRRORED; else DT_ONE
+	DT_ONE,  // one replica, in the caller's thread (Default, OneDevice)
+	DT_MIRRORED,  // replicas as threads, each with its own variables
+	DT_CENTRAL,  // … that share one copy (CentralStorage)
+	DT_MULTIWORKER  // several processes, each with replicas as threads (MultiWorkerMirrored)
 } dt_strategy;
 
-typedef struct dt_tensor dt_tensor;    // a node of the graph; dies with its model
+typedef struct dt_tensor dt_tensor;  // a node of the graph; dies with its model
 typedef struct dt_model dt_model;
 typedef struct dt_dataset dt_dataset;  // an opened source of samples
-typedef struct dt_comm dt_comm;        // one rank's handle on a group
+typedef struct dt_comm dt_comm;  // one rank's handle on a group
 
-// ---- building a graph -----------------------------------------------------------------------
-// All of these are called from net only. Shapes are given without the batch. A layer that gets a
-// tensor after an error passes the error on. Names are at most 63 bytes; parameters are called
-// "<layer>.weight", "<layer>.bias" and so on; NULL -> "<operation>_<number from 1>", counted in the
-// order of the graph (inputs before their users, left to right), not in the order of calls.
-// Common fields: .init, .init_value (see dt_initializer); .frozen = 1 keeps the layer as it is;
-// .share = tensor of an earlier layer of the same kind and sizes: both use one set of variables.
+// ---- building a graph
+// Call these from net only. Shapes are given without the batch. After an error every layer passes it on. Parameters are
+// called "<layer>.weight", "<layer>.bias" and so on; a name NULL -> "<operation>_<number from 1>", counted in the order
+// of the graph (inputs before their users, left to right), not of the calls.
+// Common fields: .frozen = 1 keeps the layer as it is; .share = tensor of an earlier layer of the same kind and sizes:
+// both use one set of variables.
 
 typedef struct {
-	dt_tensor *x;         // [n, …, in]
-	int units;            // out
+	dt_tensor *x;  // [n, …, in]
+	int units;  // out
 	int no_bias;
 	dt_initializer init;  double init_value;
 	int frozen;
@@ -249,15 +244,14 @@ typedef struct {
 DT_API dt_tensor *dt_dense_opt(dt_dense_options o);
 
 typedef struct {
-	dt_tensor *x;         // [n, h, w, c]
-	int filters, kernel;  // kernel: its height, and its width too unless .kernel_w is given
-	int stride;           // 0 -> 1
-	int padding;          // zeros on every side; 0 -> none; DT_SAME: out = ceil(in / stride)
-	int dilation;         // 0 -> 1
-	int groups;           // 0 -> 1; groups = c is a depthwise convolution
-	int kernel_w;         // 0 -> kernel
-	int direct;           // 1: never by Winograd's way, which serves 3 x 3 kernels of stride 1 where c and filters are
-	              // multiples of 16: up to three times as fast, rounding errors some ten times as large
+	dt_tensor *x;  // [n, h, w, c]
+	int filters, kernel;  // kernel: height, and width unless .kernel_w is given
+	int stride;  // 0 -> 1
+	int padding;  // zeros on every side; 0 -> none; DT_SAME: out = ceil(in / stride)
+	int dilation;  // 0 -> 1
+	int groups;  // 0 -> 1; groups = c is a depthwise convolution
+	int kernel_w;  // 0 -> kernel
+	int direct;  // 1: never by Winograd's way
 	int no_bias;
 	dt_initializer init;  double init_value;
 	int frozen;
@@ -265,50 +259,51 @@ typedef struct {
 	const char *name;
 } dt_conv2d_options;
 // dt_conv2d(x, filters, kernel, …) - y [n, h', w', filters], h' = (h + 2 padding - dilation (kernel - 1) - 1) / stride + 1.
-// weight [filters, c / groups, kernel, kernel_w], bias [filters]. DT_SAME pads as TensorFlow does
-// (an odd zero goes below and to the right).
+// weight [filters, c / groups, kernel, kernel_w], bias [filters]. DT_SAME pads as TensorFlow does: an odd zero goes
+// below and to the right. Winograd's way serves 3 x 3 kernels of stride 1 where c and filters are multiples of 16: up
+// to three times as fast, rounding errors some ten times as large.
 DT_API dt_tensor *dt_conv2d_opt(dt_conv2d_options o);
 
 typedef struct {
-	dt_tensor *x;         // [n, h, w, c]
-	int size;             // window
-	int stride;           // 0 -> size
-	int padding;          // 0 -> none; at most size / 2. Padding never wins a maximum and never counts in an average
+	dt_tensor *x;  // [n, h, w, c]
+	int size;  // window
+	int stride;  // 0 -> size
+	int padding;  // 0 -> none; at most size / 2. It never wins a maximum and never counts in an average
 	const char *name;
 } dt_pool2d_options;
-// dt_maxpool2d(x, size, …), dt_avgpool2d(x, size, …) - y [n, h', w', c], h' = (h + 2 padding - size) / stride + 1.
-// Of equal maxima the first gets the gradient; NaN counts as the largest.
+// dt_maxpool2d(x, size, …), dt_avgpool2d(x, size, …) - y [n, h', w', c], h' = (h + 2 padding - size) / stride + 1. Of
+// equal maxima the first gets the gradient; NaN counts as the largest.
 DT_API dt_tensor *dt_maxpool2d_opt(dt_pool2d_options o);
 DT_API dt_tensor *dt_avgpool2d_opt(dt_pool2d_options o);
 
 // dt_global_avgpool - [n, h, w, c] -> [n, c], the mean over height and width.
 DT_API dt_tensor *dt_global_avgpool(dt_tensor *x);
 
-// dt_flatten - [n, …] -> [n, product]. A dense layer or norm behind the flatten of an image keeps
-// PyTorch's channels-first order in files.
+// dt_flatten - [n, …] -> [n, product]. In files, a dense layer or norm behind a flattened image keeps PyTorch's
+// channels-first order.
 DT_API dt_tensor *dt_flatten(dt_tensor *x);
 
 typedef struct { dt_tensor *x; int shape[DT_MAX_RANK - 1]; const char *name; } dt_reshape_options;
-// dt_reshape(x, {7, 7, 64}) - the same values in another shape; one size may be -1: whatever is left.
+// dt_reshape(x, {7, 7, 64}) - the same values in another shape; one size may be -1: what is left.
 DT_API dt_tensor *dt_reshape_opt(dt_reshape_options o);
 
 typedef struct {
-	dt_tensor *x;         // [n, …, c]
-	double momentum;      // share of the new batch in the running statistics, 0 -> 0.1
-	double epsilon;       // 0 -> 1e-5
-	int sync;             // 1: normalise over the global batch, not over the replica's part
+	dt_tensor *x;  // [n, …, c]
+	double momentum;  // the new batch's share in the running statistics, 0 -> 0.1
+	double epsilon;  // 0 -> 1e-5
+	int sync;  // 1: normalise over the global batch, not the replica's part
 	int frozen;
 	dt_tensor *share;
 	const char *name;
 } dt_batchnorm_options;
 // dt_batchnorm(x, …) - per channel over batch and positions: (x - mean) / sqrt(var + epsilon) * weight + bias.
-// In inference the running statistics stand in; they follow the global batch (unbiased variance) on
-// every replica alike. weight, bias, running_mean, running_var [c].   Ioffe & Szegedy 2015, Algorithm 1
+// Inference takes the running statistics, which follow the global batch (unbiased variance) alike on every replica.
+// weight, bias, running_mean, running_var [c].   Ioffe & Szegedy 2015, Algorithm 1
 DT_API dt_tensor *dt_batchnorm_opt(dt_batchnorm_options o);
 
 typedef struct {
-	dt_tensor *x;         // [n, …, c]
-	double epsilon;       // 0 -> 1e-5
+	dt_tensor *x;  // [n, …, c]
+	double epsilon;  // 0 -> 1e-5
 	int no_bias;
 	int frozen;
 	dt_tensor *share;
@@ -317,19 +312,19 @@ typedef struct {
 // dt_layernorm(x, …) - each row of c values to mean 0 and variance 1, times weight plus bias [c].   Ba et al. 2016
 DT_API dt_tensor *dt_layernorm_opt(dt_layernorm_options o);
 
-// dt_dropout - in training each value is zero with probability rate (0 <= rate < 1) and divided by
-// 1 - rate otherwise; in inference nothing. The mask depends on seed, step and sample only.
+// dt_dropout - in training each value is zero with probability rate (0 <= rate < 1), else divided by 1 - rate; in
+// inference nothing. The mask depends on seed, step and sample only.
 DT_API dt_tensor *dt_dropout(dt_tensor *x, double rate);
 
 // Activations, value by value.
 DT_API dt_tensor *dt_relu(dt_tensor *x);
 DT_API dt_tensor *dt_leaky_relu(dt_tensor *x, double slope);  // x < 0: slope * x
-DT_API dt_tensor *dt_gelu(dt_tensor *x);                      // x * Phi(x), with erf   Hendrycks & Gimpel 2016
-DT_API dt_tensor *dt_gelu_tanh(dt_tensor *x);                 // its approximation with tanh
-DT_API dt_tensor *dt_silu(dt_tensor *x);                      // x * sigmoid(x)
+DT_API dt_tensor *dt_gelu(dt_tensor *x);  // x * Phi(x), by erf   Hendrycks & Gimpel 2016
+DT_API dt_tensor *dt_gelu_tanh(dt_tensor *x);  // by tanh, approximately
+DT_API dt_tensor *dt_silu(dt_tensor *x);  // x * sigmoid(x)
 DT_API dt_tensor *dt_tanh(dt_tensor *x);
 DT_API dt_tensor *dt_sigmoid(dt_tensor *x);
-DT_API dt_tensor *dt_softmax(dt_tensor *x);                   // over the last axis
+DT_API dt_tensor *dt_softmax(dt_tensor *x);  // over the last axis
 
 // Arithmetic on tensors of one shape, and x * factor + offset.
 DT_API dt_tensor *dt_add(dt_tensor *a, dt_tensor *b);
@@ -337,21 +332,21 @@ DT_API dt_tensor *dt_sub(dt_tensor *a, dt_tensor *b);
 DT_API dt_tensor *dt_mul(dt_tensor *a, dt_tensor *b);
 DT_API dt_tensor *dt_scale(dt_tensor *x, double factor, double offset);
 
-// dt_concat - a and b behind each other along an axis (1 is the first behind the batch; -1 the last).
+// dt_concat - a, then b along an axis (1: the first behind the batch; -1: the last).
 DT_API dt_tensor *dt_concat(dt_tensor *a, dt_tensor *b, int axis);
 
 typedef struct { dt_tensor *x; int axis, begin, end; int step; const char *name; } dt_slice_options;
-// dt_slice(x, axis, begin, end, …) - indexes begin, begin + step, … below end along an axis (not the batch);
-// end 0 or less counts from the axis' end; .step 0 -> 1.
+// dt_slice(x, axis, begin, end, …) - indexes begin, begin + step, … below end along an axis (not the batch); end 0 or
+// less counts from the axis' end; .step 0 -> 1.
 DT_API dt_tensor *dt_slice_opt(dt_slice_options o);
 
 // dt_pad - zeros before and after along an axis (not the batch).
 DT_API dt_tensor *dt_pad(dt_tensor *x, int axis, int before, int after);
 
 typedef struct {
-	dt_tensor *x;         // [n, …] of DT_INT32, values 0 .. tokens - 1
+	dt_tensor *x;  // [n, …] of DT_INT32, values 0 .. tokens - 1
 	int tokens, features;
-	dt_initializer init;  double init_value;  // 0 -> DT_NORMAL with deviation 1, as PyTorch
+	dt_initializer init;  double init_value;  // 0 -> DT_NORMAL, deviation 1, as PyTorch
 	int frozen;
 	dt_tensor *share;
 	const char *name;
@@ -359,16 +354,16 @@ typedef struct {
 // dt_embedding(x, tokens, features, …) - y [n, …, features]: row x of weight [tokens, features].
 DT_API dt_tensor *dt_embedding_opt(dt_embedding_options o);
 
-// What a custom operation's callbacks see. Arrays are [n, …] floats of the replica's part.
+// What a custom operation's callbacks see: arrays [n, …] of floats, of the replica's part.
 typedef struct {
-	int n;                       // samples; may be 0
+	int n;  // samples; may be 0
 	int n_inputs;
-	const float *x[DT_MAX_INPUTS];  // inputs
-	float *y;                    // output: forward writes it, backward may read it
-	const float *dy;             // backward: gradient of the output
-	float *dx[DT_MAX_INPUTS];    // backward ADDS to these; NULL where nobody asks
-	const float *weight;         // the operation's own parameter, or NULL
-	float *dweight;              // backward ADDS to it; NULL if there is none or it is frozen
+	const float *x[DT_MAX_INPUTS];
+	float *y;  // output: forward writes it, backward may read it
+	const float *dy;  // backward: the output's gradient
+	float *dx[DT_MAX_INPUTS];  // backward ADDS to these; NULL where nobody asks
+	const float *weight;  // the operation's own parameter, or NULL
+	float *dweight;  // backward ADDS to it; NULL if there is none or frozen
 	int training;
 	long step;
 	void *user;
@@ -376,51 +371,51 @@ typedef struct {
 
 typedef struct {
 	dt_tensor *x;
-	int shape[DT_MAX_RANK - 1];  // of the output; all 0 -> that of x
-	int (*forward)(const dt_custom_call *);  // both return 0, or anything else for failure;
-	int (*backward)(const dt_custom_call *);  // both run on any replica's thread. NULL: no gradient
+	int shape[DT_MAX_RANK - 1];  // the output's; all 0 -> that of x
+	int (*forward)(const dt_custom_call *);  // both return 0, or else failure,
+	int (*backward)(const dt_custom_call *);  // … and run on any replica's thread. NULL: no gradient
 	void *user;
 	dt_tensor *more[DT_MAX_INPUTS - 1];  // further inputs
-	int weight[DT_MAX_RANK - 1];  // shape of the operation's own parameter; all 0 -> none
+	int weight[DT_MAX_RANK - 1];  // of its own parameter; all 0 -> none
 	dt_initializer init;  double init_value;
 	int frozen;
 	const char *name;
 } dt_custom_options;
-// dt_custom(x, {shape}, forward, backward, user, …) - the user's own operation.
+// dt_custom(x, {shape}, forward, backward, user, …) - your own operation.
 DT_API dt_tensor *dt_custom_opt(dt_custom_options o);
 
 typedef struct { dt_tensor *x; const char *name; int shape[DT_MAX_RANK - 1]; dt_type type; } dt_input_options;
-// dt_input(x, "meta", {5}, .type = DT_INT32) - a further input of the model that x belongs to. Inputs are
-// fed as dt_batch.x[1], x[2], … in the order of their names.
+// dt_input(x, "meta", {5}, .type = DT_INT32) - a further input of x's model, fed as dt_batch.x[1], x[2], … in the order
+// of the names.
 DT_API dt_tensor *dt_input_opt(dt_input_options o);
 
-// dt_output - give t a name under which dt_output_read finds it. Returns t.
+// dt_output - name t for dt_output_read. Returns t.
 DT_API dt_tensor *dt_output(dt_tensor *t, const char *name);
 
 typedef struct {
-	dt_tensor *t;                // prediction
+	dt_tensor *t;            // prediction
 	dt_loss_kind kind;
-	dt_tensor *target;           // NULL: labels, fed as dt_batch.y[…]; no gradient flows into a target
-	double weight;               // 0 -> 1
-	dt_reduction reduction;      // DT_MEAN or DT_SUM
-	double label_smoothing;      // cross-entropy: 0 .. 1
-	int ignore_label;            // cross-entropy: this label counts nothing; 0 -> none; see DT_IGNORE_CLASS_0
+	dt_tensor *target;       // NULL: labels, fed as dt_batch.y[…]; a target gets no gradient
+	double weight;           // 0 -> 1
+	dt_reduction reduction;  // DT_MEAN or DT_SUM
+	double label_smoothing;  // cross-entropy: 0 .. 1
+	int ignore_label;        // cross-entropy: this label does not count; 0 -> none; see DT_IGNORE_CLASS_0
 	const float *class_weights;  // cross-entropy: [classes], borrowed; NULL -> all 1
-	double delta;                // Huber: 0 -> 1
+	double delta;            // Huber: 0 -> 1
 	dt_type label_type;
-	const char *name;            // NULL -> "loss"; several losses need names
+	const char *name;        // NULL -> "loss"; several losses need names
 } dt_loss_options;
-// dt_loss(t, DT_MSE, .target = x, .weight = 0.3, .name = "age") - a further loss. Returns t. Labels: the
-// loss of the options reads dt_batch.y[0], these the next ones, in the order of their names.
-// The loss of a step is the weighted sum of its losses, each sum over samples divided by its global
-// sum of weights (samples; cross-entropy: labels not ignored, integer ones times their class weights).
+// dt_loss(t, DT_MSE, .target = x, .weight = 0.3, .name = "age") - a further loss. Returns t. The loss of the options
+// reads dt_batch.y[0], these the next labels in the order of their names. A step's loss is the weighted sum of its
+// losses, each its sum over samples divided by its global sum of weights (samples; cross-entropy: labels not ignored,
+// integer ones times their class weights).
 DT_API dt_tensor *dt_loss_opt(dt_loss_options o);
 
-// The shape of a tensor: dt_rank counts the batch; dt_dim(t, 0) is 0, for the batch has no fixed size.
+// The shape of a tensor: dt_rank counts the batch, whose dt_dim(t, 0) is 0: it has no fixed size.
 DT_API int dt_rank(const dt_tensor *t);
 DT_API int dt_dim(const dt_tensor *t, int axis);
 
-#ifndef __cplusplus  // the first argument is the tensor, the next are the required ones, the rest goes by name
+#ifndef __cplusplus  // first the tensor, then what is required, the rest by name
 #define dt_dense(...)      dt_dense_opt((dt_dense_options){.x = __VA_ARGS__})
 #define dt_conv2d(...)     dt_conv2d_opt((dt_conv2d_options){.x = __VA_ARGS__})
 #define dt_maxpool2d(...)  dt_maxpool2d_opt((dt_pool2d_options){.x = __VA_ARGS__})
@@ -437,31 +432,31 @@ DT_API int dt_dim(const dt_tensor *t, int axis);
 #define dt_main(argc, argv, ...) dt_main_opt(argc, argv, &(dt_options){__VA_ARGS__})
 #endif
 
-// ---- data -----------------------------------------------------------------------------------
+// ---- data
 
 typedef enum { DT_TRAIN, DT_TEST } dt_split;
 
 typedef enum {
-	DT_MISSING_ERROR,  // an empty field, ?, NA or NaN is refused, with its line and column
-	DT_MISSING_MEAN,   // … is replaced by the mean of its column
-	DT_MISSING_ZERO,   // … by 0
-	DT_MISSING_SKIP    // … drops the whole row
+	DT_MISSING_ERROR,  // an empty field, ?, NA or NaN is refused, by line and column
+	DT_MISSING_MEAN,  // … becomes its column's mean
+	DT_MISSING_ZERO,  // … becomes 0
+	DT_MISSING_SKIP  // … drops the whole row
 } dt_missing;
 
 typedef struct {
 	const char *path;
-	int label;     // column of the label, from 1; 0 -> the last; DT_OFF: there is none
-	int header;    // 0 -> the first line is one if it holds a word; 1: it is; DT_OFF: it is not
-	int skip;      // lines to leave out at the start
-	int separator;  // 0 -> whichever of , ; tab the first line holds most of
+	int label;  // its column, from 1; 0 -> the last; DT_OFF: none
+	int header;  // 0 -> the first line is one if it holds a word outside the label's column; 1: it is; DT_OFF: it is not
+	int skip;  // lines to skip at the start
+	int separator;  // 0 -> that of , ; tab which the first line holds most of
 	dt_missing missing;
-	dt_type label_type;  // 0: DT_INT32 if all labels are whole numbers or words, else DT_FLOAT32
-	const char *columns; // what becomes of columns, by name or number; the others are numbers as they are. Separated by commas:
-	           // "age standardise, city onehot, zip hash 64, income bucket 10, city*sex cross 32, id drop"
+	dt_type label_type;  // 0: DT_INT32 if all labels are words, or whole numbers from 0 below 1e6; else DT_FLOAT32
+	const char *columns; // what columns become, by name or number; all others stay numbers:
+  // "age standardise, city onehot, zip hash 64, income bucket 10, city*sex cross 32, id drop"
 	const char *fitted;  // … as fitted before: from dt_dataset_columns, or the path of what dt_save wrote
 } dt_csv_options;
 
-// A source is a plain value; the trainer opens it and reports its errors. Fields are for the functions below.
+// A plain value, filled by the functions below; the trainer opens it and reports errors. Commas separate several files.
 typedef struct {
 	int kind;
 	const char *path, *labels;
@@ -476,50 +471,49 @@ typedef struct {
 	double fraction;
 } dt_source;
 
-// dt_mnist - the four IDX files of MNIST or Fashion-MNIST in a folder, under their usual names, plain or .gz
-// (unpacked by the system's gzip). Images [28, 28, 1] of bytes, labels 0..9.
+// dt_mnist - the four IDX files of MNIST or Fashion-MNIST in a folder, under their usual names, plain or .gz (unpacked
+// by the system's gzip). Images [28, 28, 1] of bytes, labels 0..9.
 DT_API dt_source dt_mnist(const char *folder, dt_split split);
 
-// dt_idx - any pair of IDX files of bytes: images [n, …] and labels [n]; labels may be NULL. Several files of one
-// shape are separated by commas; labels are then as many.
+// dt_idx - IDX files of bytes: images [n, …], all files of one shape, and as many of labels [n], or NULL.
 DT_API dt_source dt_idx(const char *images, const char *labels);
 
-// dt_npy - what numpy.save writes, in C order: samples x [n, …] and labels y [n] or [n, …], or NULL; several files as
-// for dt_idx. float32, int32 and uint8 (value / 255) are used where they lie on the disk and may be larger than memory;
-// float16, float64, bool and other integers (within int32) are converted as they are read. A net of grey images
-// [n, h, w] sets .input = {h, w, 1}.
+// dt_npy - what numpy.save writes, in C order: samples x [n, …] and labels y [n] or [n, …], or NULL; files as for
+// dt_idx. float32, int32 and uint8 (value / 255) are used where they lie on the disk and may be larger than memory;
+// float16, float64, bool and other integers (within int32) are converted when read. For grey images [n, h, w] set
+// .input = {h, w, 1}.
 DT_API dt_source dt_npy(const char *x, const char *y);
 
-// dt_images - a folder with a sub-folder per class (labels 0, 1, … in the order of their names) of PGM, PPM or BMP files
-// of one size: [height, width, 1 or 3], value / largest value. They are decoded when read; opening looks at the headers.
+// dt_images - a folder with a sub-folder per class (labels 0, 1, … by name) of PGM, PPM or BMP files of one size:
+// [height, width, 1 or 3], value / largest value. Opening checks the headers; reading decodes the pixels.
 DT_API dt_source dt_images(const char *folder);
 
-// dt_cifar10 - CIFAR-10's binary version: all data_batch_*.bin (DT_TRAIN) or test_batch*.bin (DT_TEST) of
-// a folder, plain or .gz; or, if path names a file, that file; several files are separated by commas.
+// dt_cifar10 - CIFAR-10's binary version, plain or .gz: all data_batch_*.bin (DT_TRAIN) or test_batch*.bin (DT_TEST) of
+// a folder; or the files that path names.
 DT_API dt_source dt_cifar10(const char *path, dt_split split);
 
-// dt_csv(path, …) - columns of numbers and words; several files are separated by commas. Labels that are words are numbered in
-// the order of appearance. standardise: (x - mean) / deviation; onehot: one feature per word, all 0 for a new one; hash N: a word
-// lights one of N features; bucket N: so does a number, by N shares of equal size; cross N: several columns together, hashed.
-// Means, words and edges come from the training data (of a fold or part, from its training side); the model applies them to its test data and to what it predicts, and
-// dt_save and dt_load keep them in the file's metadata.
+// dt_csv(path, …) - columns of numbers and words. Labels that are words are numbered as they appear. standardise:
+// (x - mean) / deviation; onehot: one feature per word, all 0 for a new one; hash N: a word lights one of N features;
+// bucket N: so does a number, by N shares of equal size; cross N: several columns, hashed together. Means, words and
+// edges come from the training data (or the training side of a fold or part); the model applies them to its test data
+// and to what it predicts, and dt_save and dt_load keep them in the file's metadata.
 DT_API dt_source dt_csv_opt(dt_csv_options o);
 
-// dt_arrays - n samples in memory: x [n, …] in the shape of the model's input, y [n, …] or NULL. Borrowed.
-// Bytes in x are read as value / 255.
+// dt_arrays - n samples in memory: x [n, …] in the shape of the model's input (bytes: value / 255), y [n, …] or NULL.
+// Borrowed.
 DT_API dt_source dt_arrays(const void *x, dt_type x_type, const void *y, dt_type y_type, long n);
 
-// dt_from - read writes sample index (0 <= index < n) to x and y in the model's .input_type and .label_type, and
-// returns 0, or anything else for failure. It is called from any thread, in any order; y is NULL where no label is wanted.
+// dt_from - read writes sample index (0 <= index < n) to x and y in the model's .input_type and .label_type and returns
+// 0, or else failure. Called from any thread, in any order; y is NULL where no label is wanted.
 DT_API dt_source dt_from(int (*read)(void *user, long index, void *x, void *y), void *user, long n);
 
-// dt_opened - the samples of an open data set, which must outlive the model.
+// dt_opened - an open data set, which must outlive the model.
 DT_API dt_source dt_opened(dt_dataset *d);
 
-// dt_fold - a part of s: DT_TEST is every sample with index % folds == fold, DT_TRAIN all others.
+// dt_fold - a part of s: DT_TEST is each sample with index % folds == fold, DT_TRAIN all others.
 DT_API dt_source dt_fold(dt_source s, int folds, int fold, dt_split split);
 
-// dt_part - a part of s, drawn by chance but always the same: DT_TEST is this fraction of the samples, DT_TRAIN the rest.
+// dt_part - the same, drawn by chance but always alike: DT_TEST is this fraction of the samples, DT_TRAIN the rest.
 DT_API dt_source dt_part(dt_source s, double fraction, dt_split split);
 
 // dt_dataset_open - read (or map) a source. NULL on failure. Close with dt_dataset_close (NULL is fine).
@@ -527,329 +521,329 @@ DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err);
 DT_API void dt_dataset_close(dt_dataset *d);
 
 typedef struct {
-	long n;                        // samples
-	int input[DT_MAX_RANK - 1];    // shape of one; all 0: unknown, as the model has it
-	int classes;                   // of whole-number labels: the largest + 1; 0: unknown
-	dt_type x_type, y_type;        // as stored
+	long n;  // samples
+	int input[DT_MAX_RANK - 1];  // of one; all 0: unknown, as the model has it
+	int classes;  // largest whole-number label + 1; 0: unknown
+	dt_type x_type, y_type;  // as stored
 } dt_dataset_info;
 DT_API dt_dataset_info dt_dataset_describe(const dt_dataset *d);
 
-// dt_dataset_columns - what was fitted to the columns of a CSV, as JSON for .fitted; lives as long as d. NULL for others.
+// dt_dataset_columns - what was fitted to a CSV, as JSON for .fitted; lives as long as d. NULL for others.
 DT_API const char *dt_dataset_columns(const dt_dataset *d);
 
-// dt_shuffle - position -> sample index in the order of an epoch: a keyed permutation of 0..n-1, so
-// that every index comes once. The trainer uses it with its .seed.
+// dt_shuffle - position -> sample index in an epoch's order: a keyed permutation of 0..n-1, so every index comes once.
+// The trainer uses it with its .seed.
 DT_API long dt_shuffle(long position, long n, uint64_t seed, long epoch);
 
-// ---- models ---------------------------------------------------------------------------------
+// ---- models
 
 typedef enum { DT_EVENT_STEP, DT_EVENT_EPOCH, DT_EVENT_END } dt_event_kind;
 
 typedef struct {
 	dt_event_kind kind;
 	dt_model *model;
-	long step, steps;           // done so far, and in all
-	int epoch, epochs;          // the running one from 1, and in all
-	double loss, accuracy;      // of the step, or of the epoch; accuracy is NAN where there is none
+	long step, steps;  // done, and in all
+	int epoch, epochs;  // this one from 1, and in all
+	double loss, accuracy;  // of the step or epoch; accuracy: NAN where there is none
 	double eval_loss, eval_accuracy;  // NAN where nothing was evaluated
-	double learning_rate, gradient_norm;  // the norm is NAN unless it was needed
-	double samples_per_s;       // training steps only; DT_EVENT_EPOCH: of this epoch, else since the run began
-	double seconds;             // since the run began
+	double learning_rate, gradient_norm;  // norm: NAN unless it was needed
+	double samples_per_s;  // of training steps; DT_EVENT_EPOCH: in this epoch, else since the run began
+	double seconds;  // since the run began
 } dt_event;
 
-// A program's own flag for dt_parse and dt_main: --name VALUE stores VALUE, and --help shows it.
+// A program's own flag for dt_parse and dt_main, --name VALUE; --help shows it.
 typedef struct {
-	const char *name;           // without the dashes; NULL ends the list
-	const char **value;         // holds the default, and receives the value (a pointer into argv)
+	const char *name;  // without the dashes; NULL ends the list
+	const char **value;  // holds the default; receives the value (a pointer into argv)
 	const char *help;
 } dt_flag;
 
 typedef struct {
 	// model
 	dt_tensor *(*net)(dt_tensor *x, void *user);
-	void *user;              // for net, rate_at, on_event and augment
-	int input[DT_MAX_RANK - 1];  // shape of one sample; all 0 -> that of .train or .test
+	void *user;            // for net, rate_at, on_event, augment
+	int input[DT_MAX_RANK - 1];  // of one sample; all 0 -> that of .train or .test
 	dt_type input_type;
-	dt_loss_kind loss;       // applies to what net returns
+	dt_loss_kind loss;     // of what net returns
 	dt_type label_type;
 	dt_reduction reduction;
 	double label_smoothing;
 	int ignore_label;
 	const float *class_weights;
 	double delta;
-	int inference;           // 1: plan without gradients; steps are refused
-	int input_gradient;      // 1: backward also computes the gradient of input 0
+	int inference;         // 1: no gradients; steps are refused
+	int input_gradient;    // 1: backward also computes input 0's gradient
 	// optimizer
 	dt_optimizer optimizer;
-	double learning_rate;    // 0 -> 0.01 (SGD, momentum, Nesterov, RMSprop), 0.001 (Adam, AdamW)
-	double momentum;         // 0 -> 0.9 for DT_MOMENTUM and DT_NESTEROV, else none; DT_OFF: none
-	double beta1, beta2;     // Adam: 0 -> 0.9, 0.999
-	double alpha;            // RMSprop: 0 -> 0.99
-	double epsilon;          // 0 -> 1e-8
-	double weight_decay;     // added to the gradient; DT_ADAMW: decoupled, 0 -> 0.01, DT_OFF: none
-	double clip_norm;        // 0 -> off; largest global norm of the gradient
-	const char *freeze;      // parameters whose names match this glob (* and ?) keep their values;
-	const char *no_decay;    // … get no weight decay; several globs are separated by commas
-	int accumulate;          // parts that a batch is run in, one after another; 0 -> 1
+	double learning_rate;  // 0 -> 0.01 (SGD, momentum, Nesterov, RMSprop), 0.001 (Adam, AdamW)
+	double momentum;       // 0 -> 0.9 for DT_MOMENTUM and DT_NESTEROV, else none; DT_OFF: none
+	double beta1, beta2;   // Adam: 0 -> 0.9, 0.999
+	double alpha;          // RMSprop: 0 -> 0.99
+	double epsilon;        // 0 -> 1e-8
+	double weight_decay;   // added to the gradient; DT_ADAMW: decoupled, 0 -> 0.01, DT_OFF: none
+	double clip_norm;      // 0 -> off; the gradient's largest global norm
+	const char *freeze;    // parameters that match this glob (* and ?) keep their values;
+	const char *no_decay;  // … get no weight decay. Commas separate several globs
+	int accumulate;        // parts that a batch is run in, in turn; 0 -> 1
 	dt_schedule schedule;
-	long warmup_steps;       // the rate rises linearly over these, then the schedule begins
-	long total_steps;        // for cosine and linear; 0 -> the steps of the run
+	long warmup_steps;     // the rate first rises linearly over these
+	long total_steps;      // for cosine and linear; 0 -> the steps of the run
 	double final_rate;
-	long decay_steps;        // 0 -> one epoch (1000 steps in an own loop)
-	double decay_factor;     // 0 -> 0.1 for DT_STEP_DECAY, 0.96 for DT_EXPONENTIAL_DECAY
-	double (*rate_at)(long step, void *user);  // replaces schedule and learning_rate; step from 0
+	long decay_steps;      // 0 -> one epoch (1000 steps in an own loop)
+	double decay_factor;   // 0 -> 0.1 for DT_STEP_DECAY, 0.96 for DT_EXPONENTIAL_DECAY
+	double (*rate_at)(long step, void *user);  // instead of schedule and learning_rate; step from 0
 	// distribution
 	dt_strategy strategy;
-	int replicas;            // 0 -> one per core that this process may use
-	int batch;               // global batch; 0 -> 32
-	int replica_batch;       // instead: global batch = this x replicas x processes
-	dt_comm *comm;           // with the other processes, see dt_comm_open; borrowed
-	int workers;             // dt_main: start so many processes besides this one, on this machine
-	int print_cluster;       // dt_main: show who this process is, by what variables, and stop
+	int replicas;          // 0 -> one per usable core
+	int batch;             // global batch; 0 -> 32
+	int replica_batch;     // instead: global batch = this x replicas x processes
+	dt_comm *comm;         // to the other processes, see dt_comm_open; borrowed
+	int workers;           // dt_main: start so many more processes on this machine
+	int print_cluster;     // dt_main: show who this process is, by what variables; stop
 	// data and run
 	dt_source train, test;
-	int epochs;              // 0 -> 1, or as many as .steps need
-	long steps;              // 0 -> as many as .epochs need
+	int epochs;            // 0 -> 1, or as many as .steps need
+	long steps;            // 0 -> as many as .epochs need
 	uint64_t seed;
 	int no_shuffle;
-	int crop;                // training images: zeros on every side, then a random cut of the old size
-	int flip;                // training images: every second one, by chance, mirrored left to right
-	double mean[DT_MAX_CHANNELS], deviation[DT_MAX_CHANNELS];  // per channel: (x - mean) / deviation; 0 deviation -> off
+	int crop;              // training images: zeros on every side, then a random cut of the old size
+	int flip;              // training images: half, by chance, mirrored left to right
+	double mean[DT_MAX_CHANNELS], deviation[DT_MAX_CHANNELS];  // (x - mean) / deviation by channel; deviation 0 -> off
 	int (*augment)(void *user, float *x, long index, uint64_t random);  // training samples, in place; 0 or failure
-	int patience;            // stop after this many epochs without a better evaluation loss; 0 -> off
-	int no_nan_guard;        // 1: train on with values that are not finite
-	int (*on_event)(const dt_event *e, void *user);  // anything but 0 stops the run, which is no error
-	int progress;            // 0 -> dt_main prints, dt_train is silent; 1: print; DT_OFF: silent
-	int json;                // dt_main: the last line of standard output is one JSON object
-	int profile;             // dt_main: time per layer at the end
-	int no_fusion;           // 1: every layer by itself on the whole batch: slower, to compare
-	int print_options;       // dt_main: show the options and stop
-	const char *save, *load;  // dt_main: weights after the run, and before it
-	const dt_flag *flags;    // dt_main: the program's own flags
+	int patience;          // stop after so many epochs with no better evaluation loss; 0 -> off
+	int no_nan_guard;      // 1: train on when values are not finite
+	int (*on_event)(const dt_event *e, void *user);  // anything but 0 stops the run, without an error
+	int progress;          // 0 -> dt_main prints, dt_train is silent; 1: print; DT_OFF: silent
+	int json;              // dt_main: the last line of standard output is a JSON object
+	int profile;           // dt_main: time per layer at the end
+	int no_fusion;         // 1: every layer by itself on the whole batch: slower, to compare
+	int print_options;     // dt_main: show the options and stop
+	const char *save, *load;  // dt_main: weights, after the run and before it
+	const dt_flag *flags;  // dt_main: the program's own
 	// memory
-	void *memory;  size_t memory_size;  // the model lives here and malloc is not called for it
+	void *memory;  size_t memory_size;  // the model lives here, without malloc
 	void *(*alloc)(size_t bytes, void *user);  // instead of malloc and free: both or none
 	void (*release)(void *p, void *user);
 	void *alloc_user;
 } dt_options;
 
-// dt_model_create - build the graph, plan its memory, initialise the variables, start the replicas.
-// NULL on failure. If .input is not given, .train or .test is opened for its shape.
+// dt_model_create - build the graph, plan its memory, initialise the variables, start the replicas. NULL on failure.
+// Without .input, .train or .test is opened for its shape.
 DT_API dt_model *dt_model_create(const dt_options *o, dt_error *err);
 
-// dt_model_free - end the replicas and free everything. NULL is fine.
+// dt_model_free - end the replicas and free all. NULL is fine.
 DT_API void dt_model_free(dt_model *m);
 
-// dt_model_bytes - the memory that dt_model_create takes with these options, exactly; 0 on failure.
-// .memory_size must be at least this; the alignment of .memory does not matter. Threads' stacks and
-// data sets are not counted. With DTRAIN_NO_MALLOC it builds the graph in .memory, as work space.
+// dt_model_bytes - exactly what dt_model_create takes with these options: the least .memory_size, however .memory is
+// aligned; 0 on failure. Threads' stacks and data sets are not counted. With DTRAIN_NO_MALLOC it builds the graph in
+// .memory, as work space.
 DT_API size_t dt_model_bytes(const dt_options *o, dt_error *err);
 
-// dt_model_plan_bytes - what the planner placed for one replica: the block it laid out (activations, their
-// gradients, scratch), and the largest sum of buffers alive at once, below which no layout can go.
+// dt_model_plan_bytes - one replica's plan: the block laid out (activations, their gradients, scratch), and the largest
+// sum of buffers alive at once, below which no layout can go.
 DT_API void dt_model_plan_bytes(const dt_model *m, size_t *block, size_t *lower_bound);
 
 typedef struct {
 	const void *x[DT_MAX_INPUTS];  // [n, …] in the type of each input
 	const void *y[DT_MAX_INPUTS];  // [n, …] in the type of each label
-	const float *weight;           // [n] per sample, 0 or more; NULL: all 1. Where all are 0, loss and gradient are 0
-	int n;                         // samples, at most the model's batch
+	const float *weight;  // [n], 0 or more; NULL: all 1. All 0: loss and gradient are 0
+	int n;  // samples, at most the model's batch
 } dt_batch;
 
-// dt_step - forward, backward, reduce over the replicas, update. x [n, …], y [n, …] or NULL; 0 < n <= batch.
-// Returns the mean loss before the update; NAN on failure, and then nothing has been updated. Gradients that dt_backward left
-// without a dt_update are forgotten.
+// dt_step - forward, backward, reduce over the replicas, update. x [n, …], y [n, …] or NULL; 0 < n <= batch. Returns
+// the mean loss before the update; NAN on failure, with nothing updated. Gradients left by dt_backward without a
+// dt_update are forgotten.
 DT_API float dt_step(dt_model *m, const void *x, const void *y, int n, dt_error *err);
 DT_API float dt_step_batch(dt_model *m, const dt_batch *b, dt_error *err);  // several inputs, labels, weights
 
-// The parts of dt_step. Backward adds to the gradients; update divides them by the weights seen since the
-// last clear, reduces if nobody has, applies the optimizer and clears. n is at most batch / accumulate.
-// Several losses whose weights differ: each forward's are averaged for themselves, and forwards count by their rows.
-// With DTRAIN_… switches or several replicas nothing changes here: rows are split as in dt_step.
-DT_API float dt_forward(dt_model *m, const dt_batch *b, dt_error *err);   // training mode; returns the mean loss, 0 without labels
-DT_API int dt_backward(dt_model *m, dt_error *err);                       // of the losses of the last dt_forward, once
+// The parts of dt_step. Backward adds to the gradients; update divides them by the weights seen since the last clear,
+// reduces if nobody has, applies the optimizer and clears. n is at most batch / accumulate. Several losses whose weights
+// differ: each forward's are averaged for themselves, and forwards count by their rows. Switches and replicas change
+// nothing here: rows are split as in dt_step.
+DT_API float dt_forward(dt_model *m, const dt_batch *b, dt_error *err);  // training mode; the mean loss, 0 without labels
+DT_API int dt_backward(dt_model *m, dt_error *err);  // of the losses of the last dt_forward, once
 DT_API int dt_backward_from(dt_model *m, const float *gradient, dt_error *err);  // of net's output instead: [n, …], a sum's gradient
-DT_API int dt_reduce(dt_model *m, dt_error *err);                         // sum over the replicas
+DT_API int dt_reduce(dt_model *m, dt_error *err);  // sum over the replicas
 DT_API int dt_update(dt_model *m, dt_error *err);
-DT_API int dt_clear(dt_model *m, dt_error *err);                          // forget the gradients
+DT_API int dt_clear(dt_model *m, dt_error *err);  // forget the gradients
 
-// dt_output_read - the rows of the last dt_forward, or dt_step without .accumulate: name of dt_output, or NULL for what net
-// returned. out [n, …].
+// dt_output_read - the rows [n, …] of the last dt_forward, or dt_step without .accumulate: of the dt_output called
+// name, or (NULL) of what net returned.
 DT_API int dt_output_read(dt_model *m, const char *name, float *out, dt_error *err);
 
-// dt_input_gradient_read - d loss sum / d input 0 of the last dt_backward, [n, …]; DT_ERR_STATE once anything else has run
-// forward. Needs .input_gradient.
+// dt_input_gradient_read - d loss sum / d input 0 [n, …] of the last dt_backward; DT_ERR_STATE after another forward.
+// Needs .input_gradient.
 DT_API int dt_input_gradient_read(dt_model *m, float *out, dt_error *err);
 
-// dt_gradients - the flat array of all parameters' gradients after dt_reduce (sums, not yet divided), in
-// the memory's layout; *n receives its length. May be changed before dt_update. NULL if not reduced.
+// dt_gradients - the flat array of all parameters' gradients after dt_reduce (sums, not yet divided), in memory's
+// layout; *n receives its length. May be changed before dt_update. NULL if not reduced.
 DT_API float *dt_gradients(dt_model *m, size_t *n);
 
-// dt_predict - what net returns for n samples (any n) in inference mode, rows split over the replicas.
-// out [n, …]. A net that ends in logits gives logits; let it end in dt_softmax for probabilities.
+// dt_predict - what net returns for n samples (any n) in inference mode, out [n, …]. For probabilities instead of
+// logits, end net in dt_softmax.
 DT_API int dt_predict(dt_model *m, const void *x, long n, float *out, dt_error *err);
 
-// dt_predict_source - the same for samples begin .. begin + n - 1 of a source, normalised as in training (.mean).
+// dt_predict_source - the same for samples begin .. begin + n - 1 of a source, normalised as in training.
 DT_API int dt_predict_source(dt_model *m, const dt_source *s, long begin, long n, float *out, dt_error *err);
 
 typedef struct {
-	int top_k;             // in: count a sample as right in top_k_accuracy if its label is among so many; 0 -> 5
-	long *confusion;       // in: [classes * classes] or NULL; out: [label][prediction] counts are added
-	long n;                // out: labels counted; samples, if nothing counts labels
-	double loss;           // out: all losses together
-	double accuracy;       // out: NAN without a cross-entropy or binary cross-entropy on net's output
+	int top_k;  // in: top_k_accuracy finds the label among so many; 0 -> 5
+	long *confusion;  // in: [classes * classes] or NULL; out: adds counts to [label][prediction]
+	long n;  // out: labels counted; samples, if nothing counts labels
+	double loss;  // out: all losses together
+	double accuracy;  // out: NAN without a (binary) cross-entropy on net's output
 	double top_k_accuracy; // out: cross-entropy only, else NAN
-	int classes;           // out
+	int classes;  // out
 } dt_metrics;
 
-// dt_evaluate - loss and metrics over a whole source in inference mode. metrics->confusion needs integer labels.
+// dt_evaluate - loss and metrics over a source in inference mode. metrics->confusion needs integer labels.
 DT_API int dt_evaluate(dt_model *m, const dt_source *s, dt_metrics *metrics, dt_error *err);
 
-// dt_precision, dt_recall - of one class from a confusion matrix; NAN where nothing was predicted or present.
+// dt_precision, dt_recall - of one class by the confusion matrix; NAN where nothing was predicted or present.
 DT_API double dt_precision(const dt_metrics *metrics, int label);
 DT_API double dt_recall(const dt_metrics *metrics, int label);
 
-// dt_train - the loop over epochs, steps, evaluations and events. run: the learning rate with its schedule, and the options of the
-// group "data and run" but .seed, for this run only; no .learning_rate: the model's. NULL: the options of the creation. 0 also when
-// an event, or patience, ended it. DT_ERR_STATE from within on_event, as with dt_step.
+// dt_train - the loop over epochs, steps, evaluations and events. run: for this run only, the learning rate (none: the
+// model's) with its schedule, and the group "data and run" but .seed; NULL: the options of the creation. 0 also when an
+// event, or patience, ended it. DT_ERR_STATE from within on_event, as with dt_step.
 DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err);
 
 typedef struct {
 	long steps, samples;
-	int epochs, replicas;               // replicas: of this process,
-	int process, processes;             // … which is this one (0: the chief) of so many
+	int epochs, replicas;  // replicas: this process's,
+	int process, processes;  // … which is this one (0: the chief) of so many
 	dt_strategy strategy;
 	double train_loss, train_accuracy;  // of the last epoch
-	double eval_loss, eval_accuracy;    // of the last evaluation
-	double seconds, samples_per_s;      // of the training steps, without evaluation
-	double data_s;                      // of these, gathering and converting (the slowest replica's)
+	double eval_loss, eval_accuracy;  // of the last evaluation
+	double seconds, samples_per_s;  // of training steps, without evaluation
+	double data_s;  // of these, gathering and converting (slowest replica)
 	size_t parameters, arena_bytes;
 } dt_report;
 DT_API dt_report dt_model_report(const dt_model *m);
 
-DT_API int dt_local_batch(const dt_model *m);                 // samples that this process feeds per step
-DT_API long dt_model_step(const dt_model *m);                 // updates done
-DT_API void dt_set_learning_rate(dt_model *m, double rate);   // from the next update on, before any schedule; 0 <= rate < 1e6, else ignored
-DT_API double dt_learning_rate(const dt_model *m);            // of the next update
+DT_API int dt_local_batch(const dt_model *m);  // samples that this process feeds per step
+DT_API long dt_model_step(const dt_model *m);  // updates done
+DT_API void dt_set_learning_rate(dt_model *m, double rate);  // before any schedule, from the next update on; 0 <= rate < 1e6, else ignored
+DT_API double dt_learning_rate(const dt_model *m);  // of the next update
 
-// ---- parameters and files -------------------------------------------------------------------
+// ---- parameters and files
 
 typedef struct {
-	const char *name;             // lives as long as the model
-	int rank, dim[DT_MAX_RANK];   // as in files: [out, in], [out, in, kh, kw]
+	const char *name;  // lives as long as the model
+	int rank, dim[DT_MAX_RANK];  // as in files: [out, in], [out, in, kh, kw]
 	size_t size;
-	int trainable;                // 0: frozen, or a running statistic
+	int trainable;  // 0: frozen, or a running statistic
 } dt_parameter;
 
-// dt_parameter_at - parameter i in the order of the graph, and 0; an error beyond the last one.
+// dt_parameter_at - parameter i in the graph's order, and 0; an error beyond the last.
 DT_API int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error *err);
 
-// dt_parameter_read, _write - by name, n floats in file layout; write reaches every replica.
+// dt_parameter_read, _write - n floats in file layout; write reaches every replica.
 DT_API int dt_parameter_read(dt_model *m, const char *name, float *out, size_t n, dt_error *err);
 DT_API int dt_parameter_write(dt_model *m, const char *name, const float *in, size_t n, dt_error *err);
 
 // dt_parameters_crc32c - over all parameters in file order, little-endian: equal bits, equal numbers.
 DT_API uint32_t dt_parameters_crc32c(dt_model *m);
 
-// dt_save - the parameters as .safetensors, which PyTorch, NumPy and Hugging Face open. Written beside
-// path and renamed over it, so that path is never half a file.
+// dt_save - the parameters as .safetensors, which PyTorch, NumPy and Hugging Face open. Written beside path and renamed
+// over it, so path is never half a file.
 DT_API int dt_save(dt_model *m, const char *path, dt_error *err);
 
-// dt_save_to - the same bytes through write, piece by piece, for boards and archives; write returns 0, or anything else
-// for failure (DT_ERR_CALLBACK). Works with every switch.
+// dt_save_to - the same bytes piece by piece, for boards and archives; write returns 0, or else failure
+// (DT_ERR_CALLBACK). Works with every switch.
 DT_API int dt_save_to(dt_model *m, int (*write)(void *user, const void *data, size_t n), void *user, dt_error *err);
 
-// dt_load - the parameters that match glob (NULL: all, and then the file must hold nothing else) from a
-// .safetensors file in PyTorch's layout. F32, F16 and BF16. On failure the model is unchanged. A dense layer or norm behind
-// flatten and then concat, slice, pad or reshape has no order in PyTorch: such a net takes files by dt_save only.
+// dt_load - the parameters that match glob (NULL: all, and the file must hold nothing else) from a .safetensors file in
+// PyTorch's layout, F32, F16 or BF16. On failure the model is unchanged. A dense layer or norm behind flatten and then
+// concat, slice, pad or reshape has no order in PyTorch: such a net takes files by dt_save only.
 DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *err);
 
 typedef enum { DT_LOADED, DT_MISSING, DT_UNEXPECTED, DT_MISSHAPED } dt_load_result;
 
 typedef struct {
 	const char *path;   // from a file,
-	const void *data;   // … or memory (flash, say) of .size bytes; values are copied out of it,
+	const void *data;   // … or memory (flash, say) of .size bytes, to copy from,
 	int (*read)(void *user, uint64_t at, void *out, size_t n);  // … or a callback over .size bytes: 0, or else failure
 	uint64_t size;
-	const char *glob;   // parameters of the model to load; NULL: all
-	const char *(*rename)(void *user, const char *name);  // the model's name -> the file's; NULL: this one not
+	const char *glob;   // parameters to load; NULL: all
+	const char *(*rename)(void *user, const char *name);  // the model's name -> the file's; NULL: not this one
 	void *user;         // for read, rename and on_tensor
-	int partial;        // 1: load what fits; the rest is told, and no error
-	void (*on_tensor)(void *user, dt_load_result result, const char *name);  // once per parameter or unexpected tensor
+	int partial;        // 1: load what fits; the rest is told, without an error
+	void (*on_tensor)(void *user, dt_load_result result, const char *name);  // for each parameter and unexpected tensor
 	void *scratch;  size_t scratch_size;  // DTRAIN_NO_MALLOC: for the table, about 8 times the file's header
-	int loaded, missing, unexpected, misshaped;  // out. Misshaped: another shape, or a type that is not loaded
+	int loaded, missing, unexpected, misshaped;  // out. misshaped: in shape, or of a type that is not loaded
 } dt_load_options;
 
-// dt_load_opt - as dt_load, with a choice of source, names and strictness. Unexpected tensors are looked for
-// without .glob and .rename only. When read fails in the middle, the tensors before stay loaded.
+// dt_load_opt - dt_load with choices. Only without .glob and .rename it looks for unexpected tensors. When read fails
+// in the middle, the tensors before stay loaded.
 DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err);
 
-// ---- collectives ----------------------------------------------------------------------------
-// Every rank of a group makes the same calls in the same order; a call that differs from its peers' in
-// kind, n or root is DT_ERR_STATE on all of them, naming both. When a rank closes its handle, calls
-// that wait for it end with DT_ERR_STATE. Sums have a fixed order, a binary tree over the ranks.
+// ---- collectives
+// The ranks of a group make the same calls in the same order; a call that differs from its peers' in kind, n or root is
+// DT_ERR_STATE on all, naming both. When a rank closes its handle, calls that wait for it end with DT_ERR_STATE. Sums
+// have a fixed order, a binary tree over the ranks.
 
-// dt_comm_group - n handles for n threads of this process (1 <= n <= 1024). Close every one of them.
+// dt_comm_group - n handles for n threads of this process (1 <= n <= 1024). Close each.
 DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err);
 DT_API void dt_comm_close(dt_comm *c);  // NULL is fine
 DT_API int dt_comm_rank(const dt_comm *c);
 DT_API int dt_comm_size(const dt_comm *c);
 
 typedef struct {
-	int rank, world_size;   // of this process among how many; world_size 0: see .tf_config
-	const char *chief;      // "host:port" where rank 0 listens
-	const char *tf_config;  // {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}} says it all
-	const char *bind;       // host whose address the own listener takes; NULL -> this machine only, if the chief is on it; else all
-	int insecure;           // 1: listen to a network although anybody there could join and read
-	int timeout_ms;         // for all to come; 0 -> 600,000
+	int rank, world_size;  // of this process, of how many; world_size 0: see .tf_config
+	const char *chief;  // "host:port" where rank 0 listens
+	const char *tf_config;  // {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}
+	const char *bind;  // host whose address to listen on; NULL -> this machine only, if the chief is on it; else all
+	int insecure;  // 1: listen to a network although anybody there could join and read
+	int timeout_ms;  // for all to come; 0 -> 600,000
 } dt_cluster;
 
-// dt_comm_open - join the other processes of this job: they wait for each other. NULL: the environment says who this is
-// (DTRAIN_RANK, _WORLD and _CHIEF, TF_CONFIG, CLUSTER_SPEC, torchrun, PET_*, Open MPI, MPICH, a Slurm step); without any it is a
-// group of one. A peer that dies, or sends nothing for 10 s (DTRAIN_DEAD), ends the calls of all with DT_ERR_PEER and one cause.
-// NULL on failure.
+// dt_comm_open - join the other processes of this job, which wait for each other. NULL: the environment says who this
+// is (DTRAIN_RANK, _WORLD and _CHIEF, TF_CONFIG, CLUSTER_SPEC, torchrun, PET_*, Open MPI, MPICH, a Slurm step); without
+// any, a group of one. A peer that dies, or sends nothing for 10 s (DTRAIN_DEAD), ends the calls of all with
+// DT_ERR_PEER and one cause. NULL on failure.
 DT_API dt_comm *dt_comm_open(const dt_cluster *c, dt_error *err);
 
 typedef struct {
-	int rank, size;  // of this process in the group
-	int local;       // ranks on this machine, which share its cores; 0 -> 1
+	int rank, size;  // of this process
+	int local;  // ranks on this machine, which share its cores; 0 -> 1
 	int (*allreduce)(void *user, float *buf, size_t n, dt_reduction how);  // DT_SUM or DT_MAX, in place, the same bits on all
-	int (*broadcast)(void *user, float *buf, size_t n, int root);          // both return 0, or anything else for failure
+	int (*broadcast)(void *user, float *buf, size_t n, int root);  // both return 0, or else failure
 	void (*close)(void *user);  // may be NULL
 	void *user;
 } dt_comm_hooks;
 
-// dt_comm_from - a handle whose collectives go through somebody else's transport, MPI say (examples/mpi.c). Its calls are not
-// compared between the ranks. NULL on failure.
+// dt_comm_from - a handle on another transport, MPI say (examples/mpi.c). Calls are not compared between the ranks.
+// NULL on failure.
 DT_API dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err);
 
-// dt_allreduce - combine buf [n] over all ranks, in place; every rank gets the same bits.
+// dt_allreduce - combine buf [n] over all ranks, in place; all get the same bits.
 DT_API int dt_allreduce(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err);
-// dt_reduce_scatter - the same, but only the rank's own slice of buf is valid afterwards.
+// dt_reduce_scatter - the same, but only the rank's own slice of buf is valid then.
 DT_API int dt_reduce_scatter(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err);
-// dt_allgather - every rank's own slice of buf [n] to all ranks.
+// dt_allgather - every rank's own slice of buf [n] to all.
 DT_API int dt_allgather(dt_comm *c, float *buf, size_t n, dt_error *err);
-// dt_comm_slice - the own slice of n values: begin <= index < end.
+// dt_comm_slice - the rank's own slice of n values: begin <= index < end.
 DT_API void dt_comm_slice(const dt_comm *c, size_t n, size_t *begin, size_t *end);
-// dt_broadcast - buf [n] of rank root to all.
+// dt_broadcast - root's buf [n] to all.
 DT_API int dt_broadcast(dt_comm *c, float *buf, size_t n, int root, dt_error *err);
-// dt_barrier - wait until every rank is here.
+// dt_barrier - wait for all ranks.
 DT_API int dt_barrier(dt_comm *c, dt_error *err);
 
-// ---- the job --------------------------------------------------------------------------------
+// ---- the job
 
-// dt_option_set - one option by its flag's name: dt_option_set(&o, "learning-rate", "0.01", &err). Numbers
-// use a decimal point in every locale. A string value is borrowed.
+// dt_option_set - one option by its flag: dt_option_set(&o, "learning-rate", "0.01", &err). Numbers have a decimal
+// point in every locale. A string value is borrowed.
 DT_API int dt_option_set(dt_options *o, const char *name, const char *value, dt_error *err);
 
-// dt_parse - all flags of a command line. DT_OK; DT_ERR_USAGE; or DT_ERR_STOPPED after --help was answered.
+// dt_parse - all flags of a command line. DT_OK; DT_ERR_USAGE; or DT_ERR_STOPPED after --help.
 DT_API int dt_parse(dt_options *o, int argc, char **argv, dt_error *err);
 
-// dt_run - create, load, train, evaluate, report, save, free. Returns the exit status: 0, 1 training
-// error, 64 usage, 130 after Ctrl-C, 143 after SIGTERM.
+// dt_run - create, load, train, evaluate, report, save, free. Returns the exit status: 0, 1 training error, 64 usage,
+// 130 after Ctrl-C, 143 after SIGTERM.
 DT_API int dt_run(const dt_options *o);
 
-// dt_main(argc, argv, .net = net, …) - dt_parse and dt_run: the flags override the options.
+// dt_main(argc, argv, .net = net, …) - dt_parse and dt_run: flags override options.
 DT_API int dt_main_opt(int argc, char **argv, const dt_options *o);
 
 #ifdef __cplusplus
@@ -877,11 +871,11 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 // ============================================================
 // >>base - errors, memory, numbers, text, JSON, files, clock, threads, random bits
 //
-// What:    the ground floor: what C99 does not give in a form that is checked, portable and locale-proof.
+// What:    what C99 does not give in a form that is checked, portable and locale-proof.
 // Owns:    nothing that outlives a call.
 // Uses:    libc, and pthreads unless DTRAIN_NO_THREADS.   Used by: everybody.
-// Promise: no size from outside meets malloc or a pointer unchecked; no text overruns its buffer; a file
-//          is replaced whole or not at all.
+// Promise: no size from outside meets malloc or a pointer unchecked; no text overruns its buffer; a file is replaced
+//          whole or not at all.
 // ============================================================
 
 #if defined(DTRAIN_NO_MALLOC) && !defined(DTRAIN_NO_STDIO)
@@ -893,7 +887,7 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #define DT__POSIX 0
 #endif
 #if !defined(DTRAIN_NO_THREADS) && (!DT__POSIX || !defined(__GNUC__) || defined(__TINYC__))
-#define DTRAIN_NO_THREADS  // no pthreads, or no atomics: replicas run in turn
+#define DTRAIN_NO_THREADS  // no pthreads or atomics: replicas run in turn
 #endif
 
 #include <float.h>
@@ -927,7 +921,7 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #include <pthread.h>
 #endif
 #if !defined(DTRAIN_NO_SOCKETS) && (defined(DTRAIN_NO_THREADS) || defined(DTRAIN_NO_STDIO))
-#define DTRAIN_NO_SOCKETS  // a connection needs a thread that says that its process lives
+#define DTRAIN_NO_SOCKETS  // a connection needs a thread that says its process lives
 #endif
 #ifndef DTRAIN_NO_SOCKETS
 #include <netdb.h>
@@ -966,11 +960,11 @@ DT_API const char *dt_version(void) {
 #undef DT__TEXT
 }
 
-// ---- text: a bounded writer with its own printf, so that neither a locale nor a board without stdio matters
+// ---- text: a bounded writer with its own printf, which needs neither a locale nor stdio
 
 typedef struct {
 	char *text;
-	size_t size, n;  // n: bytes wanted so far, which may be more than fit
+	size_t size, n;  // n: bytes wanted so far, maybe more than fit
 } dt__writer;
 
 static dt__writer dt__writer_on(char *text, size_t size) {
@@ -994,7 +988,7 @@ static void dt__put_uint(dt__writer *w, uint64_t v, unsigned base, int width) {
 	while (n) dt__put(w, digits[--n]);
 }
 
-// m * 2^e, the top bit of m set: passes between decimal and binary with an error below 1 ulp of a double.
+// m * 2^e, the top bit of m set: between decimal and binary with an error below 1 ulp of a double.
 typedef struct { uint64_t m; int e; } dt__wide;
 
 static dt__wide dt__wide_of(uint64_t m, int e) {  // m > 0
@@ -1018,7 +1012,7 @@ static dt__wide dt__wide_power10(int n) {
 	return p;
 }
 
-// As printf's %.<digits>g, or %.<digits>f if fixed and not too large; in any locale. digits 1 .. 17.
+// As printf's %.<digits>g, or %.<digits>f if fixed and not too large, digits 1 .. 17; in any locale.
 static void dt__put_double(dt__writer *w, double v, int digits, int fixed) {
 	char d[24];
 	uint64_t m = 0, unit = 1, rest = 0;
@@ -1060,7 +1054,7 @@ static void dt__put_double(dt__writer *w, double v, int digits, int fixed) {
 	dt__put_uint(w, (uint64_t)(e < 0 ? -e : e), 10, 2);
 }
 
-// printf's %s %c %d %u %x %ld %lu %zu %ju %jd %td %g %f with flags 0 -, width and precision; nothing else.
+// Only printf's %s %c %d %u %x %ld %lu %zu %ju %jd %td %g %f with flags 0 -, width and precision.
 static void dt__vprint(dt__writer *w, const char *f, va_list a) {
 	for (; *f; f++) {
 		int left = 0, width = 0, precision = -1, size = 0, n = 0;
@@ -1091,7 +1085,7 @@ static void dt__vprint(dt__writer *w, const char *f, va_list a) {
 		} else dt__put(&t, *f == 'c' ? (char)va_arg(a, int) : *f);
 		if (*f != 's') n = (int)t.n;
 		width -= n;
-		if (fill == '0' && !left && *s == '-') { dt__put(w, *s++); n--; }  // zeros stand behind the sign
+		if (fill == '0' && !left && *s == '-') { dt__put(w, *s++); n--; }  // zeros go behind the sign
 		for (; width > 0 && !left; width--) dt__put(w, fill);
 		while (n-- > 0) dt__put(w, *s++);
 		for (; width > 0; width--) dt__put(w, ' ');
@@ -1110,13 +1104,13 @@ DT__FORMAT(3) static size_t dt__format(char *out, size_t size, const char *forma
 	return w.n;
 }
 
-static void dt__put_json_number(dt__writer *w, double v) {  // JSON has null for what is not finite
+static void dt__put_json_number(dt__writer *w, double v) {  // null where it is not finite
 	if (v - v == 0) dt__put_double(w, v, 9, 0); else dt__put_text(w, "null");
 }
 
 static int dt__digit_at(const char *p, const char *limit) { return p < limit && *p >= '0' && *p <= '9'; }
 
-// A number in any locale, correct to 1 ulp; *end receives where it stopped.
+// A number in any locale, correct to 1 ulp; *end: where it stopped.
 static double dt__parse_double(const char *s, const char *limit, const char **end) {
 	const char *p = *end = s;
 	uint64_t m = 0;
@@ -1150,7 +1144,7 @@ static double dt__parse_double(const char *s, const char *limit, const char **en
 	return negative ? -v : v;
 }
 
-// A whole number of digits only, up to limit; or *ok = 0.
+// A whole number in digits, up to limit; or *ok = 0.
 static uint64_t dt__parse_whole(const char *s, uint64_t limit, int *ok) {
 	uint64_t v = 0;
 	for (*ok = *s != 0; *s && *ok; s++) {
@@ -1182,10 +1176,8 @@ DT__FORMAT(3) static int dt__fail(dt_error *err, int code, const char *format, .
 #define dt__refuse(err, ...) dt__fail(err, DT_ERR_ARGUMENT, __VA_ARGS__)
 #define dt__bad_file(err, ...) dt__fail(err, DT_ERR_FORMAT, __VA_ARGS__)
 
-// The code of an error that was told.
 static int dt__code(const dt_error *err, int otherwise) { return err && err->code ? err->code : otherwise; }
 
-// Move an error outward; the first one stays.
 static int dt__pass_error(dt_error *to, const dt_error *from) { if (to && !to->code) *to = *from; return from->code; }
 
 static int dt__disabled(dt_error *err, const char *what, const char *name) {
@@ -1202,11 +1194,11 @@ static int dt__mul(ptrdiff_t a, ptrdiff_t b, ptrdiff_t *out) {
 
 static ptrdiff_t dt__ceil(ptrdiff_t n, ptrdiff_t unit) { return (n + unit - 1) / unit * unit; }
 
-#define DT__ALIGN 64  // bytes: a cache line, and the widest vector
-#define DT__UNIT 16   // bytes: every piece of a pool is a multiple, behind a header of one
+#define DT__ALIGN 64  // bytes: a cache line, the widest vector
+#define DT__UNIT 16   // bytes: a pool's piece is a multiple, behind a header of one
 
-// A pool gives zeroed memory from the user's block or from alloc, piece by piece, and frees it all at once. Both ways
-// count the same bytes, so that dt_model_bytes speaks for both.
+// Zeroed memory from the user's block or from alloc, piece by piece, freed all at once. Both ways count the same bytes,
+// so that dt_model_bytes speaks for both.
 typedef struct {
 	uint8_t *base;  // the user's block, or NULL
 	size_t size, used;
@@ -1221,7 +1213,7 @@ static void *dt__malloc(size_t bytes, void *user) { (void)user; return malloc(by
 static void dt__release(void *p, void *user) { (void)user; free(p); }
 #endif
 
-// Count a piece and set *total to what it takes in all; returns what was counted before.
+// Count a piece; *total: what it takes in all. Returns the count before.
 static size_t dt__count_piece(dt__pool *pool, size_t bytes, size_t *total) {
 	size_t before = pool->used;
 	*total = (bytes + DT__UNIT - 1) / DT__UNIT * DT__UNIT + DT__UNIT;
@@ -1230,7 +1222,7 @@ static size_t dt__count_piece(dt__pool *pool, size_t bytes, size_t *total) {
 	return before;
 }
 
-static void *dt__take(dt__pool *pool, size_t bytes) {  // NULL: out of memory; the piece has been counted all the same
+static void *dt__take(dt__pool *pool, size_t bytes) {  // NULL: out of memory; the piece is counted all the same
 	size_t total, before = dt__count_piece(pool, bytes, &total);
 	uint8_t *p = pool->base;
 	if (pool->used == PTRDIFF_MAX || (p && pool->used > pool->size)) return NULL;
@@ -1262,7 +1254,7 @@ static void dt__pool_close(dt__pool pool) {  // by value: its owner may live in 
 	}
 }
 
-// ---- bytes, whatever the host's order
+// ---- bytes, in any host's order
 
 static uint32_t dt__read_be32(const uint8_t *p) {
 	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
@@ -1302,9 +1294,9 @@ static uint32_t dt__crc32c(uint32_t crc, const void *data, size_t n) {
 	return ~crc;
 }
 
-// ---- random bits: pure functions of (key, counter), so nothing of them needs saving
+// ---- random bits: pure functions of (key, counter), so nothing needs saving
 
-static uint64_t dt__mix(uint64_t x) {  // the finaliser of SplitMix64 (Steele, Lea & Flood 2014)
+static uint64_t dt__mix(uint64_t x) {  // SplitMix64's finaliser (Steele, Lea & Flood 2014)
 	x += UINT64_C(0x9e3779b97f4a7c15);
 	x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
 	x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
@@ -1318,7 +1310,7 @@ static double dt__normal(uint64_t bits) {  // Box & Muller 1958
 	return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
 }
 
-// Shell-like: * any run, ? any byte; several globs separated by commas.
+// * any run, ? any byte; commas separate several globs.
 static int dt__glob(const char *globs, const char *name) {
 	while (globs && *(globs += strspn(globs, " ,"))) {
 		const char *g = globs, *end = globs + strcspn(globs, ","), *s = name, *star = NULL, *back = NULL;
@@ -1337,8 +1329,8 @@ static int dt__glob(const char *globs, const char *name) {
 
 static int dt__equals(const char *text, size_t n, const char *word) { return n == strlen(word) && !memcmp(text, word, n); }
 
-// ---- JSON: a strict pull reader (RFC 8259) over bytes that need no terminator. The first offence stays in
-// .error and every later call fails. Nesting is counted, never recursed.
+// ---- JSON: a strict pull reader (RFC 8259) of bytes without a terminator. The first offence stays in .error and every
+// later call fails. Nesting is counted, never recursed.
 
 typedef struct {
 	const char *p, *end, *error;
@@ -1352,7 +1344,7 @@ static void dt__json_blank(dt__json *j) {
 	while (!j->error && j->p < j->end && (*j->p == ' ' || *j->p == '\t' || *j->p == '\n' || *j->p == '\r')) j->p++;
 }
 
-// The next byte that is not blank, or 0 at the end or after an error.
+// The next byte that is not blank; 0 at the end or after an error.
 static char dt__json_peek(dt__json *j) { dt__json_blank(j); return j->error || j->p >= j->end ? (char)0 : *j->p; }
 
 static int dt__json_expect(dt__json *j, char c, const char *what) {
@@ -1372,7 +1364,7 @@ static int dt__json_hex(dt__json *j, unsigned *out) {  // \uXXXX
 	return 1;
 }
 
-// The length of a valid UTF-8 sequence at p (RFC 3629: no overlong forms, no surrogates), or 0.
+// The length of valid UTF-8 at p (RFC 3629: no overlong forms, no surrogates), or 0.
 static int dt__utf8(const uint8_t *p, ptrdiff_t left) {
 	int n = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0, i;
 	if (n > left) return 0;
@@ -1393,7 +1385,7 @@ static const char *dt__put_json_character(dt__writer *w, const char *s) {
 
 static void dt__put_json(dt__writer *w, const char *s) { while (*s) s = dt__put_json_character(w, s); }
 
-// A string, unescaped. At most cap bytes are kept, *n counts all of them.
+// A string, unescaped. At most cap bytes are kept; *n counts all.
 static int dt__json_string(dt__json *j, char *out, size_t cap, size_t *n) {
 	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
 	*n = 0;
@@ -1427,7 +1419,7 @@ static int dt__json_string(dt__json *j, char *out, size_t cap, size_t *n) {
 	return dt__json_expect(j, '"', "a string does not end");
 }
 
-static int dt__json_key(dt__json *j, char *out, size_t cap, size_t *n) {  // a member's name and the colon
+static int dt__json_key(dt__json *j, char *out, size_t cap, size_t *n) {
 	return dt__json_string(j, out, cap, n) && dt__json_expect(j, ':', "':' is expected");
 }
 
@@ -1444,7 +1436,7 @@ static int dt__json_number(dt__json *j, double *out) {
 	return 1;
 }
 
-static int dt__json_uint(dt__json *j, uint64_t *out) {  // a whole number from 0 to 2^64 - 1, in plain digits
+static int dt__json_uint(dt__json *j, uint64_t *out) {  // 0 to 2^64 - 1 in plain digits
 	const char *p; double any;
 	dt__json_blank(j);
 	p = j->p;
@@ -1458,7 +1450,7 @@ static int dt__json_uint(dt__json *j, uint64_t *out) {  // a whole number from 0
 	return 1;
 }
 
-// In an object or a list: 1 if another member follows, 0 at its end (stepped over) or on an error. *first is 1 before all.
+// In an object or list: 1 if a member follows, 0 at the end (stepped over) or on an error. *first is 1 before all.
 static int dt__json_more(dt__json *j, char closing, int *first) {
 	char c = dt__json_peek(j);
 	if (j->error) return 0;
@@ -1508,7 +1500,7 @@ static double dt__now(void) {  // seconds, monotonic; 0 where there is no clock
 // ---- files
 
 #ifndef DTRAIN_NO_STDIO
-// A file that takes path's place when it is complete. Every failure leaves path as it was.
+// A file that takes path's place once complete. A failure leaves path as it was.
 typedef struct {
 	FILE *f;
 	char temporary[1024];
@@ -1570,7 +1562,7 @@ static int dt__new_file_close(dt__new_file *n, dt_error *err) {
 	return 0;
 }
 
-typedef struct { uint8_t *data; size_t size; int mapped; } dt__file;  // a whole file in memory
+typedef struct { uint8_t *data; size_t size; int mapped; } dt__file;
 
 static void dt__file_free(dt__file *f) {
 #if DT__POSIX
@@ -1581,7 +1573,7 @@ static void dt__file_free(dt__file *f) {
 	memset(f, 0, sizeof *f);
 }
 
-static int dt__stream_read(FILE *in, dt__file *out) {  // read to the end of a stream of unknown length
+static int dt__stream_read(FILE *in, dt__file *out) {  // to its end
 	size_t cap = 0, n = 1;
 	for (memset(out, 0, sizeof *out); n; out->size += n) {
 		if (out->size == cap) {
@@ -1595,9 +1587,9 @@ static int dt__stream_read(FILE *in, dt__file *out) {  // read to the end of a s
 }
 
 #if DT__POSIX
-// gzip reads the open file and writes to a pipe. No shell, so a name is never more than a name.
+// gzip reads the open file and writes to a pipe. No shell: a name is never more than a name.
 static int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file *out, dt_error *err) {
-	int fd[2], status = -1, code;  // -1 where the program ignores SIGCHLD: then nobody knows
+	int fd[2], status = -1, code;  // -1: unknown, where the program ignores SIGCHLD
 	pid_t pid; FILE *in;
 	if (pipe(fd)) return dt__fail(err, DT_ERR_IO, "%s: pipe: %s", what, strerror(errno));
 	if ((pid = fork()) == 0) {
@@ -1626,7 +1618,7 @@ static int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file
 }
 #endif
 
-// Map a file, or read it where that fails; unpack it if its name ends in .gz.
+// Map a file, or else read it; unpack it if its name ends in .gz.
 static int dt__file_read(const char *what, const char *path, dt__file *out, dt_error *err) {
 	FILE *f = fopen(path, "rb");
 	int code = 0;
@@ -1694,8 +1686,8 @@ static int dt__cores(void) {
 	return n < 1 ? 1 : n > 1024 ? 1024 : (int)n;
 }
 
-// Threads that wait for each other. It spins for some 50 us before it sleeps: a pure spin costs 4 ms a round as
-// soon as threads outnumber cores (then it does not spin at all), a pure sleep 7 us a round always.
+// Threads wait for each other: they spin for some 50 us, then sleep. Spinning alone costs 4 ms a round as soon as
+// threads outnumber cores (then nothing spins), sleeping alone 7 us a round always.
 #define DT__SPINS 2000
 typedef struct {
 	int spins;
@@ -1715,7 +1707,7 @@ static int dt__meeting_open(dt__meeting *b, int n) {
 
 static void dt__meeting_close(dt__meeting *b) { pthread_mutex_destroy(&b->lock); pthread_cond_destroy(&b->wake); }
 
-static int dt__meet(dt__meeting *b) {  // wait for all; 0, or 1 + the rank that has left for good
+static int dt__meet(dt__meeting *b) {  // for all; 0, or 1 + the rank that has left for good
 	int round = DT__LOAD(&b->round), spin;
 	if (DT__LOAD(&b->n) == 1) return 0;
 	if (DT__ADD(&b->arrived, 1) == DT__LOAD(&b->n)) {
@@ -5129,12 +5121,12 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 // ============================================================
 // >>data - data sets: IDX, NPY, CIFAR-10, images, CSV, arrays, callbacks
 //
-// What:    a source is opened into parts that stay as they are on disk (mapped bytes where possible); a sample is
-//          converted when a replica feeds it. Shuffling is a keyed permutation, computed per index.
+// What:    a source is opened into parts that stay as they are on disk (mapped where possible); a replica converts the
+//          samples that it feeds. Shuffling is a keyed permutation, computed per index.
 // Owns:    the files of an open dt_dataset.
 // Uses:    >>losses (labels), >>base.   Used by: >>replicas, >>train.
-// Promise: every header is compared with the bytes there are before anything is allocated or multiplied; a sample
-//          and its augmentation depend on (seed, epoch, index) alone.
+// Promise: every header is compared with the bytes there are before anything is allocated or multiplied; a sample and
+//          its augmentation depend on (seed, epoch, index) alone.
 // ============================================================
 
 enum { DT__FROM_ARRAYS = 1, DT__FROM_READ, DT__FROM_OPENED, DT__FROM_IDX, DT__FROM_MNIST, DT__FROM_CIFAR, DT__FROM_CSV, DT__FROM_NPY, DT__FROM_IMAGES };
@@ -5142,7 +5134,7 @@ enum { DT__FROM_ARRAYS = 1, DT__FROM_READ, DT__FROM_OPENED, DT__FROM_IDX, DT__FR
 #define DT__MAX_PARTS 64
 typedef struct { const uint8_t *x, *y; long n; } dt__part;
 
-typedef struct {  // the values of a file: their shape and, in NumPy's three characters, type
+typedef struct {  // a file's values: shape, and type in NumPy's three characters
 	const uint8_t *data;
 	size_t dim[DT_MAX_RANK];
 	ptrdiff_t values, stride;  // of a sample; its bytes
@@ -5155,20 +5147,20 @@ typedef struct { char *data; size_t size, used; int n; } dt__list;
 
 struct dt_dataset {
 	dt_source source;
-	const char *what;  // the function that made the source
-	dt_error *err;  // while it is opened: what opens returns not 0 when it has told err why
+	const char *what;  // the function that made it
+	dt_error *err;  // of opening: functions return not 0 once they have told it why
 	dt_dataset_info info;
 	long n_all;  // before folding
-	ptrdiff_t x_stride, y_stride;  // bytes; 0: as large as the model's sample
+	ptrdiff_t x_stride, y_stride;  // bytes; 0: those of the model's sample
 	dt__part part[DT__MAX_PARTS];
 #ifndef DTRAIN_NO_STDIO
 	dt__list paths[2];  // of x, of labels
 	dt__file file[2 * DT__MAX_PARTS];
 #endif
-	int n_parts, n_files, borrowed;  // borrowed: all of this is another data set's
-	dt__array array[2];  // IDX and NPY: samples and labels of one file; the others are like it
-	void *x, *y;  // where they were made here
-	char *columns;  // what was fitted to the columns of a CSV
+	int n_parts, n_files, borrowed;  // borrowed: all is another data set's
+	dt__array array[2];  // IDX and NPY: samples and labels of one file; the others are alike
+	void *x, *y;  // if made here
+	char *columns;  // what was fitted to a CSV
 };
 
 static dt_source dt__source(int kind, const char *path, const char *labels, dt_split split) {
@@ -5213,7 +5205,7 @@ DT_API dt_source dt_part(dt_source s, double fraction, dt_split split) {
 	return s;
 }
 
-// A Feistel network over the smallest even number of bits that holds n, walked until it lands below n.
+// A Feistel network over the smallest even number of bits that holds n, walked until below n.
 DT_API long dt_shuffle(long position, long n, uint64_t seed, long epoch) {
 	int half = 1, round;
 	uint64_t v = (uint64_t)position, key = dt__random(seed, 0x73687566, (uint64_t)epoch), mask;
@@ -5231,7 +5223,7 @@ DT_API long dt_shuffle(long position, long n, uint64_t seed, long epoch) {
 	return (long)v;
 }
 
-static long dt__unfold(const dt_dataset *d, long i) {  // index within a fold -> index in the file
+static long dt__unfold(const dt_dataset *d, long i) {  // index in a fold -> index in the file
 	long k = d->source.folds, fold = d->source.fold;
 	if (!k) return i;
 	if (d->source.fraction != 0) return dt_shuffle(d->source.held_out ? i : d->n_all - d->info.n + i, d->n_all, 0, 0);
@@ -5239,7 +5231,7 @@ static long dt__unfold(const dt_dataset *d, long i) {  // index within a fold ->
 	return i / (k - 1) * k + i % (k - 1) + (i % (k - 1) >= fold);
 }
 
-// n values of type to floats (bytes / 255) or, for integer inputs, to int32; dst may hold src at its end.
+// n values of type to floats (bytes / 255) or int32, as the input is; dst may hold src at its end.
 static int dt__set_values(float *dst, const void *src, dt_type type, dt_type to, ptrdiff_t n, ptrdiff_t index, dt_error *err) {
 	const uint8_t *bytes = (const uint8_t *)src;
 	ptrdiff_t i;
@@ -5299,14 +5291,14 @@ static int dt__list_add(const dt_dataset *d, dt__list *l, const void *item, size
 	return 0;
 }
 
-static int dt__word_number(const dt__list *l, const char *word) {  // the number of a word in a list, or -1
+static int dt__word_number(const dt__list *l, const char *word) {  // a word's number in a list, or -1
 	const char *w = l->data;
 	int k;
 	for (k = 0; k < l->n; k++, w += strlen(w) + 1) if (!strcmp(w, word)) return k;
 	return -1;
 }
 
-static int dt__add_paths(const dt_dataset *d, dt__list *l, const char *paths) {  // paths separated by commas
+static int dt__add_paths(const dt_dataset *d, dt__list *l, const char *paths) {  // separated by commas
 	size_t n;
 	for (; *paths; paths += n + (paths[n] != 0)) {
 		n = strcspn(paths, ",");
@@ -5317,7 +5309,7 @@ static int dt__add_paths(const dt_dataset *d, dt__list *l, const char *paths) { 
 	return 0;
 }
 
-static const dt__file *dt__add_file(dt_dataset *d, const char *path) {  // a file, which stays until the set is closed
+static const dt__file *dt__add_file(dt_dataset *d, const char *path) {  // it stays until the set is closed
 	if (d->n_files == DT__COUNT(d->file) || d->n_parts == DT__MAX_PARTS)
 		dt__refuse(d->err, "%s: more than %d files: join some", d->what, d->n_parts ? DT__MAX_PARTS : DT__COUNT(d->file));
 	else if (!dt__file_read(d->what, path, &d->file[d->n_files], d->err)) return &d->file[d->n_files++];
@@ -5328,7 +5320,7 @@ static void dt__close_files(dt_dataset *d) { while (d->n_files > 0) dt__file_fre
 
 // ---- arrays: IDX and NPY
 
-// The shape of a header against the bytes that follow it.
+// A header's shape against the bytes that follow.
 static int dt__check_size(const dt__file *f, const char *path, dt__array *a, dt_error *err) {
 	size_t width = (size_t)(a->descr[2] - '0'), bytes = width, follow = f->size - (size_t)(a->data - f->data);
 	int i;
@@ -5340,7 +5332,7 @@ static int dt__check_size(const dt__file *f, const char *path, dt__array *a, dt_
 	return dt__bad_file(err, "\"%s\" is %s: its header promises %zu bytes, %zu follow", path, bytes > follow ? "cut" : "too long", bytes, follow);
 }
 
-// IDX: 0 0 type(8: bytes) rank, then rank big-endian sizes, then the bytes.
+// IDX: 0 0 type(8: bytes) rank, rank big-endian sizes, the bytes.
 static int dt__read_idx(const dt__file *f, const char *path, int labels, dt__array *a, dt_error *err) {
 	const unsigned start = f->size < 4 ? 0 : dt__read_be32(f->data), rank = start - 0x0800;
 	size_t header = 4 + 4 * (size_t)rank;
@@ -5350,7 +5342,7 @@ static int dt__read_idx(const dt__file *f, const char *path, int labels, dt__arr
 	for (; a->rank < (int)rank; a->rank++) a->dim[a->rank] = dt__read_be32(f->data + 4 + 4 * a->rank);
 	a->data = f->data + header;
 	memcpy(a->descr, "|u1", 4);
-	if (rank == 3) a->dim[a->rank++] = 1;  // a grey image has one channel
+	if (rank == 3) a->dim[a->rank++] = 1;  // grey: one channel
 	return 0;
 }
 
@@ -5412,9 +5404,9 @@ static int dt__read_npy(const dt__file *f, const char *path, dt__array *a, dt_er
 
 static int dt__native(const char *descr) { const uint16_t one = 1; return (*(const char *)&one == 1) == (descr[0] != '>'); }
 
-// n values of one of NumPy's types to floats ('f') or int32 (all others).
+// n values of a NumPy type to floats ('f') or int32 (all others).
 static int dt__convert(float *dst, const uint8_t *src, const char *descr, ptrdiff_t n, const char *what, ptrdiff_t sample, dt_error *err) {
-	const int width = descr[2] - '0', flip = descr[0] == '>' ? width - 1 : 0, whole = descr[1] != 'f', native = width == 8 && dt__native(descr);  // what numpy makes by default goes faster
+	const int width = descr[2] - '0', flip = descr[0] == '>' ? width - 1 : 0, whole = descr[1] != 'f', native = width == 8 && dt__native(descr);  // faster, for numpy's defaults
 	const uint64_t sign = descr[1] == 'i' ? UINT64_C(1) << (8 * width - 1) : 0;
 	const double limit = whole ? 2147483647.0 : (double)FLT_MAX;
 	for (; n > 0; n--, dst++, src += width) {
@@ -5432,7 +5424,7 @@ static int dt__convert(float *dst, const uint8_t *src, const char *descr, ptrdif
 	return 0;
 }
 
-static int dt__open_pair(dt_dataset *d, const char *const *path) {  // samples, path[0], and their labels, path[1] or NULL
+static int dt__open_pair(dt_dataset *d, const char *const *path) {  // samples path[0], labels path[1] or NULL
 	const dt__array *x = &d->array[0], *y = &d->array[1];
 	int k; ptrdiff_t i, n;
 	for (k = 0; k < 2 && path[k]; k++) {
@@ -5498,10 +5490,10 @@ typedef struct {
 	const uint8_t *p, *palette, *end;
 	int h, w, c, most, plain;  // most: the largest value; plain: numbers as text
 	int colors, step;  // BMP: of the palette; bytes of a pixel, else 0
-	ptrdiff_t line;  // BMP: from one row to the one below
+	ptrdiff_t line;  // BMP: from a row to the one below
 } dt__image;
 
-static int dt__image_number(dt__image *m, int most) {  // the next number behind blanks and comments; -1: none up to most
+static int dt__image_number(dt__image *m, int most) {  // the next number, behind blanks and comments; -1: none up to most
 	int v = -1, comment = 0;
 	for (; m->p < m->end && (comment || *m->p == '#' || dt__is_blank(*m->p)); m->p++) comment = (comment || *m->p == '#') && *m->p != '\n';
 	for (; m->p < m->end && *m->p >= '0' && *m->p <= '9' && v <= most; m->p++) v = DT__MAX(v, 0) * 10 + (*m->p - '0');
@@ -5531,15 +5523,15 @@ static const char *dt__image_start(dt__image *m, const uint8_t *b, size_t size) 
 		m->w = dt__image_number(m, INT_MAX / 12); m->h = dt__image_number(m, INT_MAX / 12);
 		m->most = dt__image_number(m, 65535);
 		if (m->most < 1 || m->p == m->end || !dt__is_blank(*m->p++)) m->h = 0;
-		line = (uint64_t)m->w * (unsigned)m->c * (m->plain || m->most > 255 ? 2 : 1);  // plain: a digit and a blank at least
+		line = (uint64_t)m->w * (unsigned)m->c * (m->plain || m->most > 255 ? 2 : 1);  // plain: at least a digit and a blank
 	}
 	if (m->w < 1 || m->h < 1 || (uint64_t)m->w * (unsigned)m->h > INT_MAX / 12) return "an image with a damaged header, or too large";
 	if (line * (unsigned)m->h - (unsigned)m->plain > (size_t)(m->end - m->p)) return "a cut image";
-	if (m->line < 0) m->p -= m->line * (m->h - 1);  // the lowest row comes first
+	if (m->line < 0) m->p -= m->line * (m->h - 1);  // the lowest row is first
 	return NULL;
 }
 
-// The pixels to x as floats or, for integer inputs, int32. NULL, or what is wrong with them.
+// Pixels to x as floats or int32, as the input is. NULL, or what is wrong with them.
 static const char *dt__image_values(dt__image *m, dt_type to, float *x) {
 	int y, i, k;
 	if (!m->step && !m->plain && m->most == 255) dt__set_values(x, m->p, DT_UINT8, to, (ptrdiff_t)m->h * m->w * m->c, 0, NULL);
@@ -5547,7 +5539,7 @@ static const char *dt__image_values(dt__image *m, dt_type to, float *x) {
 		int32_t v;
 		if (m->step) {
 			const uint8_t *pixel = m->p + y * m->line + (ptrdiff_t)i * m->step;
-			v = !m->colors ? pixel[2 - k] : *pixel < m->colors ? m->palette[4 * *pixel + 2 - k] : -1;  // blue comes first
+			v = !m->colors ? pixel[2 - k] : *pixel < m->colors ? m->palette[4 * *pixel + 2 - k] : -1;  // blue is first
 		} else if (m->plain) v = dt__image_number(m, m->most);
 		else { v = *m->p++; if (m->most > 255) v = v << 8 | *m->p++; }
 		if (v < 0 || v > m->most) return "an image with a value that is missing, no number, or above its header's largest or palette";
@@ -5556,7 +5548,7 @@ static const char *dt__image_values(dt__image *m, dt_type to, float *x) {
 	return NULL;
 }
 
-// Check the header of image i against the size of the first one, which goes to found; read its pixels too, if x is not NULL.
+// Compare the header of image i with the first one's, which goes to found; read its pixels too, unless x is NULL.
 static int dt__read_image(const dt_dataset *d, long i, int *found, dt_type to, float *x, dt_error *err) {
 	const char *const *paths = (const char *const *)(const void *)d->part->x, *path = paths[i], *wrong;
 	const int *size = d->info.input;
@@ -5576,8 +5568,8 @@ static int dt__read_image(const dt_dataset *d, long i, int *found, dt_type to, f
 #if DT__POSIX
 static int dt__by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
 
-// Add the paths of a folder's files whose names, in either case, match the globs, but none that begins with a dot; if
-// classes, of its sub-folders, one at least in each.
+// Add the paths of a folder's files whose names, in either case, match the globs and begin with no dot; if classes,
+// those of its sub-folders, at least one in each.
 static int dt__list_folder(dt_dataset *d, const char *folder, int classes, const char *globs) {
 	char path[1024];
 	struct dirent **e = NULL;
@@ -5622,7 +5614,7 @@ static int dt__open_images(dt_dataset *d) {
 }
 #endif
 
-static int dt__open_cifar(dt_dataset *d) {  // CIFAR-10 binary: records of a label byte and 3 planes of 32 x 32 bytes
+static int dt__open_cifar(dt_dataset *d) {  // records of a label byte and 3 planes of 32 x 32 bytes
 	const char *path = d->source.path, *before = NULL;
 	int k, folder = 0, code;
 	size_t i;
@@ -5636,7 +5628,7 @@ static int dt__open_cifar(dt_dataset *d) {  // CIFAR-10 binary: records of a lab
 	path = d->paths[0].data;
 	for (k = 0; k < d->paths[0].n && !code; k++, path += strlen(path) + 1) {
 		const dt__file *f;
-		if (folder && before && !strncmp(path, before, strlen(before))) continue;  // of x.bin and x.bin.gz one is enough
+		if (folder && before && !strncmp(path, before, strlen(before))) continue;  // x.bin or x.bin.gz is enough
 		before = path;
 		if (!(f = dt__add_file(d, path))) return 1;
 		if (f->size == 0 || f->size % 3073) return dt__bad_file(d->err, "\"%s\" has %zu bytes, no whole number of CIFAR-10's records of 3073: it is cut, or another file", path, f->size);
@@ -5651,9 +5643,9 @@ static int dt__open_cifar(dt_dataset *d) {  // CIFAR-10 binary: records of a lab
 
 // ---- CSV (RFC 4180, with any of , ; tab between fields)
 
-#define DT__CSV_TEXT 128  // bytes of a field that are kept, with a final zero
+#define DT__CSV_TEXT 128  // bytes kept of a field, its zero included
 
-// What becomes of a column; those up to BUCKET are read as numbers.
+// What becomes of a column; up to BUCKET it is read as numbers.
 enum { DT__AS_NUMBER, DT__AS_STANDARD, DT__AS_BUCKET, DT__AS_ONE_HOT, DT__AS_HASH, DT__AS_CROSS, DT__AS_NOTHING, DT__AS_LABEL };
 static const struct { const char *name; int takes_size, n_numbers; } dt__kinds[] = {  // n_numbers: fitted; -1: any
 	{"number", 0, 1}, {"standardise", 0, 2}, {"bucket", 1, -1}, {"onehot", 0, 0}, {"hash", 1, 1}, {"cross", 1, 1}, {"drop", 0, 0}, {"label", 0, 0}};
@@ -5661,27 +5653,27 @@ static const struct { const char *name; int takes_size, n_numbers; } dt__kinds[]
 #define DT__CROSSED 4
 typedef struct {
 	int kind, n_columns, column[DT__CROSSED];  // from 0
-	int size, width;  // N of bucket, hash and cross; floats in a row of x
+	int size, width;  // N of bucket, hash and cross; its floats in a row of x
 	double mean, squares, count;  // while a number is fitted
 	dt__list numbers;  // fitted: mean and deviation; edges of buckets; size of hash and cross
-	dt__list words;  // of onehot, and of labels that are words
+	dt__list words;  // of onehot, and of word labels
 } dt__feature;
 
 typedef struct {
 	dt_dataset *d;
 	dt_error *err;
 	dt_csv_options o;
-	const char *path, *p, *end;  // the file that is read
+	const char *path, *p, *end;  // of the file
 	char separator;
-	int column, cut, last;  // the field just read or used; it is longer than its text; the last of its row
+	int column, cut, last;  // the field read or used; it exceeds its text; it is its row's last
 	long line, n_rows;  // line: of that field, from 1
 	dt__list fields, features;
-	char (*text)[DT__CSV_TEXT];  // [columns], the row's fields, of the list
-	dt__feature *feature;  // [n], of the list
-	int n, columns, label;  // columns and label (-1: none) of the file
-	int word_labels, whole_labels, width;  // -1 until the first label is seen; width: floats of a row of x
+	char (*text)[DT__CSV_TEXT];  // [columns] of the row, in the list
+	dt__feature *feature;  // [n] in the list
+	int n, columns, label;  // the file's; label -1: none
+	int word_labels, whole_labels, width;  // -1 until the first label; width: floats of a row of x
 	float *x, *y;
-	uint8_t *fits;  // [rows] 1: of the training part, which is fitted to; NULL: all are
+	uint8_t *fits;  // [rows] 1: on the training side, which is fitted to; NULL: all are
 } dt__table;
 
 static double *dt__numbers(const dt__feature *f) { return (double *)(void *)f->numbers.data; }
@@ -5693,9 +5685,9 @@ static int dt__csv_bad(const dt__table *t, const char *text, const char *wrong) 
 // Of a field.
 static int dt__csv_at_end(const dt__table *t) { return t->p == t->end || *t->p == t->separator || *t->p == '\n' || *t->p == '\r'; }
 
-static int dt__csv_field(dt__table *t, char *text) {  // without quotes and blanks around it
+static int dt__csv_field(dt__table *t, char *text) {  // without quotes and blanks around
 	const char *wrong = NULL;
-	size_t n = 0, count = 0;  // count: with blanks that may stand at the end
+	size_t n = 0, count = 0;  // count: with blanks that may be at the end
 	long line = t->line;
 	int quoted;
 	t->column = t->last ? 1 : t->column + 1;
@@ -5721,7 +5713,7 @@ static int dt__csv_field(dt__table *t, char *text) {  // without quotes and blan
 	return 0;
 }
 
-static void dt__csv_next_line(dt__table *t) {  // from the end of a line to the next one that is not empty
+static void dt__csv_next_line(dt__table *t) {  // from a line's end to the next line that is not empty
 	for (t->line++; t->p < t->end && (*t->p == '\n' || *t->p == '\r'); t->p++) t->line += *t->p == '\n';
 }
 
@@ -5754,15 +5746,15 @@ static int dt__add_word(const dt__table *t, dt__feature *f, const char *s) {
 	return dt__word_number(&f->words, s) < 0 ? dt__list_add(t->d, &f->words, s, strlen(s) + 1) : 0;
 }
 
-// ---- .columns: "age standardise, city onehot, zip hash 64, income bucket 10, city*sex cross 32, id drop"
+// ---- .columns: see dt_csv_options
 
-static int dt__digits(const char *s) {  // a number in digits alone; 0: it is none
+static int dt__digits(const char *s) {  // a number of digits only, else 0
 	int v = 0;
 	for (; *s >= '0' && *s <= '9' && v < 1000000; s++) v = v * 10 + (*s - '0');
 	return *s ? 0 : v;
 }
 
-// By its name in the header, or its number from 1; -1: there is none.
+// By name in the header, or number from 1; -1: none.
 static int dt__csv_column(const dt__table *t, const char *name) {
 	int i = 0, number = dt__digits(name);
 	while (i < t->columns && strcmp(t->text[i], name)) i++;
@@ -5775,7 +5767,7 @@ static char *dt__trim(char *s) {
 	return s + strspn(s, " ");
 }
 
-static char *dt__cut_word(char *s) {  // the last one, cut off at a blank
+static char *dt__cut_word(char *s) {  // the last one, at a blank
 	char *word;
 	dt__trim(s);
 	word = strrchr(s, ' ');
@@ -5822,7 +5814,7 @@ static int dt__columns_spec(dt__table *t) {  // one feature per column, then the
 	return 0;
 }
 
-// ---- what was fitted, as JSON: [["standardise",[0],12.5,3.25],["onehot",[1],"a","b"],["cross",[1,2],64],["label",[3]]]
+// ---- what was fitted, as JSON: [["standardise",[0],12.5,3.25],["onehot",[1],"a","b"],["label",[3]]]
 
 static void dt__put_columns(dt__writer *w, const dt__table *t) {
 	int i, k;
@@ -5846,7 +5838,7 @@ static int dt__json_word(dt__json *j, char word[128]) {
 	return 1;
 }
 
-static int dt__columns_parse(dt__table *t) {  // after the first error all functions of dt__json return 0
+static int dt__columns_parse(dt__table *t) {  // after the first error all of dt__json return 0
 	const char *fitted = t->o.fitted, *list = "a list is expected";
 	dt__json j = {fitted, fitted + strlen(fitted), NULL};
 	int first = 1;
@@ -5884,7 +5876,7 @@ static int dt__columns_parse(dt__table *t) {  // after the first error all funct
 
 // ---- rows
 
-// The fields of the next row into t->text. *keep: 0 if a missing value drops it.
+// The next row to t->text. *keep: 0 if a missing value drops it.
 static int dt__csv_row(dt__table *t, int *keep) {
 	int k;
 	for (k = 0, *keep = 1; k < t->columns; k++) {
@@ -5906,7 +5898,7 @@ static int dt__csv_row(dt__table *t, int *keep) {
 	return 0;
 }
 
-// Learn from a row, before there is t->x; then its features to x and its label to y. Mean and sum of squares by Welford 1962.
+// While there is no t->x, learn from a row; then its features to x and label to y. Mean and sum of squares: Welford 1962.
 static int dt__use_row(dt__table *t, long row) {
 	float *x = t->x ? t->x + (ptrdiff_t)row * t->width : NULL;
 	dt__feature *f;
@@ -5975,7 +5967,7 @@ static int dt__fit_end(dt__table *t) {
 		qsort(v, (size_t)all, sizeof *v, dt__by_value);  // edges between equal shares of the values, each once
 		for (k = 1; k < f->size; k++) {
 			double edge = v[(uint64_t)all * (unsigned)k / (unsigned)f->size];
-			if (edge > v[n ? n - 1 : 0]) v[n++] = edge;  // n < k: what is read is not yet overwritten
+			if (edge > v[n ? n - 1 : 0]) v[n++] = edge;  // n < k: nothing unread is overwritten
 		}
 		f->numbers.n = n;
 	}
@@ -5988,7 +5980,7 @@ static int dt__feature_width(const dt__feature *f) {
 	return dt__kinds[f->kind].takes_size ? (int)*dt__numbers(f) : f->kind <= DT__AS_STANDARD;
 }
 
-// Find the separator, the columns and the header, which t->text holds (or nothing), and stop before the first row of data.
+// Find separator, columns and header (t->text holds it, or nothing); stop before the first row of data.
 static int dt__csv_start(dt__table *t, int file) {
 	const dt_csv_options *o = &t->o;
 	const char *q, *s, *first; char text[DT__CSV_TEXT];
@@ -6017,14 +6009,14 @@ static int dt__csv_start(dt__table *t, int file) {
 	if (t->label >= n) return dt__refuse(t->err, "\"%s\" has %d columns, .label is %d: columns count from 1", t->path, n, o->label);
 	if (n == (t->label >= 0)) return dt__bad_file(t->err, "\"%s\" has no features: it is empty, or needs another .separator", t->path);
 	t->text = (char (*)[DT__CSV_TEXT])t->fields.data;
-	// A word in the label's column alone is no header but a label.
+// A word in the label's column alone is a label, no header.
 	if (o->header != DT_OFF && (o->header || (words && (words > 1 || word != t->label + 1)))) { dt__csv_next_line(t); return 0; }
 	memset(t->text, 0, (size_t)n * sizeof *t->text);
 	t->p = first; t->line = line;
 	return 0;
 }
 
-// All files: to count the rows, to learn from those of the training side, to apply.
+// All files: to count rows, to learn from those of the training side, to apply.
 static int dt__csv_pass(dt__table *t) {
 	long row = 0;
 	int i, k, keep, used, labels;
@@ -6039,7 +6031,7 @@ static int dt__csv_pass(dt__table *t) {
 				if (f->kind == DT__AS_LABEL ? t->label >= 0 && f->column[k] != t->label : f->column[k] >= t->columns || f->column[k] == t->label)
 					return dt__bad_file(t->err, "\"%s\" has %d columns and its label in column %d, unlike the training data", t->path, t->columns, t->label + 1);
 		if (t->label >= 0 && !labels) return dt__bad_file(t->err, "\"%s\": the training data had no label: set .label = DT_OFF", t->path);
-		for (; t->p < t->end && row < t->n_rows; dt__csv_next_line(t), row += keep) {  // should the file have grown
+		for (; t->p < t->end && row < t->n_rows; dt__csv_next_line(t), row += keep) {  // the file may have grown
 			if (dt__csv_row(t, &keep)) return 1;
 			used = t->x || (!t->o.fitted && (t->fits ? t->fits[row] : !t->d->source.folds));
 			if (keep && used && dt__use_row(t, row)) return 1;
@@ -6049,7 +6041,7 @@ static int dt__csv_pass(dt__table *t) {
 	return 0;
 }
 
-static int dt__csv_training_rows(dt__table *t) {  // count the rows and find those of the training side of a fold or part
+static int dt__csv_training_rows(dt__table *t) {  // count rows; find those of the training side of a fold or part
 	dt_dataset training = *t->d;
 	long i;
 	if (dt__csv_pass(t)) return 1;
@@ -6194,7 +6186,7 @@ static int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_ty
 	ptrdiff_t n = t->size, values = d->array[1].rank ? d->array[1].values : 1;
 	long i = dt__unfold(d, index), k = i;
 	int code;
-	if (d->source.kind == DT__FROM_READ) {  // bytes go to the end of the place, and spread from there
+	if (d->source.kind == DT__FROM_READ) {  // bytes go to the end of their place and spread from there
 		uint8_t *to = (uint8_t *)x + (4 - dt__type_size(x_type)) * n, *label_to = NULL;
 		if (loss) label_to = (uint8_t *)y + (4 - dt__type_size(y_type)) * loss->size;
 		if ((code = d->source.read(d->source.user, i, to, label_to)) != 0) return dt__fail(err, DT_ERR_CALLBACK, "dt_from: read returned %d for sample %ld", code, i);
@@ -6235,7 +6227,7 @@ static void dt__shift_image(float *x, int h, int w, int c, int down, int right) 
 	int i;
 	if (!down && !right) return;
 	for (i = 0; i < h; i++) {
-		int y = down > 0 ? h - 1 - i : i;  // never overwrite a row that is still to move
+		int y = down > 0 ? h - 1 - i : i;  // overwrite no row that is still to move
 		float *to = x + y * line;
 		if (y - down < 0 || y - down >= h || kept <= 0) { memset(to, 0, (size_t)line * sizeof *x); continue; }
 		memmove(to + DT__MAX(by, 0), x + (y - down) * line + DT__MAX(-by, 0), (size_t)kept * sizeof *x);
@@ -6251,7 +6243,7 @@ static void dt__mirror_image(float *x, int h, int w, int c) {
 	}
 }
 
-// Crop and flip (training only), normalise, then the user's own.
+// Crop and flip (training only), normalise, then (training only) the user's own.
 static int dt__augment(const dt_options *o, const dt_tensor *t, float *x, int training, long epoch, long index, dt_error *err) {
 	uint64_t random = dt__random(o->seed ^ UINT64_C(0x617567), (uint64_t)epoch, (uint64_t)index);
 	ptrdiff_t i;
@@ -8094,20 +8086,22 @@ static int dt__address(const char *text, char *host, size_t size, int *port) {
 	return ok && end > begin && dt__format(host, size, "%.*s", (int)(end - begin), begin) < size && (*text == '[' || !memchr(host, ':', strlen(host)));
 }
 
-static struct addrinfo *dt__resolve(const char *host, int port) {
+static struct addrinfo *dt__resolve(const char *host, int family, int port) {
 	struct addrinfo hint, *found = NULL;
 	char number[16];
 	memset(&hint, 0, sizeof hint);
+	hint.ai_family = family;
 	hint.ai_socktype = SOCK_STREAM;
 	hint.ai_flags = AI_PASSIVE;
 	dt__format(number, sizeof number, "%d", port);
 	return getaddrinfo(host, number, &hint, &found) ? NULL : found;
 }
 
+// Of all hosts this one only: Debian gives a host's own name 127.0.1.1, and that name is another address elsewhere.
 static int dt__is_loopback(const struct sockaddr *a) {
 	static const uint8_t one[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
 	if (a->sa_family == AF_INET6) return !memcmp(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, one, 16);
-	return *(const uint8_t *)&((const struct sockaddr_in *)(const void *)a)->sin_addr == 127;
+	return ((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr == htonl(INADDR_LOOPBACK);
 }
 
 static void dt__socket_ready(int fd) {
@@ -8123,18 +8117,19 @@ static int dt__listen(const dt__who *w, int *port, dt_error *err) {
 	const char *why = "the address is not known here";
 	struct sockaddr_storage own;
 	socklen_t n = sizeof own;
-	struct addrinfo *a;
-	int i, fd = -1, one = 1, first, local;
+	struct addrinfo *a, *at;
+	int i, fd = -1, one = 1, first, local, family = AF_UNSPEC;
 	if (!dt__address(w->chief, host, sizeof host, &first)) {
 		dt__fail(err, DT_ERR_CONFIG, "\"%.100s\" (%s) is no address: host:port is needed", w->chief, w->source);
 		return -1;
 	}
-	a = dt__resolve(host, first);
+	a = dt__resolve(host, AF_UNSPEC, first);
 	local = a && dt__is_loopback(a->ai_addr);
+	for (at = a; at; at = at->ai_next) if (family != AF_INET) family = at->ai_family;  // IPv6 only where rank 0 has no other
 	if (a) freeaddrinfo(a);
 	if (w->rank) first = w->port;
 	for (i = 0; i < (w->rank ? 1 : w->tries) && fd < 0; i++) {
-		a = dt__resolve(*w->bind ? w->bind : local ? host : NULL, first + i);
+		a = *w->bind ? dt__resolve(w->bind, AF_UNSPEC, first + i) : dt__resolve(local ? host : NULL, family, first + i);
 		if (!a) break;
 		if (!w->insecure && !dt__is_loopback(a->ai_addr)) {
 			why = "anybody in its network could join: if it is a network of yours alone, set DTRAIN_INSECURE=1";
@@ -8159,7 +8154,7 @@ static int dt__connect(const char *address, int shift, const char **why) {
 	char host[256];
 	int fd = -1, port, code = 0;
 	socklen_t n = sizeof code;
-	struct addrinfo *a = dt__address(address, host, sizeof host, &port) ? dt__resolve(host, port + shift) : NULL, *at;
+	struct addrinfo *a = dt__address(address, host, sizeof host, &port) ? dt__resolve(host, AF_UNSPEC, port + shift) : NULL, *at;
 	struct pollfd p;
 	*why = "the host's name is not found";
 	for (at = a; at && fd < 0; at = at->ai_next) {
@@ -8183,7 +8178,7 @@ static int dt__link_await(dt__link *l, int type, uint8_t *(*place)(void *, dt__l
 	int got;
 	p.fd = l->fd;
 	p.events = POLLIN;
-	while ((got = dt__link_read(l, place, user)) >= 0 && dt__now() < until) {
+	while ((got = dt__link_read(l, place, user)) >= 0 && dt__now() < until && !DT__STOPPED) {
 		if (got == 1) return l->frame.type != type;
 		poll(&p, 1, 100);
 	}
@@ -8198,6 +8193,17 @@ static void dt__link_tell(dt__link *l, int type, int rank, const void *payload, 
 
 #define DT__HELLO_BYTES 76  // rank (4), size (4), port of the listener (4), job (64)
 
+static int dt__join_stopped(const dt__who *w, dt_error *err) {
+	return dt__fail(err, DT_ERR_PEER, "rank %d was stopped by signal %d while it waited for the others", w->rank, (int)DT__STOPPED);
+}
+
+// Has the process at the other end gone, before it sent anything else?
+static int dt__link_gone(const dt__link *l) {
+	char c;
+	ssize_t n = recv(l->fd, &c, 1, MSG_PEEK);
+	return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 // Dial a rank until it answers or time is over.
 static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *address, int port, double until, dt_error *err) {
 	dt__link *l = &net->link[rank];
@@ -8208,7 +8214,7 @@ static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *addres
 	dt__write_le(hello + 4, (uint64_t)w->size, 4);
 	dt__write_le(hello + 8, (uint64_t)port, 4);
 	memcpy(hello + 12, w->job, strlen(w->job));
-	for (round = 0; dt__now() < until; round++) {
+	for (round = 0; dt__now() < until && !DT__STOPPED; round++) {
 		struct timespec pause = {0, 5000000L << DT__MIN(round / (rank ? 1 : w->tries), 7)};
 		memset(l, 0, sizeof *l);
 		l->fd = dt__connect(address, rank ? 0 : round % w->tries, &why);
@@ -8222,21 +8228,23 @@ static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *addres
 		}
 		nanosleep(&pause, NULL);
 	}
+	if (DT__STOPPED) return dt__join_stopped(w, err);
 	return dt__fail(err, DT_ERR_PEER, "rank %d waited %g s in vain for rank %d at %s: %s", w->rank, w->patience, rank, address, why);
 }
 
 // A process has said hello: let it in, or say why not. 1: it is in.
-static int dt__join_greet(dt__net *net, const dt__who *w, dt__link *half) {
+static int dt__join_greet(dt__net *net, const dt__who *w, dt__link *half, int *missing) {
 	const uint8_t *hello = half->small;
 	int rank = (int)(dt__read_le(hello, 4) & INT_MAX), size = (int)(dt__read_le(hello + 4, 4) & INT_MAX);
 	char text[160] = "";
 	if (half->frame.type != DT__HELLO || half->frame.bytes != DT__HELLO_BYTES || strncmp((const char *)hello + 12, w->job, sizeof w->job)) return 0;
 	if (size != w->size) dt__format(text, sizeof text, "the world has %d processes there, %d here", size, w->size);
 	else if (rank <= w->rank || rank >= size) dt__format(text, sizeof text, "rank %d does not dial rank %d of %d", rank, w->rank, size);
-	else if (net->link[rank].fd >= 0) dt__format(text, sizeof text, "there is a rank %d already", rank);
+	else if (net->link[rank].fd >= 0 && !dt__link_gone(&net->link[rank])) dt__format(text, sizeof text, "there is a rank %d already", rank);
 	dt__link_tell(half, *text ? DT__ABORT : DT__WELCOME, w->rank, text, strlen(text));
 	if (*text) return 0;
 	dt__format(half->address + strlen(half->address), 8, ":%d", (int)dt__read_le(hello + 8, 4));
+	if (net->link[rank].fd >= 0) dt__link_close(&net->link[rank]); else --*missing;  // it had died, and was started again
 	net->link[rank] = *half;
 	return 1;
 }
@@ -8250,7 +8258,7 @@ static int dt__join_accept(dt__net *net, const dt__who *w, int listener, double 
 	int missing = w->size - 1 - w->rank, i;
 	if (!half) return dt__fail(err, DT_ERR_MEMORY, "no memory to join");
 	for (i = 0; i < DT__HALF_OPEN; i++) half[i].fd = -1;
-	while (missing && dt__now() < until) {
+	while (missing && dt__now() < until && !DT__STOPPED) {
 		p[DT__HALF_OPEN].fd = listener;
 		for (i = 0; i <= DT__HALF_OPEN; i++) {
 			p[i].events = POLLIN;
@@ -8262,20 +8270,24 @@ static int dt__join_accept(dt__net *net, const dt__who *w, int listener, double 
 			if (l->fd < 0) {
 				struct sockaddr_storage from;
 				socklen_t n = sizeof from;
+				char host[50];
 				int fd = accept(listener, (struct sockaddr *)&from, &n);
 				if (fd < 0) continue;
 				memset(l, 0, sizeof *l);
 				dt__socket_ready(l->fd = fd);
 				l->heard = l->began = dt__now();
-				if (getnameinfo((struct sockaddr *)&from, n, l->address, sizeof l->address - 10, NULL, 0, NI_NUMERICHOST)) strcpy(l->address, "?");
+				if (getnameinfo((struct sockaddr *)&from, n, host, sizeof host, NULL, 0, NI_NUMERICHOST)) strcpy(host, "?");
+				dt__format(l->address, sizeof l->address - 10, strchr(host, ':') ? "[%s]" : "%s", host);
 			}
 			got = dt__link_read(l, dt__place_small, NULL);
-			if (got == 1 && dt__join_greet(net, w, l)) { missing--; l->fd = -1; }
+			if (got == 1 && dt__join_greet(net, w, l, &missing)) l->fd = -1;
 			else if (got || dt__now() - l->began > 5) dt__link_close(l);
 		}
+		if (!missing) DT__EACH_LINK(net, i, l) if (i > w->rank && dt__link_gone(l)) { dt__link_close(l); missing++; }
 	}
 	for (i = 0; i < DT__HALF_OPEN; i++) dt__link_close(&half[i]);
 	free(half);
+	if (missing && DT__STOPPED) return dt__join_stopped(w, err);
 	if (missing) {
 		char text[80] = "";
 		dt__writer out = dt__writer_on(text, sizeof text);
@@ -8292,6 +8304,7 @@ static uint8_t *dt__place_roster(void *user, dt__link *l) {
 
 static int dt__join(dt__net *net, const dt__who *w, dt_error *err) {
 	double until = dt__now() + w->patience;
+	char host[256], text[64];
 	dt__link *l;
 	int i, port = 0, code = 0, listener = w->listener >= 0 ? w->listener : dt__listen(w, &port, err);
 	if (listener < 0) return DT_ERR_CONFIG;
@@ -8299,11 +8312,16 @@ static int dt__join(dt__net *net, const dt__who *w, dt_error *err) {
 	if (w->rank) code = dt__dial(net, w, 0, w->chief, port, until, err);
 	if (!code && w->rank && dt__link_await(net->link, DT__ROSTER, dt__place_roster, net, until))
 		code = dt__fail(err, DT_ERR_PEER, "rank 0 (%s) has ended, or the others have not come to it within %g s", w->chief, w->patience);
+	if (w->rank) until = DT__MIN(until, dt__now() + 2 * w->dead);  // all have been there: who does not answer now has died
 	for (i = 1; i < w->rank && !code; i++) code = dt__dial(net, w, i, net->roster[i], port, until, err);
 	if (!code) code = dt__join_accept(net, w, listener, until, err);
 	close(listener);
 	if (code || w->rank) return code;
-	DT__EACH_LINK(net, i, l) memcpy(net->roster[i], l->address, 64);
+	dt__address(w->chief, host, sizeof host, &port);
+	DT__EACH_LINK(net, i, l) {  // who came from this host is where this one is, as the others call it
+		if (!strncmp(l->address, "127.", 4) && dt__format(text, sizeof text, "%s:%s", host, strrchr(l->address, ':') + 1) < sizeof text) strcpy(l->address, text);
+		memcpy(net->roster[i], l->address, 64);
+	}
 	DT__EACH_LINK(net, i, l) dt__link_tell(l, DT__ROSTER, 0, net->roster, 64 * (size_t)w->size);
 	return 0;
 }
@@ -8390,17 +8408,23 @@ static int dt__who_number(const char *name, int *out, dt_error *err) {
 	return dt__fail(err, DT_ERR_CONFIG, text ? "%s is \"%.60s\": a whole number is needed" : "%s is not set, as its family of variables needs", name, text);
 }
 
-static int dt__who_setting(const char *name, int *out, dt_error *err) { return dt__variable_of(name) ? dt__who_number(name, out, err) : 0; }
+static int dt__who_seconds(const char *name, double *out, dt_error *err) {
+	const char *text = dt__variable_of(name), *end = text;
+	if (!text) return 0;
+	*out = dt__parse_double(text, text + strlen(text), &end);
+	return *out >= 1 && *out <= 1e6 && !*end ? 0 : dt__fail(err, DT_ERR_CONFIG, "%s is \"%.60s\": seconds are needed, 1 or more", name, text);
+}
 
 static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
 	const char *host = dt__variable_of(f->host), *port = dt__variable_of(f->port), *job = dt__variable_of(f->job), *local = dt__variable_of(f->local);
 	const char *store = dt__variable_of("TORCHELASTIC_USE_AGENT_STORE");
 	char first[256];
+	int slurm = !strcmp(f->name, "Slurm");
 	if (dt__who_number(f->rank, &w->rank, err) || dt__who_number(f->size, &w->size, err)) return DT_ERR_CONFIG;
 	w->local = local ? atoi(local) : 1;
 	dt__format(w->source, sizeof w->source, "%s: %s, %s", f->name, f->rank, f->size);
-	if (job) dt__format(w->job, sizeof w->job, "%s", job);
-	if (f->host && !strcmp(f->host, "SLURM_STEP_NODELIST") && host) { dt__first_host(host, first, sizeof first); host = first; }
+	if (job) dt__format(w->job, sizeof w->job, "%s%s%s", job, slurm ? "." : "", slurm ? getenv("SLURM_STEP_ID") : "");  // steps of a job may run side by side
+	if (slurm && host) { dt__first_host(host, first, sizeof first); host = first; }
 	if (!host && w->local == w->size) {
 		host = "127.0.0.1";
 		if (!job) dt__format(w->job, sizeof w->job, "parent %d", (int)getppid());
@@ -8535,19 +8559,20 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	static const dt_cluster none = DT_DEFAULTS;
 	const dt_cluster *c = given ? given : &none;
 	const char *chief = c->chief ? c->chief : dt__variable_of("DTRAIN_CHIEF"), *host = c->bind ? c->bind : dt__variable_of("DTRAIN_BIND");
-	int spoke = 0, seconds = 600, code;
+	const char *insecure = dt__variable_of("DTRAIN_INSECURE");
+	int spoke = 0, code;
 	memset(w, 0, sizeof *w);
 	w->size = w->local = w->tries = 1;
 	w->listener = -1;
 	dt__format(w->source, sizeof w->source, "no variable of a launcher");
 	if (chief) dt__format(w->chief, sizeof w->chief, "%s", chief);
 	if (host) dt__format(w->bind, sizeof w->bind, "%s", host);
-	if (dt__who_setting("DTRAIN_PORT", &w->port, err) || dt__who_setting("DTRAIN_JOIN", &seconds, err)) return DT_ERR_CONFIG;
-	w->patience = c->timeout_ms > 0 ? c->timeout_ms / 1000.0 : seconds;
-	seconds = 10;
-	if (dt__who_setting("DTRAIN_DEAD", &seconds, err)) return DT_ERR_CONFIG;
-	w->dead = seconds;
-	w->insecure = c->insecure || dt__variable_of("DTRAIN_INSECURE");
+	w->patience = 600;
+	w->dead = 10;
+	if (dt__who_seconds("DTRAIN_JOIN", &w->patience, err) || dt__who_seconds("DTRAIN_DEAD", &w->dead, err)) return DT_ERR_CONFIG;
+	if (dt__variable_of("DTRAIN_PORT") && dt__who_number("DTRAIN_PORT", &w->port, err)) return DT_ERR_CONFIG;
+	if (c->timeout_ms > 0) w->patience = c->timeout_ms / 1000.0;
+	w->insecure = c->insecure || (insecure && strcmp(insecure, "0"));
 	code = dt__who_speaks(given, w, &spoke, err);
 	if (code || w->size == 1) return code;
 	if (w->size < 1 || w->rank < 0 || w->rank >= w->size || w->size >= DT__BY_SIGNAL)
@@ -8574,7 +8599,7 @@ static void dt__outlet_show(dt__outlet *p, int json, char *last, size_t size) {
 		int n = (int)(end ? end - p->text : (ptrdiff_t)p->n);
 		FILE *to = p->error ? stderr : stdout;
 		if (!end && p->fd >= 0 && p->n < sizeof p->text) return;
-		if (json && !p->rank && !p->error && !strncmp(p->text, "{\"status\"", DT__MIN((size_t)n, (size_t)9))) dt__format(last, size, "%.*s", n, p->text);
+		if (json && !p->rank && !p->error && n >= 9 && !strncmp(p->text, "{\"status\"", 9)) dt__format(last, size, "%.*s", n, p->text);
 		else if (p->rank) fprintf(to, "[worker %d] %.*s\n", p->rank, n, p->text);
 		else fprintf(to, "[chief] %.*s\n", n, p->text);
 		fflush(to);
@@ -8696,11 +8721,10 @@ DT_API int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error
 	return 0;
 }
 
-static float *dt__element(const dt_model *m, const dt__variable *v, ptrdiff_t i) {  // value i of v in file order
+static float *dt__element(const dt_model *m, const dt__variable *v, ptrdiff_t i) {  // value i in file order
 	return m->replica[0].variables + v->offset + dt__walk(v, i);
 }
 
-// To out, or from in.
 static int dt__copy_parameter(dt_model *m, const char *what, const char *name, float *out, const float *in, size_t n, dt_error *err) {
 	ptrdiff_t i; int k;
 	if (!m || !name || (!out && !in)) return dt__is_null(err, what, !m ? "model" : !name ? "name" : "array");
@@ -8724,7 +8748,7 @@ DT_API int dt_parameter_write(dt_model *m, const char *name, const float *in, si
 	return dt__copy_parameter(m, "dt_parameter_write", name, NULL, in, n, err);
 }
 
-// ---- writing: each part goes to a callback, which says with 0 that it goes on
+// ---- writing: each part goes to a callback; 0: go on
 
 #define DT__PIECE 256  // floats converted at a time
 
@@ -8752,7 +8776,7 @@ DT_API uint32_t dt_parameters_crc32c(dt_model *m) {
 	return crc;
 }
 
-static int dt__write_header(const dt_model *m, dt__write write, void *user) {  // the header without the blanks at its end
+static int dt__write_header(const dt_model *m, dt__write write, void *user) {  // without the blanks at its end
 	char text[1024];
 	const char *columns = m->columns;
 	dt__writer w = dt__writer_on(text, sizeof text);
@@ -8760,7 +8784,7 @@ static int dt__write_header(const dt_model *m, dt__write write, void *user) {  /
 	int k, d, code = 0;
 	dt__print(&w, "{\"__metadata__\":{\"format\":\"pt\",\"dtrain.version\":\"%s\"%s", dt_version(), m->graph.hwc_files ? ",\"dtrain.order\":\"hwc\"" : "");
 	if (columns) dt__put_text(&w, ",\"dtrain.columns\":\"");
-	while (columns && *columns && !code) {  // they may be longer than text
+	while (columns && *columns && !code) {  // may be longer than text
 		columns = dt__put_json_character(&w, columns);
 		if (w.n < sizeof text / 2) continue;
 		code = write(user, text, w.n);
@@ -8783,7 +8807,7 @@ static int dt__write_header(const dt_model *m, dt__write write, void *user) {  /
 
 static int dt__count_bytes(void *sum, const void *data, size_t n) { (void)data; *(uint64_t *)sum += n; return 0; }
 
-// What write returned, if it was not 0.
+// What write returned, if not 0.
 static int dt__write_safetensors(const dt_model *m, dt__write write, void *user) {
 	uint8_t bytes[8];
 	uint64_t length = 0, blanks;
@@ -8824,19 +8848,19 @@ typedef struct {
 	size_t name_length;
 	int dtype, rank, used;
 	uint64_t dim[DT_MAX_RANK];  // the first ones
-	uint64_t begin, end, bytes;  // offsets, and what the shape needs
+	uint64_t begin, end, bytes;  // offsets; what the shape needs
 } dt__entry;
 
 typedef struct {
-	const char *path;  // to name it in messages
+	const char *path;  // for messages
 	dt_error *err;
 	const dt_load_options *o;
-	const uint8_t *memory;  // the whole of it, or NULL: it is read
-	dt__json columns;  // at the metadata's dtrain.columns
-	int hwc;  // the metadata has dtrain.order
+	const uint8_t *memory;  // all of it, or NULL: it is read
+	dt__json columns;  // at dtrain.columns' value
+	int hwc;  // it has dtrain.order
 	uint64_t size, data_at;
-	char *names;  // of all entries, behind each other
-	dt__entry *entry, **place, **table;  // in the header's order, by place in the data, and by name: an open hash table
+	char *names;  // the entries', one behind the other
+	dt__entry *entry, **place, **table;  // in the header's order; by place in the data; by name: an open hash table
 	size_t n, cap, table_size;
 	dt__pool pool;
 #ifndef DTRAIN_NO_STDIO
@@ -8852,7 +8876,7 @@ static int dt__tensors_memory(const dt__tensors *t) {
 	return dt__fail(t->err, DT_ERR_MEMORY, "no memory to read \"%s\"%s: %zu bytes of .scratch are not enough", t->path, t->pool.base ? "" : " (or none given)", t->pool.size);
 }
 
-// A map of strings without a key twice. As the JSON reader's first error stays, here and below most calls need no check.
+// A map of strings, no key twice. As the JSON reader's first error stays, here and below most calls need no check.
 static void dt__metadata(dt__tensors *t, dt__json *j) {
 	const char *seen[64];  // starts of keys, for duplicates
 	size_t n, n_seen = 0, k;
@@ -8920,10 +8944,10 @@ static int dt__tensors_fail(const dt__tensors *t, const dt__entry *e, const char
 	return dt__bad_file(t->err, "\"%s\" is no valid safetensors file: tensor \"%.*s\": %s", t->path, (int)DT__MIN(e->name_length, 60), e->name, what);
 }
 
-// By place in the data; empty tensors before the one that begins where they do.
+// By place in the data; empty tensors come before the one that begins there.
 static int dt__entry_before(const dt__entry *x, const dt__entry *y) { return x->begin != y->begin ? x->begin < y->begin : x->end < y->end; }
 
-static void dt__sort_entries(dt__entry **e, size_t n) {  // heapsort: no libc, no memory, and no order that makes it slow
+static void dt__sort_entries(dt__entry **e, size_t n) {  // heapsort: no libc, no memory, no slow order
 	size_t start = n / 2, end = n, root, child;
 	while (end > 1) {
 		dt__entry *moved;
@@ -8936,7 +8960,7 @@ static void dt__sort_entries(dt__entry **e, size_t n) {  // heapsort: no libc, n
 	}
 }
 
-// The place of a name in the table: its entry, or where it would stand.
+// A name's place in the table: its entry, or where it would stand.
 static dt__entry **dt__tensors_slot(const dt__tensors *t, const char *name, size_t n) {
 	size_t at = dt__crc32c(0, name, n) & (t->table_size - 1);
 	for (; t->table[at]; at = (at + 1) & (t->table_size - 1))
@@ -8984,7 +9008,7 @@ static int dt__tensors_header(dt__tensors *t, dt__json *j) {
 	return j->p == j->end ? !j->error : dt__json_fail(j, "something follows the header's object");
 }
 
-// n bytes from at on: where they lie, or read into out. NULL if that failed.
+// n bytes from at on: where they lie, or read into out. NULL on failure.
 static const uint8_t *dt__tensors_bytes(const dt__tensors *t, uint64_t at, size_t n, void *out) {
 	if (t->memory) return t->memory + at;
 	if (!t->o->read(t->o->user, at, out, n)) return (const uint8_t *)out;
@@ -9006,7 +9030,7 @@ static int dt__tensors_read(dt__tensors *t) {
 	if (!(p = dt__tensors_bytes(t, 8, (size_t)n, room))) return DT_ERR_CALLBACK;
 	if (n == 0 || *p != '{') return dt__tensors_fail(t, NULL, "its header does not begin with '{'");
 	t->data_at = 8 + n;
-	for (k = 0; k < n; k++) t->cap += p[k] == '{';  // an entry has a '{' and 40 bytes at least
+	for (k = 0; k < n; k++) t->cap += p[k] == '{';  // an entry has a '{' and at least 40 bytes
 	t->cap = DT__MIN(t->cap, (size_t)n / 40 + 1);
 	for (t->table_size = 16; t->table_size < 2 * t->cap;) t->table_size *= 2;
 	t->names = (char *)dt__take(&t->pool, (size_t)n);
@@ -9052,19 +9076,19 @@ static void dt__tensors_close(dt__tensors *t) {
 #endif
 }
 
-static float dt__file_value(const uint8_t *p, int dtype) {  // one value of a file: F32, F16 (IEEE 754 binary16) or BF16
+static float dt__file_value(const uint8_t *p, int dtype) {  // F32, F16 (IEEE 754 binary16) or BF16
 	uint32_t bits = (uint32_t)dt__read_le(p, dtype ? 2 : 4);
 	return dtype == 1 ? dt__half(bits) : dt__float_from(dtype ? bits << 16 : bits);
 }
 
-// What of the file variable v takes; *name: its name there, or NULL if it is not to be loaded.
+// What variable v takes from the file; *name: its name there, or NULL: it is not to be loaded.
 static dt__entry *dt__load_entry(const dt__tensors *t, const dt__variable *v, const char **name) {
 	if (t->o->glob && !dt__glob(t->o->glob, v->name)) *name = NULL;
 	else *name = t->o->rename ? t->o->rename(t->o->user, v->name) : v->name;
 	return *name ? *dt__tensors_slot(t, *name, strlen(*name)) : NULL;
 }
 
-// Does the entry (NULL: there is none) fit the variable? An error tells why not.
+// Does the entry (NULL: there is none) fit the variable? err receives why not.
 static dt_load_result dt__entry_fits(const dt__tensors *t, const dt__entry *e, const dt__variable *v, const char *name, dt_error *err) {
 	char text[160];
 	dt__writer w = dt__writer_on(text, sizeof text);
@@ -9091,7 +9115,7 @@ static void dt__load_tell(dt_load_options *o, dt_load_result result, const char 
 
 // Tell how file and model differ; err receives the first difference.
 static void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_load_options *o, dt_error *err) {
-	static const char counter[] = "num_batches_tracked";  // PyTorch's batch norm writes it; nothing here needs it
+	static const char counter[] = "num_batches_tracked";  // by PyTorch's batch norm; nothing here needs it
 	size_t n = sizeof counter - 1, j;
 	int k, wanted = 0;
 	for (k = 0; k < m->graph.n_variables; k++) {
@@ -9132,7 +9156,7 @@ static int dt__load_values(dt_model *m, const dt__tensors *t, const dt__variable
 }
 
 #ifndef DTRAIN_NO_MALLOC
-static char *dt__tensors_columns(const dt__tensors *t) {  // the caller frees them
+static char *dt__tensors_columns(const dt__tensors *t) {  // the caller frees it
 	dt__json j = t->columns;
 	size_t n, room = (size_t)(j.end - j.p);
 	char *text = (char *)calloc(1, room);
@@ -9141,7 +9165,7 @@ static char *dt__tensors_columns(const dt__tensors *t) {  // the caller frees th
 	return text;
 }
 
-// The file's columns become the model's; data that was opened with others is opened again.
+// The file's columns become the model's; data opened with others is opened again.
 static int dt__load_columns(dt_model *m, const dt__tensors *t) {
 	char *text = dt__tensors_columns(t), *before = m->columns;
 	dt_dataset *d[2] = {NULL, NULL};
@@ -9154,7 +9178,7 @@ static int dt__load_columns(dt_model *m, const dt__tensors *t) {
 		d[i] = dt__open_data(m, i ? &m->o.test : &m->o.train, t->err);
 		if (!d[i] || dt__data_fits(m, d[i], 1, t->err)) code = DT_ERR_FORMAT;
 	}
-	for (i = 0; i < 2; i++) {  // the old ones go, or after an error the new ones
+	for (i = 0; i < 2; i++) {  // the old ones go; after an error, the new ones
 		dt_dataset *old = m->data[i];
 		if (!code && d[i]) { m->data[i] = d[i]; d[i] = old; }
 		dt_dataset_close(d[i]);
@@ -9868,7 +9892,7 @@ DT_API int dt_run(const dt_options *options) {
 		if (old[i] == SIG_IGN) signal(caught[i], SIG_IGN);  // started in the background, or by nohup
 	}
 	comm = o.comm ? o.comm : dt__run_cluster(&o, &status, &err);
-	if (err.code) { fprintf(stderr, "%s\n", err.text); status = err.code == DT_ERR_PEER ? 143 : 78; }
+	if (err.code) { fprintf(stderr, "%s\n", err.text); status = dt__signal == SIGINT ? 130 : err.code == DT_ERR_PEER ? 143 : 78; }
 	if (status < 0) {
 		status = dt__run_as(&o, comm, &err);
 		if (comm != options->comm) dt__run_leave(comm, &err);

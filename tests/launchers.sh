@@ -136,6 +136,12 @@ by_spec() {  # VARIABLE ROLE,INDEX… : the cluster has a port for each; the fir
     done
     ended 0 30 $(seq 0 $(($# - 1))) && same $# out.0
 }
+by_six() {  # [::1]
+    next_port
+    for rank in 0 1 2; do start $rank env DTRAIN_JOIN=10 DTRAIN_RANK=$rank DTRAIN_WORLD=3 DTRAIN_CHIEF=[::1]:$port $job; done
+    ended 0 30 0 1 2 && same 3 out.0
+}
+if grep -q '^0*1 ' /proc/net/if_inet6 2>/dev/null; then check "DTRAIN_*, IPv6" by_six; else skip "DTRAIN_*, IPv6" "there is no ::1"; fi
 check "TF_CONFIG, two workers" by_spec TF_CONFIG worker,0 worker,1
 check "TF_CONFIG, chief and two workers" by_spec TF_CONFIG chief,0 worker,0 worker,1
 check "TF_CONFIG, an index in quotes" by_spec TF_CONFIG 'worker,"0"' 'worker,"1"'
@@ -144,6 +150,17 @@ alone() { TF_CONFIG='{}' timeout 60 $job >said && cat said && grep -qF '"process
 check "TF_CONFIG without a cluster is one process" alone
 batch() { SLURM_PROCID=0 SLURM_NTASKS=6 SLURM_JOB_ID=1 timeout 60 $job >said && cat said && grep -qF '"processes": 1,' said; }
 check "a batch script itself is one process" batch
+two_steps() {  # of one Slurm job at a time: neither takes the other's processes
+    export SLURM_JOB_ID=$$ SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NODELIST=localhost SLURM_STEP_TASKS_PER_NODE=2 DTRAIN_JOIN=10
+    start 0 env SLURM_STEP_ID=0 SLURM_PROCID=0 $job
+    sleep 0.3
+    start 2 env SLURM_STEP_ID=1 SLURM_PROCID=0 $job --seed 1
+    start 3 env SLURM_STEP_ID=1 SLURM_PROCID=1 $job --seed 1
+    sleep 0.3
+    start 1 env SLURM_STEP_ID=0 SLURM_PROCID=1 $job
+    ended 0 30 0 1 2 3 && same 2 out.0
+}
+check "two steps of a Slurm job" two_steps
 workers() {
     timeout 60 $program --data digits --epochs 2 --replicas 1 --workers 2 --json >out.0 || return 1
     grep -q '^\[chief\] ' out.0 && tail -n 1 out.0 | grep -q '^{"status"' && same 3 out.0
@@ -308,6 +325,15 @@ by_agents() {
     for i in 1 2 3; do start $((i - 1)) timeout -k 5 100 ./on.sh $i env NODES=3 NODE=$((i - 1)) MASTER=n1 TORCHRUN="$TORCHRUN" "$root/examples/launch/torchrun.sh" 1 $job; done
     ended 0 100 0 1 2 && same 3 out.0
 }
+own_name() {  # a host may have its own name at 127.0.1.1; two of the processes are on the first
+    sed 's/^10.77.0.1 n1/127.0.1.1 n1/' hosts.txt >hosts1.txt
+    for rank in 0 1 2; do
+        i=$((rank / 2 + 1))
+        start $rank timeout -k 5 60 ./on.sh $i sh -c 'if [ $0 = 1 ]; then mount --bind hosts1.txt /etc/hosts; fi; exec "$@"' $i \
+            env DTRAIN_INSECURE=1 DTRAIN_JOIN=10 DTRAIN_RANK=$rank DTRAIN_WORLD=3 DTRAIN_CHIEF=n1:2222 $job
+    done
+    ended 0 60 0 1 2 && same 3 out.0
+}
 strangers() {  # without the word that the network is one's own
     says 78 DTRAIN_INSECURE=1 ./on.sh 1 env DTRAIN_RANK=0 DTRAIN_WORLD=3 DTRAIN_CHIEF=n1:2222 $job
 }
@@ -355,6 +381,7 @@ else
     check "three hosts, DTRAIN_*" by_rank
     check "three hosts, TF_CONFIG" by_pod
     check "three hosts, nobody said that it is safe" strangers
+    check "three hosts, 127.0.1.1" own_name
     check "three hosts, a link is lost" lost_link
     check "three hosts, examples/launch/ssh.sh" by_ssh
     if "$PYTHON" -c 'import yaml' 2>/dev/null; then check "three hosts, examples/launch/statefulset.yaml" pods; else skip "statefulset.yaml" "no $PYTHON with yaml"; fi
@@ -393,6 +420,31 @@ for r in 0 1 2; do check "rank $r of 3 is killed" killed $r; done
 for r in 0 1 2; do check "rank $r of 3 is stopped" stopped $r; done
 terminated() { training 3 && kill "$(cat pid.$1)" && ended 143 3 0 1 2 && grep -q "^stopped by signal\|^stopped" out.0; }
 for r in 0 2; do check "SIGTERM to rank $r of 3" terminated $r; done
+waits() {  # RANK: SIGTERM to one that waits for the others
+    next_port
+    start $1 env DTRAIN_RANK=$1 DTRAIN_WORLD=3 DTRAIN_CHIEF=127.0.0.1:$port $job
+    sleep 0.5
+    kill "$(cat pid.$1)"
+    ended 143 1 $1
+}
+for r in 0 1; do check "SIGTERM to rank $r while it waits for the others" waits $r; done
+again() {  # one that dies while all gather, and is started again
+    next_port
+    export DTRAIN_WORLD=3 DTRAIN_CHIEF=127.0.0.1:$port DTRAIN_JOIN=20
+    start 0 env DTRAIN_RANK=0 $job
+    start 1 env DTRAIN_RANK=1 $job
+    sleep 0.5
+    kill -9 "$(cat pid.1)"
+    soon 2 over 1
+    [ "$1" = before ] || start 2 env DTRAIN_RANK=2 $job
+    sleep 0.5
+    start 1 env DTRAIN_RANK=1 $job
+    sleep 0.5
+    [ "$1" != before ] || start 2 env DTRAIN_RANK=2 $job
+    ended 0 30 0 1 2 && same 3 out.0
+}
+check "a rank dies while all gather" again before
+check "a rank dies before the last one comes" again after
 family() {  # SIGTERM to the parent of a cluster: all end
     start 0 $endless --workers 2 --json
     soon 20 grep -q 'epoch 1/' out.0 || return 1
@@ -422,6 +474,10 @@ half PMI_SIZE PMI_RANK=0
 half PMI_RANK PMI_SIZE=2
 check "no address of rank 0" says 78 "set DTRAIN_CHIEF=host:port" env DTRAIN_RANK=0 DTRAIN_WORLD=2 $job
 check "no task in TF_CONFIG" says 78 '"task"' env TF_CONFIG='{"cluster": {"worker": ["127.0.0.1:2222", "127.0.0.1:2223"]}}' $job
+for value in soon 0 -1; do
+    for name in DTRAIN_JOIN DTRAIN_DEAD; do check "$name=$value" says 78 "$name is" env $name=$value DTRAIN_RANK=0 DTRAIN_WORLD=2 DTRAIN_CHIEF=127.0.0.1:2222 $job; done
+done
+check "DTRAIN_INSECURE=0" says 78 "set DTRAIN_INSECURE=1" env DTRAIN_INSECURE=0 DTRAIN_JOIN=1 DTRAIN_RANK=0 DTRAIN_WORLD=2 DTRAIN_CHIEF=10.77.0.1:23222 $job
 check "a rank beyond the world" says 78 "rank 2 of 2" env DTRAIN_RANK=2 DTRAIN_WORLD=2 DTRAIN_CHIEF=127.0.0.1:2222 $job
 check "--workers in a cluster" says 78 "leave out one of the two" env DTRAIN_RANK=0 DTRAIN_WORLD=2 DTRAIN_CHIEF=127.0.0.1:2222 $job --workers 2
 taken() {  # two that want the same port
