@@ -1839,7 +1839,6 @@ typedef void dt__micro DT__MICRO_PARAMETERS;
 #define DT__SECOND1
 #define DT__SECOND2 V b1 = ((const V *)q)[1];
 
-// Two or one vectors wide.
 #define DT__MICRO(isa, target, vector, rows) \
 	DT__MICRO_OF(dt__micro_##isa##_##rows##x2, target, vector, DT__R##rows, 2) \
 	DT__MICRO_OF(dt__micro_##isa##_##rows##x1, target, vector, DT__R##rows, 1)
@@ -1860,23 +1859,6 @@ DT__MICRO(vector, , dt__v4, 4)
 #endif
 DT__MICRO(plain, , float, 4)
 
-#undef DT__R4
-#undef DT__R6
-#undef DT__R8
-#undef DT__BEGIN1
-#undef DT__BEGIN2
-#undef DT__STEP1
-#undef DT__STEP2
-#undef DT__FETCH1
-#undef DT__FETCH2
-#undef DT__KEEP1
-#undef DT__KEEP2
-#undef DT__SECOND1
-#undef DT__SECOND2
-#undef DT__MICRO
-#undef DT__MICRO_OF
-#undef DT__MICRO_PARAMETERS
-
 #define DT__MAX_TILE (8 * 32)
 
 typedef struct {
@@ -1886,9 +1868,15 @@ typedef struct {
 
 // ---- vector loops
 
+#define DT__AT(p) (*(const dt__v *)(p))
+#define DT__EACH(n) for (ptrdiff_t i = 0; i < (n); i += DT__W)  // in its body, for rows p of n:
+#define DT__GET(v, p) dt__get(&v, (p) + i, n - i)
+#define DT__SET(v, p) dt__set(&v, (p) + i, n - i)
+#define DT__SET_OR_ADD(v, p, add) dt__set_or_add(&v, (p) + i, n - i, add)
+
 // Up to DT__W floats; the rest of the lanes are 0. Vectors go by address: by value they would need an ABI.
 DT__INLINE void dt__get(dt__v *v, const float *p, ptrdiff_t n) {
-	if (n >= DT__W) { *v = *(const dt__v *)p; return; }
+	if (n >= DT__W) { *v = DT__AT(p); return; }
 	memset(v, 0, sizeof *v);
 	memcpy(v, p, (size_t)n * sizeof *p);
 }
@@ -1908,26 +1896,22 @@ DT__INLINE float dt__lanes_sum(const dt__v *v) {
 	for (i = 0; i < DT__W; i++) s += a[i];
 	return s;
 }
-// The lanes of v, or of relu(v): keep is all ones or 0.
+// v, or relu(v): keep is all ones or 0
 #define DT__RELU_UNLESS(keep, v) DT__FLOATS(DT__BITS(v) & (~DT__TEST((v) <= 0) | (keep)))
-#define DT__EACH(i, n) for (i = 0; i < (n); i += DT__W)
 
-// The head of a loop that exists once per instruction set, in front of its body: return type, the word return if it has
-// one, name, parameters, arguments. It makes dt__<name>_body, which is inlined into a wrapper for each.
-#define DT__LOOP_BASE(type, give, name, parameters, arguments) \
+// In front of a body: dt__<name>_body is inlined into one wrapper per instruction set. give: the word return, or nothing.
+#if DT__X86
+#define DT__ON_X86(...) __VA_ARGS__
+#else
+#define DT__ON_X86(...)
+#endif
+#define DT__LOOP_OF(type, give, name, parameters, arguments) \
 	typedef type dt__##name##_loop parameters; \
 	DT__INLINE type dt__##name##_body parameters; \
-	static type dt__##name##_base parameters { give dt__##name##_body arguments; }
-#if DT__X86
-#define DT__LOOP(type, give, name, parameters, arguments) \
-	DT__LOOP_BASE(type, give, name, parameters, arguments) \
-	DT__AVX2 static type dt__##name##_avx2 parameters { give dt__##name##_body arguments; } \
+	static type dt__##name##_base parameters { give dt__##name##_body arguments; } \
+	DT__ON_X86(DT__AVX2 static type dt__##name##_avx2 parameters { give dt__##name##_body arguments; }) \
 	DT__INLINE type dt__##name##_body parameters
-#else
-#define DT__LOOP(type, give, name, parameters, arguments) \
-	DT__LOOP_BASE(type, give, name, parameters, arguments) \
-	DT__INLINE type dt__##name##_body parameters
-#endif
+#define DT__LOOP(name, parameters, arguments) DT__LOOP_OF(void, , name, parameters, arguments)
 
 #if defined(__GNUC__) && FLT_EVAL_METHOD != 0
 #define DT__ROUND(v) __asm__ volatile("" : "+m"(v))  // to a float, where registers hold more (x87)
@@ -1986,7 +1970,7 @@ DT__INLINE void dt__v_phi(dt__v *inout) {
 	*inout = DT__SELECT(DT__TEST(x > 0), 1.0f - half, half);
 }
 
-// sqrt without an instruction-set builtin: the well-known bit trick, two Newton steps, one correction.
+// sqrt without a builtin: the well-known bit trick, two Newton steps, one correction.
 DT__INLINE void dt__v_sqrt(dt__v *inout) {
 	dt__v v = *inout, h = v * 0.5f, y = DT__FLOATS(0x5f375a86 - (DT__BITS(v) >> 1)), s;
 	y = y * (1.5f - h * y * y);
@@ -1999,11 +1983,10 @@ enum { DT__RELU, DT__LEAKY_RELU, DT__GELU, DT__GELU_TANH, DT__SILU, DT__TANH, DT
 
 #define DT__GELU_C 0.7978845608f  // sqrt(2 / pi)
 
-DT__LOOP(void, , activate, (int kind, ptrdiff_t n, const float *x, float *y, float slope), (kind, n, x, y, slope)) {
-	ptrdiff_t i;
-	DT__EACH(i, n) {
+DT__LOOP(activate, (int kind, ptrdiff_t n, const float *x, float *y, float slope), (kind, n, x, y, slope)) {
+	DT__EACH(n) {
 		dt__v v, t;
-		dt__get(&v, x + i, n - i);
+		DT__GET(v, x);
 		t = v;
 		switch (kind) {
 		case DT__RELU: t = DT__FLOATS(DT__BITS(v) & ~DT__TEST(v <= 0)); break;  // keeps NaN
@@ -2014,18 +1997,17 @@ DT__LOOP(void, , activate, (int kind, ptrdiff_t n, const float *x, float *y, flo
 		case DT__TANH: dt__v_tanh(&t); break;
 		default: dt__v_sigmoid(&t); break;
 		}
-		dt__set(&t, y + i, n - i);
+		DT__SET(t, y);
 	}
 }
 
 // dx = or += dy * f'; reads y for relu, leaky relu, tanh and sigmoid, x for the others.
-DT__LOOP(void, , activate_back, (int kind, ptrdiff_t n, const float *x, const float *y, const float *dy, float *dx, int add, float slope), (kind, n, x, y, dy, dx, add, slope)) {
-	ptrdiff_t i;
+DT__LOOP(activate_back, (int kind, ptrdiff_t n, const float *x, const float *y, const float *dy, float *dx, int add, float slope), (kind, n, x, y, dy, dx, add, slope)) {
 	int from_x = kind == DT__GELU || kind == DT__GELU_TANH || kind == DT__SILU;
-	DT__EACH(i, n) {
+	DT__EACH(n) {
 		dt__v v, g, t, e;
-		dt__get(&v, (from_x ? x : y) + i, n - i);
-		dt__get(&g, dy + i, n - i);
+		DT__GET(v, from_x ? x : y);
+		DT__GET(g, dy);
 		t = v;
 		switch (kind) {
 		case DT__RELU: g = DT__FLOATS(DT__BITS(g) & DT__TEST(v > 0)); break;
@@ -2040,31 +2022,29 @@ DT__LOOP(void, , activate_back, (int kind, ptrdiff_t n, const float *x, const fl
 		case DT__TANH: g *= 1.0f - v * v; break;
 		default: g *= v * (1.0f - v); break;
 		}
-		dt__set_or_add(&g, dx + i, n - i, add);
+		DT__SET_OR_ADD(g, dx, add);
 	}
 }
 
 // y = a * x + b * y; b = 0 does not read y
-DT__LOOP(void, , axpby, (ptrdiff_t n, float a, const float *x, float b, float *y), (n, a, x, b, y)) {
-	ptrdiff_t i;
-	DT__EACH(i, n) {
+DT__LOOP(axpby, (ptrdiff_t n, float a, const float *x, float b, float *y), (n, a, x, b, y)) {
+	DT__EACH(n) {
 		dt__v v, o;
-		dt__get(&v, x + i, n - i);
+		DT__GET(v, x);
 		v *= a;
-		if (b != 0) { dt__get(&o, y + i, n - i); v += b * o; }
-		dt__set(&v, y + i, n - i);
+		if (b != 0) { DT__GET(o, y); v += b * o; }
+		DT__SET(v, y);
 	}
 }
 
 // y = or += a * b
-DT__LOOP(void, , multiply, (ptrdiff_t n, const float *a, const float *b, float *y, int add), (n, a, b, y, add)) {
-	ptrdiff_t i;
-	DT__EACH(i, n) {
+DT__LOOP(multiply, (ptrdiff_t n, const float *a, const float *b, float *y, int add), (n, a, b, y, add)) {
+	DT__EACH(n) {
 		dt__v v, w;
-		dt__get(&v, a + i, n - i);
-		dt__get(&w, b + i, n - i);
+		DT__GET(v, a);
+		DT__GET(w, b);
 		v *= w;
-		dt__set_or_add(&v, y + i, n - i, add);
+		DT__SET_OR_ADD(v, y, add);
 	}
 }
 
@@ -2072,17 +2052,17 @@ DT__LOOP(void, , multiply, (ptrdiff_t n, const float *a, const float *b, float *
 // cut to what lies inside. NaN wins. which (NULL: nobody asks): the place in the cut window, row by row, that y came from.
 typedef struct { ptrdiff_t n_out, n_in, c, rows, size, stride, pad; int relu; } dt__pool_row;
 #define DT__LARGER(at, k) \
-	v = *(const dt__v *)(at); \
+	v = DT__AT(at); \
 	hit = DT__TEST(v > best) | DT__TEST(v != v); \
 	best = DT__SELECT(hit, v, best); \
 	place = (place & ~hit) | ((none + (int32_t)(k)) & hit);
-DT__LOOP(void, , maximum, (const dt__pool_row *w, const float *x, float *y, int32_t *which), (w, x, y, which)) {
+DT__LOOP(maximum, (const dt__pool_row *w, const float *x, float *y, int32_t *which), (w, x, y, which)) {
 	const ptrdiff_t c = w->c;
-	ptrdiff_t o, i, k, ky, kx;
+	ptrdiff_t o, k, ky, kx;
 	dt__vi none = {0}, keep = none - !w->relu, hit;
 	for (o = 0; o < w->n_out; o++) {
 		ptrdiff_t first = DT__MAX(o * w->stride - w->pad, 0), wide = DT__MIN(o * w->stride - w->pad + w->size, w->n_in) - first;
-		DT__EACH(i, c) {
+		DT__EACH(c) {
 			const float *p = x + first * c + i, *q = p + w->n_in * c;
 			dt__vi place = none;
 			dt__v best, v;
@@ -2104,17 +2084,16 @@ DT__LOOP(void, , maximum, (const dt__pool_row *w, const float *x, float *y, int3
 		}
 	}
 }
-#undef DT__LARGER
 
-// Its backward: dx = or += dy at the places that which tells, and 0 at the others of the window.
+// Its backward: dx = or += dy at the places in which, and 0 at the others.
 #define DT__TAKE(at, k, n) { v = DT__FLOATS(DT__BITS(g) & DT__TEST(place == (none + (int32_t)(k)))); dt__set_or_add(&v, at, n, add); }
-DT__LOOP(void, , maximum_back, (const dt__pool_row *w, const int32_t *which, const float *dy, float *dx, int add), (w, which, dy, dx, add)) {
+DT__LOOP(maximum_back, (const dt__pool_row *w, const int32_t *which, const float *dy, float *dx, int add), (w, which, dy, dx, add)) {
 	const ptrdiff_t c = w->c;
-	ptrdiff_t o, i, k, ky, kx;
+	ptrdiff_t o, k, ky, kx;
 	dt__vi none = {0};
 	for (o = 0; o < w->n_out; o++) {
 		ptrdiff_t first = DT__MAX(o * w->stride - w->pad, 0), wide = DT__MIN(o * w->stride - w->pad + w->size, w->n_in) - first;
-		DT__EACH(i, c) {
+		DT__EACH(c) {
 			float *p = dx + first * c + i, *q = p + w->n_in * c;
 			dt__v g, v;
 			dt__vi place;
@@ -2130,168 +2109,159 @@ DT__LOOP(void, , maximum_back, (const dt__pool_row *w, const int32_t *which, con
 		}
 	}
 }
-#undef DT__TAKE
 
-DT__LOOP(float, return, dot, (ptrdiff_t n, const float *a, const float *b), (n, a, b)) {
+DT__LOOP_OF(float, return, dot, (ptrdiff_t n, const float *a, const float *b), (n, a, b)) {
 	dt__v s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0}, v, w;
 	ptrdiff_t i = 0;
 	for (; i + 4 * DT__W <= n; i += 4 * DT__W) {
-		s0 += *(const dt__v *)(a + i) * *(const dt__v *)(b + i);
-		s1 += *(const dt__v *)(a + i + DT__W) * *(const dt__v *)(b + i + DT__W);
-		s2 += *(const dt__v *)(a + i + 2 * DT__W) * *(const dt__v *)(b + i + 2 * DT__W);
-		s3 += *(const dt__v *)(a + i + 3 * DT__W) * *(const dt__v *)(b + i + 3 * DT__W);
+		s0 += DT__AT(a + i) * DT__AT(b + i);
+		s1 += DT__AT(a + i + DT__W) * DT__AT(b + i + DT__W);
+		s2 += DT__AT(a + i + 2 * DT__W) * DT__AT(b + i + 2 * DT__W);
+		s3 += DT__AT(a + i + 3 * DT__W) * DT__AT(b + i + 3 * DT__W);
 	}
 	for (; i < n; i += DT__W) {
-		dt__get(&v, a + i, n - i);
-		dt__get(&w, b + i, n - i);
+		DT__GET(v, a);
+		DT__GET(w, b);
 		s0 += v * w;
 	}
 	s0 += s1 + (s2 + s3);
 	return dt__lanes_sum(&s0);
 }
 
-DT__LOOP(float, return, sum, (ptrdiff_t n, const float *x), (n, x)) {
+DT__LOOP_OF(float, return, sum, (ptrdiff_t n, const float *x), (n, x)) {
 	dt__v s, v;
-	ptrdiff_t i;
 	memset(&s, 0, sizeof s);
-	DT__EACH(i, n) { dt__get(&v, x + i, n - i); s += v; }
+	DT__EACH(n) { DT__GET(v, x); s += v; }
 	return dt__lanes_sum(&s);
 }
 
-// Rows [r, r1) of a matrix [rows, n] that fit in the first cache together with their like, and columns from i on: what
-// belongs to a column stays in a register. At most 256 rows, so that sums of them in float lose little.
-#define DT__PATCHES(i, n, r, r1, rows) \
-	for (r = 0; r < (rows); r = r1) \
-		for (r1 = DT__MIN(r + DT__MIN(4096 / DT__MIN(DT__MAX(n, 1), 512), 256), rows), i = 0; i < (n); i += DT__W)
+// Rows [r, r1), counted in k, of a matrix [rows, n] that fit in the first cache together with their like, and columns from i on:
+// what belongs to a column stays in a register. At most 256 rows, so that sums of them in float lose little.
+#define DT__PATCHES(rows, n) \
+	for (ptrdiff_t r = 0, r1, i, k; r < rows; r = r1) \
+		for (r1 = DT__MIN(r + DT__MIN(4096 / DT__MIN(DT__MAX(n, 1), 512), 256), rows), i = 0; i < n; i += DT__W)
 
-// What follows a product: y[row] += bias (NULL: none) and a relu (if asked for) on every row
-DT__LOOP(void, , finish, (ptrdiff_t rows, ptrdiff_t n, const float *bias, int relu, float *y), (rows, n, bias, relu, y)) {
+// What follows a product: y[row] += bias (may be NULL), perhaps relu
+DT__LOOP(finish, (ptrdiff_t rows, ptrdiff_t n, const float *bias, int relu, float *y), (rows, n, bias, relu, y)) {
 	dt__vi keep = {0};
-	ptrdiff_t i, k, r, r1;
 	keep -= !relu;
-	DT__PATCHES(i, n, r, r1, rows) {
+	DT__PATCHES(rows, n) {
 		dt__v v, b = {0};
-		if (bias) dt__get(&b, bias + i, n - i);
+		if (bias) DT__GET(b, bias);
 		for (k = r; k < r1; k++) {
-			dt__get(&v, y + k * n + i, n - i);
+			DT__GET(v, y + k * n);
 			if (bias) v += b;
 			v = DT__RELU_UNLESS(keep, v);
-			dt__set(&v, y + k * n + i, n - i);
+			DT__SET(v, y + k * n);
 		}
 	}
 }
 
-// y = fa * a + fb * b + offset, and a relu if asked for; b may be NULL
-DT__LOOP(void, , linear, (ptrdiff_t n, float fa, const float *a, float fb, const float *b, float offset, int relu, float *y), (n, fa, a, fb, b, offset, relu, y)) {
+// y = fa * a + fb * b + offset, perhaps relu; b may be NULL
+DT__LOOP(linear, (ptrdiff_t n, float fa, const float *a, float fb, const float *b, float offset, int relu, float *y), (n, fa, a, fb, b, offset, relu, y)) {
 	dt__vi keep = {0};
-	ptrdiff_t i;
 	keep -= !relu;
-	DT__EACH(i, n) {
+	DT__EACH(n) {
 		dt__v v, w;
-		dt__get(&v, a + i, n - i);
+		DT__GET(v, a);
 		v = fa * v + offset;
-		if (b) { dt__get(&w, b + i, n - i); v += fb * w; }
+		if (b) { DT__GET(w, b); v += fb * w; }
 		v = DT__RELU_UNLESS(keep, v);
-		dt__set(&v, y + i, n - i);
+		DT__SET(v, y);
 	}
 }
 
 // out[column] = or += sum over rows
-DT__LOOP(void, , column_sums, (ptrdiff_t rows, ptrdiff_t n, const float *x, float *out, int add), (rows, n, x, out, add)) {
-	ptrdiff_t i, k, r, r1;
+DT__LOOP(column_sums, (ptrdiff_t rows, ptrdiff_t n, const float *x, float *out, int add), (rows, n, x, out, add)) {
 	if (!add) memset(out, 0, (size_t)n * sizeof *out);
-	DT__PATCHES(i, n, r, r1, rows) {
+	DT__PATCHES(rows, n) {
 		dt__v b0 = {0}, b1 = {0}, b2 = {0}, b3 = {0}, v;  // four sums, since one would wait for itself
 		for (k = r; n - i >= DT__W && k + 4 <= r1; k += 4) {
 			const float *p = x + k * n + i;
-			b0 += *(const dt__v *)p;
-			b1 += *(const dt__v *)(p + n);
-			b2 += *(const dt__v *)(p + 2 * n);
-			b3 += *(const dt__v *)(p + 3 * n);
+			b0 += DT__AT(p);
+			b1 += DT__AT(p + n);
+			b2 += DT__AT(p + 2 * n);
+			b3 += DT__AT(p + 3 * n);
 		}
-		for (; k < r1; k++) { dt__get(&v, x + k * n + i, n - i); b0 += v; }
+		for (; k < r1; k++) { DT__GET(v, x + k * n); b0 += v; }
 		b0 = (b0 + b1) + (b2 + b3);
-		dt__set_or_add(&b0, out + i, n - i, 1);
+		DT__SET_OR_ADD(b0, out, 1);
 	}
 }
 
-// s1[column] = or += sum of g, s2[column] = or += sum of g * (x - shift), where g is dy, or x - shift if dy is NULL
-DT__LOOP(void, , column_moments, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *shift, const float *dy, float *s1, float *s2, int add), (rows, n, x, shift, dy, s1, s2, add)) {
-	ptrdiff_t i, k, r, r1;
+// s1[column] = or += sum of g, s2 of g * (x - shift), where g is dy, or x - shift if dy is NULL
+DT__LOOP(column_moments, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *shift, const float *dy, float *s1, float *s2, int add), (rows, n, x, shift, dy, s1, s2, add)) {
 	if (!add) { memset(s1, 0, (size_t)n * sizeof *s1); memset(s2, 0, (size_t)n * sizeof *s2); }
-	DT__PATCHES(i, n, r, r1, rows) {
+	DT__PATCHES(rows, n) {
 		dt__v a1 = {0}, a2 = {0}, b1 = {0}, b2 = {0}, m, v, w, g, h;
-		dt__get(&m, shift + i, n - i);
+		DT__GET(m, shift);
 		for (k = r; n - i >= DT__W && k + 2 <= r1; k += 2) {  // two sums each, since one would wait for itself
 			const ptrdiff_t at = k * n + i;
-			g = v = *(const dt__v *)(x + at) - m;
-			h = w = *(const dt__v *)(x + at + n) - m;
-			if (dy) { g = *(const dt__v *)(dy + at); h = *(const dt__v *)(dy + at + n); }
+			g = v = DT__AT(x + at) - m;
+			h = w = DT__AT(x + at + n) - m;
+			if (dy) { g = DT__AT(dy + at); h = DT__AT(dy + at + n); }
 			a1 += g;
 			a2 += g * v;
 			b1 += h;
 			b2 += h * w;
 		}
 		for (; k < r1; k++) {
-			dt__get(&v, x + k * n + i, n - i);
+			DT__GET(v, x + k * n);
 			g = v -= m;
-			if (dy) dt__get(&g, dy + k * n + i, n - i);
+			if (dy) DT__GET(g, dy + k * n);
 			a1 += g;
 			a2 += g * v;
 		}
 		a1 += b1;
 		a2 += b2;
-		dt__set_or_add(&a1, s1 + i, n - i, 1);
-		dt__set_or_add(&a2, s2 + i, n - i, 1);
+		DT__SET_OR_ADD(a1, s1, 1);
+		DT__SET_OR_ADD(a2, s2, 1);
 	}
 }
 
-// y[row] = x[row] * scale + shift, per column, and a relu if asked for
-DT__LOOP(void, , columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale, const float *shift, int relu, float *y), (rows, n, x, scale, shift, relu, y)) {
+// y[row] = x[row] * scale + shift, perhaps relu
+DT__LOOP(columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale, const float *shift, int relu, float *y), (rows, n, x, scale, shift, relu, y)) {
 	dt__vi keep = {0};
-	ptrdiff_t i, k, r, r1;
 	keep -= !relu;
-	DT__PATCHES(i, n, r, r1, rows) {
+	DT__PATCHES(rows, n) {
 		dt__v v, a, b;
-		dt__get(&a, scale + i, n - i);
-		dt__get(&b, shift + i, n - i);
+		DT__GET(a, scale);
+		DT__GET(b, shift);
 		for (k = r; k < r1; k++) {
-			dt__get(&v, x + k * n + i, n - i);
+			DT__GET(v, x + k * n);
 			v = v * a + b;
 			v = DT__RELU_UNLESS(keep, v);
-			dt__set(&v, y + k * n + i, n - i);
+			DT__SET(v, y + k * n);
 		}
 	}
 }
 
 // dx[row] = or += dy[row] * a + x[row] * b + c, per column
-DT__LOOP(void, , columns_back, (ptrdiff_t rows, ptrdiff_t n, const float *dy, const float *x, const float *a, const float *b, const float *c, float *dx, int add), (rows, n, dy, x, a, b, c, dx, add)) {
-	ptrdiff_t i, k, r, r1;
-	DT__PATCHES(i, n, r, r1, rows) {
+DT__LOOP(columns_back, (ptrdiff_t rows, ptrdiff_t n, const float *dy, const float *x, const float *a, const float *b, const float *c, float *dx, int add), (rows, n, dy, x, a, b, c, dx, add)) {
+	DT__PATCHES(rows, n) {
 		dt__v g, v, va, vb, vc;
-		dt__get(&va, a + i, n - i);
-		dt__get(&vb, b + i, n - i);
-		dt__get(&vc, c + i, n - i);
+		DT__GET(va, a);
+		DT__GET(vb, b);
+		DT__GET(vc, c);
 		for (k = r; k < r1; k++) {
-			dt__get(&g, dy + k * n + i, n - i);
-			dt__get(&v, x + k * n + i, n - i);
+			DT__GET(g, dy + k * n);
+			DT__GET(v, x + k * n);
 			g = g * va + (v * vb + vc);
-			dt__set_or_add(&g, dx + k * n + i, n - i, add);
+			DT__SET_OR_ADD(g, dx + k * n, add);
 		}
 	}
 }
 
-// Softmax of a row of n values; returns log(sum(exp(x - top))), and top, the largest x, which it was computed from. y may be x.
-DT__LOOP(float, return, softmax, (ptrdiff_t n, const float *x, float *y, float *top_out), (n, x, y, top_out)) {
+// Returns log(sum(exp(x - top))), and top, the largest x. y may be x.
+DT__LOOP_OF(float, return, softmax, (ptrdiff_t n, const float *x, float *y, float *top_out), (n, x, y, top_out)) {
 	float top = x[0], sum = 0;
-	ptrdiff_t i;
-	for (i = 1; i < n; i++) if (x[i] > top) top = x[i];
-	DT__EACH(i, n) {
+	for (ptrdiff_t i = 1; i < n; i++) if (x[i] > top) top = x[i];
+	DT__EACH(n) {
 		dt__v v;
-		dt__get(&v, x + i, n - i);
+		DT__GET(v, x);
 		v -= top;
 		dt__v_exp(&v);
-		dt__set(&v, y + i, n - i);
+		DT__SET(v, y);
 	}
 	sum = dt__sum_body(n, y);
 	dt__axpby_body(n, 1 / sum, y, 0, y);
@@ -2299,38 +2269,37 @@ DT__LOOP(float, return, softmax, (ptrdiff_t n, const float *x, float *y, float *
 	return logf(sum);
 }
 
-// One row of layer norm: (x - mean) * inv * weight + bias; bias may be NULL.
-DT__LOOP(void, , layernorm, (ptrdiff_t n, const float *x, const float *weight, const float *bias, float epsilon, float *y, float *mean_inv), (n, x, weight, bias, epsilon, y, mean_inv)) {
+// y = (x - mean) * inv * weight + bias; bias may be NULL.
+DT__LOOP(layernorm, (ptrdiff_t n, const float *x, const float *weight, const float *bias, float epsilon, float *y, float *mean_inv), (n, x, weight, bias, epsilon, y, mean_inv)) {
 	dt__v s = {0}, v, w;
 	float mean = dt__sum_body(n, x) / (float)n, inv;
-	ptrdiff_t i;
-	for (i = 0; i + DT__W <= n; i += DT__W) { v = *(const dt__v *)(x + i) - mean; s += v * v; }
+	ptrdiff_t k = 0;
+	for (; k + DT__W <= n; k += DT__W) { v = DT__AT(x + k) - mean; s += v * v; }
 	inv = dt__lanes_sum(&s);
-	for (; i < n; i++) inv += (x[i] - mean) * (x[i] - mean);
+	for (; k < n; k++) inv += (x[k] - mean) * (x[k] - mean);
 	inv = 1 / sqrtf(inv / (float)n + epsilon);
 	mean_inv[0] = mean;
 	mean_inv[1] = inv;
-	DT__EACH(i, n) {
-		dt__get(&v, x + i, n - i);
-		dt__get(&w, weight + i, n - i);
+	DT__EACH(n) {
+		DT__GET(v, x);
+		DT__GET(w, weight);
 		v = (v - mean) * inv * w;
-		if (bias) { dt__get(&w, bias + i, n - i); v += w; }
-		dt__set(&v, y + i, n - i);
+		if (bias) { DT__GET(w, bias); v += w; }
+		DT__SET(v, y);
 	}
 }
 
 // Its backward: dx = or += …, dweight += dy * xhat, dbias += dy; each of the three may be NULL.
-DT__LOOP(void, , layernorm_back, (ptrdiff_t n, const float *x, const float *weight, const float *mean_inv, const float *dy, float *dx, int add, float *dweight, float *dbias), (n, x, weight, mean_inv, dy, dx, add, dweight, dbias)) {
+DT__LOOP(layernorm_back, (ptrdiff_t n, const float *x, const float *weight, const float *mean_inv, const float *dy, float *dx, int add, float *dweight, float *dbias), (n, x, weight, mean_inv, dy, dx, add, dweight, dbias)) {
 	dt__v s1 = {0}, s2 = {0}, v, g, w;
 	float mean = mean_inv[0], inv = mean_inv[1], m1, m2;
-	ptrdiff_t i;
-	DT__EACH(i, n) {
-		dt__get(&v, x + i, n - i);
+	DT__EACH(n) {
+		DT__GET(v, x);
 		v = (v - mean) * inv;
-		dt__get(&g, dy + i, n - i);
-		if (dweight) { dt__get(&w, dweight + i, n - i); w += g * v; dt__set(&w, dweight + i, n - i); }
-		if (dbias) { w = g; dt__set_or_add(&w, dbias + i, n - i, 1); }
-		dt__get(&w, weight + i, n - i);  // lanes beyond n: weight and so g are 0
+		DT__GET(g, dy);
+		if (dweight) { DT__GET(w, dweight); w += g * v; DT__SET(w, dweight); }
+		if (dbias) { w = g; DT__SET_OR_ADD(w, dbias, 1); }
+		DT__GET(w, weight);  // lanes beyond n: weight and so g are 0
 		g *= w;
 		s1 += g;
 		s2 += g * v;
@@ -2338,35 +2307,34 @@ DT__LOOP(void, , layernorm_back, (ptrdiff_t n, const float *x, const float *weig
 	if (!dx) return;
 	m1 = dt__lanes_sum(&s1) / (float)n;
 	m2 = dt__lanes_sum(&s2) / (float)n;
-	DT__EACH(i, n) {
-		dt__get(&v, x + i, n - i);
+	DT__EACH(n) {
+		DT__GET(v, x);
 		v = (v - mean) * inv;
-		dt__get(&g, dy + i, n - i);
-		dt__get(&w, weight + i, n - i);
+		DT__GET(g, dy);
+		DT__GET(w, weight);
 		g = (g * w - m1 - v * m2) * inv;
-		dt__set_or_add(&g, dx + i, n - i, add);
+		DT__SET_OR_ADD(g, dx, add);
 	}
 }
 
 // y = or += x * mask * scale; a value is dropped if its hash (key, index) is below threshold. lowbias32 is
 // Chris Wellons' integer hash.
-DT__LOOP(void, , dropout, (ptrdiff_t n, uint64_t key, uint32_t threshold, float scale, const float *x, float *y, int add), (n, key, threshold, scale, x, y, add)) {
+DT__LOOP(dropout, (ptrdiff_t n, uint64_t key, uint32_t threshold, float scale, const float *x, float *y, int add), (n, key, threshold, scale, x, y, add)) {
 	uint32_t lane[DT__W], k1 = (uint32_t)key, k2 = (uint32_t)(key >> 32);
 	dt__vu index, limit = {0};
-	ptrdiff_t i;
-	for (i = 0; i < DT__W; i++) lane[i] = (uint32_t)i * 0x9e3779b9u + k1;
+	for (ptrdiff_t i = 0; i < DT__W; i++) lane[i] = (uint32_t)i * 0x9e3779b9u + k1;
 	memcpy(&index, lane, sizeof index);
 	limit += threshold;
-	DT__EACH(i, n) {
+	DT__EACH(n) {
 		dt__vu h = index;
 		dt__v v;
 		h ^= h >> 16; h *= 0x7feb352du;
 		h ^= h >> 15; h ^= k2; h *= 0x846ca68bu;
 		h ^= h >> 16;
 		index += (uint32_t)DT__W * 0x9e3779b9u;
-		dt__get(&v, x + i, n - i);
+		DT__GET(v, x);
 		v = DT__FLOATS(DT__BITS(v * scale) & DT__TEST((dt__vi)(h >> 1) >= (dt__vi)(limit >> 1)));
-		dt__set_or_add(&v, y + i, n - i, add);
+		DT__SET_OR_ADD(v, y, add);
 	}
 }
 
@@ -2375,22 +2343,21 @@ DT__LOOP(void, , dropout, (ptrdiff_t n, uint64_t key, uint32_t threshold, float 
 #define DT__NOT_BELOW(exponent, v) DT__FLOATS(DT__BITS(v) & DT__TEST((DT__BITS(v) & 0x7f800000) >= ((exponent) << 23)))
 
 // w -= rate * step; g is scaled first, weight decay added, momentum kept in v (NULL: none).
-DT__LOOP(void, , sgd, (ptrdiff_t n, float *w, const float *g, float *v, float scale, float rate, float momentum, float decay, int nesterov), (n, w, g, v, scale, rate, momentum, decay, nesterov)) {
-	ptrdiff_t i;
-	DT__EACH(i, n) {
+DT__LOOP(sgd, (ptrdiff_t n, float *w, const float *g, float *v, float scale, float rate, float momentum, float decay, int nesterov), (n, w, g, v, scale, rate, momentum, decay, nesterov)) {
+	DT__EACH(n) {
 		dt__v p, d, m;
-		dt__get(&p, w + i, n - i);
-		dt__get(&d, g + i, n - i);
+		DT__GET(p, w);
+		DT__GET(d, g);
 		d = d * scale + decay * p;
 		if (v) {
-			dt__get(&m, v + i, n - i);
+			DT__GET(m, v);
 			m = momentum * m + d;
 			m = DT__NOT_BELOW(15, m);
-			dt__set(&m, v + i, n - i);
+			DT__SET(m, v);
 			if (nesterov) d += momentum * m; else d = m;
 		}
 		p -= rate * d;
-		dt__set(&p, w + i, n - i);
+		DT__SET(p, w);
 	}
 }
 
@@ -2401,13 +2368,12 @@ typedef struct { float scale, rate, beta2, rest1, rest2, epsilon, decay, shrink,
 typedef void dt__adam_loop(ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a);
 #define DT__ADAM_OF(name, target, ROOT) \
 	target static void name(ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a) { \
-		ptrdiff_t i; \
-		DT__EACH(i, n) { \
+		DT__EACH(n) { \
 			dt__v p, d, m1, m2, root; \
-			dt__get(&p, w + i, n - i); \
-			dt__get(&d, g + i, n - i); \
-			dt__get(&m1, m + i, n - i); \
-			dt__get(&m2, v + i, n - i); \
+			DT__GET(p, w); \
+			DT__GET(d, g); \
+			DT__GET(m1, m); \
+			DT__GET(m2, v); \
 			d = d * a->scale + a->decay * p; \
 			m1 += a->rest1 * (d - m1); \
 			m2 = a->beta2 * m2 + a->rest2 * d * d; \
@@ -2415,42 +2381,40 @@ typedef void dt__adam_loop(ptrdiff_t n, float *w, const float *g, float *m, floa
 			m2 = DT__NOT_BELOW(1, m2); \
 			ROOT \
 			p = p * a->shrink - a->rate * m1 / (root * a->root2 + a->epsilon); \
-			dt__set(&m1, m + i, n - i); \
-			dt__set(&m2, v + i, n - i); \
-			dt__set(&p, w + i, n - i); \
+			DT__SET(m1, m); \
+			DT__SET(m2, v); \
+			DT__SET(p, w); \
 		} \
 	}
 #if DT__X86
 DT__ADAM_OF(dt__adam_avx2, DT__AVX2, root = (dt__v)__builtin_ia32_sqrtps256(m2);)
 #endif
 DT__ADAM_OF(dt__adam_base, , root = m2; dt__v_sqrt(&root);)
-#undef DT__ADAM_OF
 
-DT__LOOP(void, , rmsprop, (ptrdiff_t n, float *w, const float *g, float *s, float *v, float scale, float rate, float alpha, float epsilon, float momentum, float decay), (n, w, g, s, v, scale, rate, alpha, epsilon, momentum, decay)) {
-	ptrdiff_t i;
-	DT__EACH(i, n) {
+DT__LOOP(rmsprop, (ptrdiff_t n, float *w, const float *g, float *s, float *v, float scale, float rate, float alpha, float epsilon, float momentum, float decay), (n, w, g, s, v, scale, rate, alpha, epsilon, momentum, decay)) {
+	DT__EACH(n) {
 		dt__v p, d, q, root;
-		dt__get(&p, w + i, n - i);
-		dt__get(&d, g + i, n - i);
-		dt__get(&q, s + i, n - i);
+		DT__GET(p, w);
+		DT__GET(d, g);
+		DT__GET(q, s);
 		d = d * scale + decay * p;
 		q = alpha * q + (1.0f - alpha) * d * d;
 		q = DT__NOT_BELOW(1, q);
 		root = q;
 		dt__v_sqrt(&root);
 		d = d / (root + epsilon);
-		dt__set(&q, s + i, n - i);
-		if (v) { dt__get(&q, v + i, n - i); d += momentum * q; d = DT__NOT_BELOW(15, d); dt__set(&d, v + i, n - i); }
+		DT__SET(q, s);
+		if (v) { DT__GET(q, v); d += momentum * q; d = DT__NOT_BELOW(15, d); DT__SET(d, v); }
 		p -= rate * d;
-		dt__set(&p, w + i, n - i);
+		DT__SET(p, w);
 	}
 }
 
 // y = x * scale, from bytes
-DT__LOOP(void, , from_bytes, (ptrdiff_t n, const unsigned char *x, float scale, float *y), (n, x, scale, y)) {
+DT__LOOP(from_bytes, (ptrdiff_t n, const uint8_t *x, float scale, float *y), (n, x, scale, y)) {
 	ptrdiff_t i = 0;
 #if DT__SIMD && (defined(__clang__) || __GNUC__ >= 9)
-	typedef unsigned char bytes __attribute__((vector_size(DT__W), aligned(1), may_alias));
+	typedef uint8_t bytes __attribute__((vector_size(DT__W), aligned(1), may_alias));
 	typedef float floats __attribute__((vector_size(DT__W * 4)));
 	typedef int32_t ints __attribute__((vector_size(DT__W * 4)));
 	for (; i + DT__W <= n; i += DT__W) {
@@ -2467,12 +2431,12 @@ DT__LOOP(void, , from_bytes, (ptrdiff_t n, const unsigned char *x, float scale, 
 #endif
 
 // out [n_k][width] = the width lines (rows of A, columns of B) from p on, zeros beyond the n there are.
-DT__LOOP(void, , pack, (const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n, ptrdiff_t width, ptrdiff_t n_k, float *out), (p, step, stride_k, n, width, n_k, out)) {
+DT__LOOP(pack, (const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n, ptrdiff_t width, ptrdiff_t n_k, float *out), (p, step, stride_k, n, width, n_k, out)) {
 	ptrdiff_t i, k, i4 = 0, k4 = 0;
 	if (n > width) n = width;
 	if (step == 1) {
 		for (k = 0; k < n_k; k++, p += stride_k, out += width) {
-			for (i = 0; i + DT__W <= n; i += DT__W) *(dt__v *)(out + i) = *(const dt__v *)(p + i);
+			for (i = 0; i + DT__W <= n; i += DT__W) *(dt__v *)(out + i) = DT__AT(p + i);
 			for (; i < n; i++) out[i] = p[i];
 			for (; i < width; i++) out[i] = 0;
 		}
@@ -2583,21 +2547,9 @@ DT__WINOGRAD_OF(dt__winograd_base, , dt__v4, 4)
 #else
 DT__WINOGRAD_OF(dt__winograd_base, , float, 1)
 #endif
-#undef DT__GET_X
-#undef DT__PUT_T
-#undef DT__GET_T
-#undef DT__PUT_Y
-#undef DT__TRANSFORM
-#undef DT__LINE_IMAGE
-#undef DT__LINE_OUTPUT
-#undef DT__LINE_DY
-#undef DT__LINE_WEIGHTS
-#undef DT__LINE_DW
-#undef DT__WINOGRAD_OF
-#undef DT__WINOGRAD_PARAMETERS
 
 // c [n] = or += a [k] * B [k, n], with rows (bj = 1) or columns (bk = ak = 1) of B contiguous, several at a time
-DT__LOOP(void, , gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const float *b, ptrdiff_t bk, ptrdiff_t bj, float *c, int add), (n, k, a, ak, b, bk, bj, c, add)) {
+DT__LOOP(gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const float *b, ptrdiff_t bk, ptrdiff_t bj, float *c, int add), (n, k, a, ak, b, bk, bj, c, add)) {
 	ptrdiff_t i, p, r;
 	if (bj == 1) {
 		if (!add) memset(c, 0, (size_t)n * sizeof *c);
@@ -2605,14 +2557,14 @@ DT__LOOP(void, , gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, 
 			const float a0 = a[0], a1 = a[ak], a2 = a[2 * ak], a3 = a[3 * ak], a4 = a[4 * ak], a5 = a[5 * ak], a6 = a[6 * ak], a7 = a[7 * ak];
 			for (i = 0; i + DT__W <= n; i += DT__W) {
 				const float *q = b + i;
-				dt__v s = *(const dt__v *)(c + i), t = a0 * *(const dt__v *)q;
-				s += a1 * *(const dt__v *)(q + bk);
-				t += a2 * *(const dt__v *)(q + 2 * bk);
-				s += a3 * *(const dt__v *)(q + 3 * bk);
-				t += a4 * *(const dt__v *)(q + 4 * bk);
-				s += a5 * *(const dt__v *)(q + 5 * bk);
-				t += a6 * *(const dt__v *)(q + 6 * bk);
-				s += a7 * *(const dt__v *)(q + 7 * bk);
+				dt__v s = DT__AT(c + i), t = a0 * DT__AT(q);
+				s += a1 * DT__AT(q + bk);
+				t += a2 * DT__AT(q + 2 * bk);
+				s += a3 * DT__AT(q + 3 * bk);
+				t += a4 * DT__AT(q + 4 * bk);
+				s += a5 * DT__AT(q + 5 * bk);
+				t += a6 * DT__AT(q + 6 * bk);
+				s += a7 * DT__AT(q + 7 * bk);
 				*(dt__v *)(c + i) = s + t;
 			}
 			for (; i < n; i++)
@@ -2624,11 +2576,11 @@ DT__LOOP(void, , gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, 
 	for (i = 0; i + 4 <= n; i += 4, b += 4 * bj) {
 		dt__v s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0}, v;
 		for (p = 0; p + DT__W <= k; p += DT__W) {
-			v = *(const dt__v *)(a + p);
-			s0 += v * *(const dt__v *)(b + p);
-			s1 += v * *(const dt__v *)(b + bj + p);
-			s2 += v * *(const dt__v *)(b + 2 * bj + p);
-			s3 += v * *(const dt__v *)(b + 3 * bj + p);
+			v = DT__AT(a + p);
+			s0 += v * DT__AT(b + p);
+			s1 += v * DT__AT(b + bj + p);
+			s2 += v * DT__AT(b + 2 * bj + p);
+			s3 += v * DT__AT(b + 3 * bj + p);
 		}
 		c[i] = dt__lanes_sum(&s0) + (add ? c[i] : 0);
 		c[i + 1] = dt__lanes_sum(&s1) + (add ? c[i + 1] : 0);
@@ -2647,42 +2599,36 @@ DT__LOOP(void, , gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, 
 // ---- the table of one instruction set, and the choice among them
 
 #define DT__VECTOR_LOOPS(X) \
-	X(activate) X(activate_back) X(axpby) X(multiply) X(maximum) X(maximum_back) X(dot) X(sum) X(finish) X(linear) X(column_sums) X(column_moments) \
+	X(adam) X(activate) X(activate_back) X(axpby) X(multiply) X(maximum) X(maximum_back) X(dot) X(sum) X(finish) X(linear) X(column_sums) X(column_moments) \
 	X(columns_affine) X(columns_back) X(softmax) X(layernorm) X(layernorm_back) X(dropout) X(sgd) X(rmsprop) X(from_bytes) X(pack) X(gemv)
 
 typedef struct {
 	const char *name;
-	int columns;             // of a full panel
+	int columns;  // of a full panel
 	int n_tiles;
-	dt__tile tile[2];        // more rows first
+	dt__tile tile[2];  // more rows first
 	dt__winograd_loop *winograd;
-	dt__adam_loop *adam;
 #define DT__FIELD(name) dt__##name##_loop *name;
 	DT__VECTOR_LOOPS(DT__FIELD)
-#undef DT__FIELD
 } dt__kernels;
 
 #define DT__BASE(name) dt__##name##_base,
 #define DT__WIDE(name) dt__##name##_avx2,
 #define DT__TILE(isa, rows) {rows, dt__micro_##isa##_##rows##x2, dt__micro_##isa##_##rows##x1}
-#define DT__NO_TILE {0, NULL, NULL}
+#define DT__BASE_LOOPS dt__winograd_base, DT__VECTOR_LOOPS(DT__BASE)
 static const dt__kernels dt__isa[] = {  // best first
 #if DT__X86
-	{"avx512", 32, 2, {DT__TILE(avx512, 8), DT__TILE(avx512, 4)}, dt__winograd_avx512, dt__adam_avx2, DT__VECTOR_LOOPS(DT__WIDE)},
-	{"avx2", 16, 2, {DT__TILE(avx2, 6), DT__TILE(avx2, 4)}, dt__winograd_avx2, dt__adam_avx2, DT__VECTOR_LOOPS(DT__WIDE)},
-	{"sse2", 8, 1, {DT__TILE(sse2, 6), DT__NO_TILE}, dt__winograd_base, dt__adam_base, DT__VECTOR_LOOPS(DT__BASE)},
+	{"avx512", 32, 2, {DT__TILE(avx512, 8), DT__TILE(avx512, 4)}, dt__winograd_avx512, DT__VECTOR_LOOPS(DT__WIDE)},
+	{"avx2", 16, 2, {DT__TILE(avx2, 6), DT__TILE(avx2, 4)}, dt__winograd_avx2, DT__VECTOR_LOOPS(DT__WIDE)},
+	{"sse2", 8, 1, {DT__TILE(sse2, 6)}, DT__BASE_LOOPS},
 #elif DT__SIMD && defined(__aarch64__)
-	{"neon", 8, 2, {DT__TILE(neon, 8), DT__TILE(vector, 4)}, dt__winograd_base, dt__adam_base, DT__VECTOR_LOOPS(DT__BASE)},
+	{"neon", 8, 2, {DT__TILE(neon, 8), DT__TILE(vector, 4)}, DT__BASE_LOOPS},
 #endif
 #if DT__SIMD
-	{"vector", 8, 1, {DT__TILE(vector, 4), DT__NO_TILE}, dt__winograd_base, dt__adam_base, DT__VECTOR_LOOPS(DT__BASE)},
+	{"vector", 8, 1, {DT__TILE(vector, 4)}, DT__BASE_LOOPS},
 #endif
-	{"plain", 2, 1, {DT__TILE(plain, 4), DT__NO_TILE}, dt__winograd_base, dt__adam_base, DT__VECTOR_LOOPS(DT__BASE)},
+	{"plain", 2, 1, {DT__TILE(plain, 4)}, DT__BASE_LOOPS},
 };
-#undef DT__BASE
-#undef DT__WIDE
-#undef DT__TILE
-#undef DT__NO_TILE
 
 // The best row this CPU can run; DTRAIN_ISA may ask for a lesser one.
 static const dt__kernels *dt__kernels_choose(void) {
@@ -2702,7 +2648,7 @@ static const dt__kernels *dt__kernels_choose(void) {
 	return &dt__isa[best];
 }
 
-// The row in use, chosen once; two threads that race here choose the same.
+// Two threads that race here choose the same.
 static const dt__kernels *dt__cpu(void) {
 	static const dt__kernels *chosen;
 	const dt__kernels *k = DT__LOAD(&chosen);
@@ -2712,7 +2658,7 @@ static const dt__kernels *dt__cpu(void) {
 
 // ---- products
 
-// One operand as the micro-kernel walks it: .step along its own rows (A) or columns (B, always 1), .k and .k2 along
+// As the micro-kernel walks it: .step along its own rows (A) or columns (B, always 1), .k and .k2 along
 // the sums. Tiles of a packed operand lie behind each other, each [k2][k][width].
 typedef struct {
 	const float *p;
@@ -2721,9 +2667,9 @@ typedef struct {
 	const float *edge;  // not packed: the last, partial tile, packed and zero-filled; NULL: reading past the end is safe
 } dt__operand;
 
-// How many of the larger and the smaller tiles cover m rows with the fewest rows in vain.
+// As many tiles of each size as cover m rows with the fewest rows in vain.
 static void dt__tile_plan(const dt__kernels *k, ptrdiff_t m, ptrdiff_t *large, ptrdiff_t *small) {
-	ptrdiff_t big = k->tile[0].rows, little = k->n_tiles > 1 ? k->tile[1].rows : 0, best = PTRDIFF_MAX, q;
+	ptrdiff_t big = k->tile[0].rows, little = k->tile[1].rows, best = PTRDIFF_MAX, q;
 	*large = (m + big - 1) / big;
 	*small = 0;
 	if (!little) return;
@@ -2769,21 +2715,15 @@ static void dt__tiles(const dt__kernels *kernels, ptrdiff_t m, ptrdiff_t n, ptrd
 }
 
 // Cache blocks: a packed block of A stays in L2, one panel of B in L1, the packed block of B in L3.
-#ifndef DT_KERNELS_KC
-#define DT_KERNELS_KC 256
-#endif
-#ifndef DT_KERNELS_MC
-#define DT_KERNELS_MC 192
-#endif
-#ifndef DT_KERNELS_NC
-#define DT_KERNELS_NC 2048
-#endif
+#define DT__KC 256
+#define DT__MC 192
+#define DT__NC 2048
 
-// Floats of scratch that dt__gemm may use for products up to these sizes.
+// Floats of scratch for dt__gemm, up to these sizes.
 static ptrdiff_t dt__gemm_scratch(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
-	ptrdiff_t kc = DT__MIN(k, DT_KERNELS_KC), columns = dt__cpu()->columns;
-	if (n <= columns / 2 && m > columns) return m * n + dt__gemm_scratch(n, m, k);  // see dt__gemm_transposed
-	return kc * (DT__MIN(m, DT_KERNELS_MC) + 2 * dt__cpu()->tile[0].rows + dt__ceil(DT__MIN(n, DT_KERNELS_NC), columns) + columns);
+	ptrdiff_t kc = DT__MIN(k, DT__KC), columns = dt__cpu()->columns;
+	if (n <= columns / 2 && m > columns) return m * n + dt__gemm_scratch(n, m, k);  // see dt__gemm
+	return kc * (DT__MIN(m, DT__MC) + 2 * dt__cpu()->tile[0].rows + dt__ceil(DT__MIN(n, DT__NC), columns) + columns);
 }
 
 // The block of size at most limit that splits n evenly, a multiple of unit.
@@ -2795,18 +2735,6 @@ static ptrdiff_t dt__block(ptrdiff_t n, ptrdiff_t limit, ptrdiff_t unit) {
 #ifdef DTRAIN_BLAS
 #include <cblas.h>
 #endif
-
-static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ai, ptrdiff_t ak, const float *b, ptrdiff_t bk,
-		ptrdiff_t bj, float *c, ptrdiff_t ci, int add, float *scratch);
-
-// The same for few columns: they become the rows of a product whose columns fill the panels.
-static void dt__gemm_transposed(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const float *b, ptrdiff_t bk,
-		ptrdiff_t bj, float *c, ptrdiff_t ci, int add, float *scratch) {
-	ptrdiff_t i, j;
-	dt__gemm(n, m, k, b, bj, bk, a, ak, 1, scratch, m, 0, scratch + m * n);
-	if (!add && ci == n) dt__cpu()->pack(scratch, m, 1, n, n, m, c);
-	else for (i = 0; i < m; i++) for (j = 0; j < n; j++) c[i * ci + j] = scratch[j * m + i] + (add ? c[i * ci + j] : 0);
-}
 
 // C [m, n] = or += A [m, k] B [k, n]; A(i, p) = a[i * ai + p * ak], B(p, j) = b[p * bk + j * bj], C(i, j) = c[i * ci + j].
 static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ai, ptrdiff_t ak, const float *b, ptrdiff_t bk,
@@ -2823,10 +2751,15 @@ static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrd
 	}
 #endif
 	if (m == 1 && (bj == 1 || (bk == 1 && ak == 1))) { kernels->gemv(n, k, a, ak, b, bk, bj, c, add); return; }
-	if (ai == 1 && ak != 1 && n > 1 && n <= columns / 2 && m > columns) { dt__gemm_transposed(m, n, k, a, ak, b, bk, bj, c, ci, add, scratch); return; }
-	kc = DT__MAX(dt__block(k, DT_KERNELS_KC, 4), 1);
-	mc = dt__block(m, DT_KERNELS_MC, rows);
-	nc = dt__block(n, DT_KERNELS_NC, columns);
+	if (ai == 1 && ak != 1 && n > 1 && n <= columns / 2 && m > columns) {  // few columns: as rows, they fill the panels
+		dt__gemm(n, m, k, b, bj, bk, a, ak, 1, scratch, m, 0, scratch + m * n);
+		if (!add && ci == n) kernels->pack(scratch, m, 1, n, n, m, c);
+		else for (i0 = 0; i0 < m; i0++) for (j0 = 0; j0 < n; j0++) c[i0 * ci + j0] = scratch[j0 * m + i0] + (add ? c[i0 * ci + j0] : 0);
+		return;
+	}
+	kc = DT__MAX(dt__block(k, DT__KC, 4), 1);
+	mc = dt__block(m, DT__MC, rows);
+	nc = dt__block(n, DT__NC, columns);
 	packed_a = scratch;
 	edge_a = packed_a + kc * (mc + rows);
 	packed_b = edge_a + kc * rows;
@@ -6284,10 +6217,8 @@ typedef struct { ptrdiff_t begin, end; } dt__span;
 
 // Slice i of n values in parts, even to one unit. With units of a cache line two owners never share one.
 static dt__span dt__slice_of(ptrdiff_t n, ptrdiff_t unit, int parts, int i) {
-	ptrdiff_t units = (n + unit - 1) / unit;
-	dt__span s;
-	s.begin = DT__MIN(n, (units / parts * i + DT__MIN(i, units % parts)) * unit);
-	s.end = DT__MIN(n, (units / parts * (i + 1) + DT__MIN(i + 1, units % parts)) * unit);
+	ptrdiff_t units = (n + unit - 1) / unit, each = units / parts, more = units % parts;
+	dt__span s = {DT__MIN(n, (each * i + DT__MIN(i, more)) * unit), DT__MIN(n, (each * (i + 1) + DT__MIN(i + 1, more)) * unit)};
 	return s;
 }
 
@@ -6317,7 +6248,7 @@ static void dt__reduce_slice(float *const *buf, int n, dt__span s, dt_reduction 
 typedef struct {
 	int n, open;
 	dt_comm *comm;  // [n]
-	float **buf;    // [n], what each rank brings
+	float **buf;  // [n], what each rank brings
 #ifndef DTRAIN_NO_THREADS
 	dt__meeting meeting;
 #endif
@@ -6328,13 +6259,13 @@ static const char *const dt__kind_names[] = {"dt_allreduce", "dt_reduce_scatter"
 
 struct dt_comm {
 	int rank, size;
-	int local;         // ranks that share this machine's cores
-	dt__kind kind;     // what this rank does now,
-	size_t n;          // … with so many values
-	int detail;        // how, or the root
+	int local;  // ranks that share this machine's cores
+	dt__kind kind;  // what this rank does now,
+	size_t n;  // … with so many values
+	int detail;  // how, or the root
 	int (*run)(dt_comm *c, float *buf, dt_error *err);
 	void (*close)(dt_comm *c);
-	dt__group *group;     // one of these three
+	dt__group *group;  // one of these three
 	dt_comm_hooks hooks;
 	struct dt__net *net;
 };
@@ -6362,14 +6293,13 @@ static int dt__group_meet(const dt_comm *c, dt_error *err) {
 	return dt__not_now(err, "%s: rank %d closed its handle: let all make the same calls first", dt__kind_names[c->kind], left - 1);
 }
 
-// Do two ranks make the same call?
 static int dt__same_call(const dt_comm *a, const dt_comm *b, dt_error *err) {
 	if (a->kind == b->kind && a->n == b->n && a->detail == b->detail) return 0;
 	return dt__not_now(err, "rank %d calls %s, n = %zu, root or reduction %d; rank %d calls %s, %zu, %d: let all make the same call",
 		a->rank, dt__kind_names[a->kind], a->n, a->detail, b->rank, dt__kind_names[b->kind], b->n, b->detail);
 }
 
-// What is wrong with the calls that all ranks have made: the same answer on every rank.
+// The same answer on every rank.
 static int dt__group_compare(const dt_comm *c, dt_error *err) {
 	const dt_comm *o = c->group->comm;
 	int i, code;
@@ -6387,7 +6317,7 @@ static int dt__check_call(const dt_comm *c, const float *buf, dt_error *err) {
 	return dt__refuse(err, "%s: the root or reduction is %d: give 0 .. %d", dt__kind_names[c->kind], c->detail, most);
 }
 
-// Wait for all, do its part, and wait until nobody reads the others' arrays and calls any more.
+// The second meeting: until nobody reads the others' arrays and calls any more.
 static int dt__group_run(dt_comm *c, float *buf, dt_error *err) {
 	dt__group *g = c->group;
 	ptrdiff_t n = (ptrdiff_t)c->n;
@@ -6437,19 +6367,15 @@ static int dt__collective(dt_comm *c, dt__kind kind, float *buf, size_t n, int d
 	return c->run(c, buf, err);
 }
 
-DT_API int dt_allreduce(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) {
-	return dt__collective(c, DT__ALLREDUCE, buf, n, (int)how, err);
-}
-DT_API int dt_reduce_scatter(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) {
-	return dt__collective(c, DT__REDUCE_SCATTER, buf, n, (int)how, err);
-}
+DT_API int dt_allreduce(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) { return dt__collective(c, DT__ALLREDUCE, buf, n, (int)how, err); }
+DT_API int dt_reduce_scatter(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) { return dt__collective(c, DT__REDUCE_SCATTER, buf, n, (int)how, err); }
 DT_API int dt_allgather(dt_comm *c, float *buf, size_t n, dt_error *err) { return dt__collective(c, DT__ALLGATHER, buf, n, 0, err); }
 DT_API int dt_broadcast(dt_comm *c, float *buf, size_t n, int root, dt_error *err) { return dt__collective(c, DT__BROADCAST, buf, n, root, err); }
 DT_API int dt_barrier(dt_comm *c, dt_error *err) { return dt__collective(c, DT__BARRIER, NULL, 0, 0, err); }
 
 DT_API void dt_comm_close(dt_comm *c) { if (c) c->close(c); }
 
-#if !defined(DTRAIN_NO_MALLOC)
+#ifndef DTRAIN_NO_MALLOC
 static void dt__group_close(dt_comm *c) {
 	dt__group *g = c->group;
 #ifndef DTRAIN_NO_THREADS
@@ -6505,57 +6431,68 @@ DT_API dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err) {
 	c->close = dt__hooks_close;
 	return c;
 }
-#else
-DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err) { (void)n; (void)out; return dt__disabled(err, "dt_comm_group", "DTRAIN_NO_MALLOC"); }
-DT_API dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err) { (void)h; dt__disabled(err, "dt_comm_from", "DTRAIN_NO_MALLOC"); return NULL; }
-#endif
 
-// Row [n] of every rank to all: v [size][n], the own row filled in. As pieces of 16 bits, which every float holds exactly.
-static int dt__gather_words(dt_comm *c, int n, uint64_t *v, dt_error *err) {
-	int code = dt__fail(NULL, DT_ERR_DISABLED, "%s", "");
-#ifndef DTRAIN_NO_MALLOC
+// Rows own [n] of all ranks: a new array [size][n], or NULL. As pieces of 16 bits, which every float holds exactly.
+static uint64_t *dt__gather_words(dt_comm *c, int n, const void *own, dt_error *err) {
 	size_t row = (size_t)n * 4, all = row * (size_t)c->size, i;
 	float *piece = (float *)calloc(all, sizeof *piece);
-	if (!piece) return dt__fail(err, DT_ERR_MEMORY, "no memory for a message");
-	for (i = row * (size_t)c->rank; i < row * ((size_t)c->rank + 1); i++) piece[i] = (float)(v[i / 4] >> i % 4 * 16 & 0xffff);
-	code = dt_allgather(c, piece, all, err);
-	if (!code) memset(v, 0, all / 4 * sizeof *v);
-	for (i = 0; i < all && !code; i++) v[i / 4] |= (uint64_t)piece[i] << i % 4 * 16;
+	uint64_t *v = (uint64_t *)calloc(all / 4, sizeof *v);
+	int failed = !piece || !v;
+	if (failed) dt__fail(err, DT_ERR_MEMORY, "no memory for a message");
+	else {
+		memcpy(v, own, (size_t)n * sizeof *v);
+		for (i = 0; i < row; i++) piece[row * (size_t)c->rank + i] = (float)(v[i / 4] >> i % 4 * 16 & 0xffff);
+		memset(v, 0, (size_t)n * sizeof *v);
+		failed = dt_allgather(c, piece, all, err);
+	}
+	for (i = 0; i < all && !failed; i++) v[i / 4] |= (uint64_t)piece[i] << i % 4 * 16;
 	free(piece);
-#endif
-	return code;
+	if (!failed) return v;
+	free(v);
+	return NULL;
 }
 
-// All ranks must mean the same: at most 8 named values.
+// All ranks must mean the same n named values.
 static int dt__agree(dt_comm *c, int n, const char *const *name, const int64_t *value, dt_error *err) {
-	int code = DT_ERR_MEMORY, i;
-#ifndef DTRAIN_NO_MALLOC
-	uint64_t *v = (uint64_t *)calloc((size_t)c->size, 8 * sizeof *v), *own = v + c->rank * n;
-	if (!v) return dt__fail(err, DT_ERR_MEMORY, "no memory for a message");
-	for (i = 0; i < n; i++) own[i] = (uint64_t)value[i];
-	code = dt__gather_words(c, n, v, err);
+	uint64_t *v = dt__gather_words(c, n, value, err);
+	int i, code = v ? 0 : dt__code(err, DT_ERR_MEMORY);
 	for (i = 0; i < n * c->size && !code; i++)
 		if (v[i] != v[i % n]) code = dt__fail(err, DT_ERR_STATE, "rank %d differs from rank 0 in %s, %jd from %jd: start all with the same program and flags",
 			i / n, name[i % n], (intmax_t)v[i], (intmax_t)v[i % n]);
 	free(v);
-#else
-	(void)c; (void)n; (void)name; (void)value; (void)err; (void)i;
-#endif
 	return code;
 }
 
+// Totals of all processes, added in the order of the ranks.
+static int dt__sum_totals(dt_comm *c, double *totals, dt_error *err) {
+	uint64_t *all = dt__gather_words(c, DT__TOTALS, totals, err);
+	double x;
+	int i;
+	if (!all) return dt__code(err, DT_ERR_MEMORY);
+	memset(totals, 0, DT__TOTALS * sizeof *totals);
+	for (i = 0; i < c->size * DT__TOTALS; i++) { memcpy(&x, all + i, sizeof x); totals[i % DT__TOTALS] += x; }
+	free(all);
+	return 0;
+}
+#else  // and so no dt_comm
+static int dt__agree(dt_comm *c, int n, const char *const *name, const int64_t *value, dt_error *err) { (void)c; (void)n; (void)name; (void)value; (void)err; return 0; }
+static int dt__sum_totals(dt_comm *c, double *totals, dt_error *err) { (void)c; (void)totals; (void)err; return 0; }
+DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err) { (void)n; (void)out; return dt__disabled(err, "dt_comm_group", "DTRAIN_NO_MALLOC"); }
+DT_API dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err) { (void)h; dt__disabled(err, "dt_comm_from", "DTRAIN_NO_MALLOC"); return NULL; }
+#endif
+
 // ---- the model
 
-typedef struct {  // what a job works on: arrays of the caller, or samples of a data set
+typedef struct {  // arrays of the caller, or samples of a data set
 	const dt_batch *batch;
 	const dt_dataset *data;
 	long epoch, position;  // of the batch's first sample in the epoch
 	int shuffle;
-	int shared;            // n is of all processes, and each takes its part
-	ptrdiff_t n;           // samples; 0: no forward has left its values
+	int shared;  // n is of all processes, and each takes its part
+	ptrdiff_t n;  // samples; 0: no forward has left its values
 	int training, labelled, checking, parts;
-	const float *seed;     // dt_backward_from
-	int input_gradient;    // 1: that of the last backward lies at input 0
+	const float *seed;  // dt_backward_from
+	int input_gradient;  // 1: that of the last backward lies at input 0
 } dt__task;
 
 struct dt_model {
@@ -6565,26 +6502,26 @@ struct dt_model {
 	dt__optimizer optimizer;
 	dt_strategy strategy;
 	int batch, n_replicas, parts, threaded;
-	dt_comm *comm;   // with the other processes, or NULL
+	dt_comm *comm;  // with the other processes, or NULL
 	int process, processes, world;  // this one's rank of how many; replicas of all
 	int local_batch; // samples of a step that fall to one process, at most
 	int stop, stopped;  // shall this run stop? 1: it asks to, DT__BY_SIGNAL: it was signalled; … and all processes' sum
 	dt__replica *replica;
 	float *slot[2];  // moments, as long as the trainable variables
-	float **buf;     // [n_replicas], for reductions
+	float **buf;  // [n_replicas], for reductions
 	long step;
 	dt__task task;
-	int state;       // DT__EMPTY …
-	int running;     // inside dt_train
-	double rate;     // of the running step
+	int state;  // DT__EMPTY …
+	int running;  // inside dt_train
+	double rate;  // of the running step
 	double *squares; // [world], the squared norm of each slice of the gradient
-	double norm;     // of the last gradient, NAN if not needed
-	int bad;         // a value of the last update was not finite, so nothing was updated
+	double norm;  // of the last gradient, NAN if not needed
+	int bad;  // a value of the last update was not finite, so nothing was updated
 	dt_dataset *data[2];  // DT_TRAIN, DT_TEST
-	char *columns;   // what was fitted to the columns of a CSV; of malloc, as data sets are
+	char *columns;  // what was fitted to the columns of a CSV; of malloc, as data sets are
 	dt_report report;
 	size_t bytes;
-	int lost;        // the memory is not enough
+	int lost;  // the memory is not enough
 	void (*job)(dt__replica *set, int n);
 #ifndef DTRAIN_NO_THREADS
 	dt__meeting meeting;
@@ -6658,7 +6595,7 @@ static void dt__run_job(dt_model *m, void (*job)(dt__replica *set, int n)) {
 	dt__wait(m->replica);
 }
 
-// Sum [floats] at exchange_at over all replicas of all processes: into all of them, or else into replica 0's of each process.
+// Sum [floats] at exchange_at over all replicas of all processes: into all of them (spread), or replica 0's of each process.
 // First within the process, then between them: a binary tree over all replicas where each process has a power of two.
 static void dt__sum_replicas(dt__replica *set, int n, ptrdiff_t floats, int spread) {
 	dt_model *m = set->model;
@@ -6681,7 +6618,7 @@ static const char *dt__row_of(const void *p, const dt_tensor *t, dt_type type, p
 	return (const char *)p + row * t->size * (ptrdiff_t)dt__type_size(type);
 }
 
-// Row i of the replica's part into the input and label buffers: from a data set,
+// Row i of the replica's part: from a data set,
 static void dt__feed_sample(dt__replica *r, ptrdiff_t i) {
 	const dt_options *o = &r->model->o;
 	const dt__task *k = &r->model->task;
@@ -6717,7 +6654,6 @@ static void dt__feed_row(dt__replica *r, ptrdiff_t i) {
 	}
 }
 
-// The replica's rows of part `part`.
 static void dt__feed(dt__replica *r, int part) {
 	const dt__task *k = &r->model->task;
 	const dt_model *m = r->model;
@@ -6760,7 +6696,7 @@ static void dt__balance(dt__replica *set, int n) {
 	for (i = 0; i < n; i++) { dt__losses_balance(&set[i]); set[i].rehearsing = 0; }
 }
 
-// Backward of the last forward; its totals join the gradients.
+// The totals of the last forward join the gradients.
 static void dt__job_backward(dt__replica *set, int n) {
 	const dt__task *k = &set->model->task;
 	const dt__graph *g = set->graph;
@@ -6806,7 +6742,6 @@ static void dt__job_reduce(dt__replica *set, int n) {
 	for (i = 0; i < n; i++) if (set[i].rank) dt__gradients_clear(&set[i]);
 }
 
-// Slice i of the flat gradient array, without its tail.
 static dt__span dt__trained_slice(const dt__graph *g, int parts, int i) {
 	dt__span s = dt__slice_of(g->n_gradients, 16, parts, i);
 	s.begin = DT__MIN(s.begin, g->n_trainable);
@@ -6814,7 +6749,7 @@ static dt__span dt__trained_slice(const dt__graph *g, int parts, int i) {
 	return s;
 }
 
-// The squared norm of the replica's share of slices; every replica adds them up in the same order, whatever the processes.
+// Every replica adds the squares up in the same order, whatever the processes.
 static void dt__slice_squares(const dt__replica *r) {
 	const dt_model *m = r->model;
 	const float *g = m->replica[0].gradients;
@@ -6829,7 +6764,7 @@ static void dt__slice_squares(const dt__replica *r) {
 	}
 }
 
-// Hand n of the replica's variables to the other copies.
+// To the other copies of the variables.
 static void dt__spread(const dt__replica *r, ptrdiff_t begin, ptrdiff_t n) {
 	const dt_model *m = r->model;
 	int i;
@@ -6838,7 +6773,6 @@ static void dt__spread(const dt__replica *r, ptrdiff_t begin, ptrdiff_t n) {
 
 static void dt__spread_variable(dt_model *m, const dt__variable *v) { dt__spread(m->replica, v->offset, v->size); }
 
-// Apply the optimizer to the own slice, variable by variable.
 static void dt__update_slice(dt__replica *r, double scale) {
 	dt_model *m = r->model;
 	const float *g = m->replica[0].gradients;
@@ -6854,7 +6788,7 @@ static void dt__update_slice(dt__replica *r, double scale) {
 	dt__spread(r, s.begin, s.end - s.begin);
 }
 
-// Running statistics, by replica 0 for all.
+// By replica 0 for all.
 static void dt__update_statistics(dt__replica *r) {
 	const dt__graph *g = r->graph;
 	int i, pass;
@@ -6872,7 +6806,6 @@ static void dt__profile_mark(dt__replica *r, int what) {
 	r->marked = now;
 }
 
-// Reduce if nobody has, then norm, update, statistics, clear.
 static void dt__job_update(dt__replica *set, int n) {
 	dt_model *m = set->model;
 	double totals[DT__TOTALS] = {0}, clip = m->optimizer.clip, scale, norm = 0, loss;
@@ -6924,11 +6857,11 @@ static double dt__initial_scale(const dt__variable *v) {
 	return v->init == DT_ORTHOGONAL ? 1 : DT__ELSE(v->init_value, 0.05);
 }
 
-// Gram-Schmidt, twice for accuracy, over the shorter side of w [rows, columns].
+// Gram-Schmidt, twice for accuracy, over the shorter side of w.
 static void dt__make_orthogonal(ptrdiff_t rows, ptrdiff_t columns, double scale, float *w) {
 	ptrdiff_t n = DT__MIN(rows, columns), length = DT__MAX(rows, columns), a, b, i;
 	ptrdiff_t between = rows <= columns ? columns : 1;  // from vector to vector
-	ptrdiff_t step = rows <= columns ? 1 : columns;     // along one
+	ptrdiff_t step = rows <= columns ? 1 : columns;  // along one
 	int pass;
 	for (a = 0; a < n; a++) {
 		float *x = w + a * between;
@@ -6947,7 +6880,7 @@ static void dt__make_orthogonal(ptrdiff_t rows, ptrdiff_t columns, double scale,
 	for (i = 0; i < rows * columns; i++) w[i] *= (float)scale;
 }
 
-// A variable as the matrices that its memory holds: outputs are columns where they lie side by side, each group of a convolution is one.
+// Its memory as matrices: outputs are columns where they lie side by side, each group of a convolution is one.
 static void dt__orthogonal_variable(const dt__variable *v, float *w) {
 	int conv = v->rank == 4 && v->walk_rank == 5 && v->walk_stride[0] != 1;
 	ptrdiff_t groups = conv ? v->walk_dim[0] : 1, size = v->size / groups, first = v->rank > 1 ? v->dim[0] / groups : 1;
@@ -6979,12 +6912,12 @@ static void dt__initialise(dt_model *m) {
 	}
 }
 
-// An array on a cache line of its own. Counting goes on where memory is lacking, for the message.
+// On a cache line of its own. Counting goes on where memory is lacking, for the message.
 static void *dt__reserve(dt_model *m, ptrdiff_t count, size_t size) {
 	size_t bytes = (size_t)count * size + DT__ALIGN - 1, total;
-	unsigned char *p;
+	uint8_t *p;
 	if (m->pool.measuring) { dt__count_piece(&m->pool, bytes, &total); return NULL; }
-	p = (unsigned char *)dt__take(&m->pool, bytes);
+	p = (uint8_t *)dt__take(&m->pool, bytes);
 	m->lost |= !p;
 	return p ? p + (0 - (uintptr_t)p) % DT__ALIGN : NULL;
 }
@@ -7012,8 +6945,8 @@ static int dt__model_memory(dt_model *m, dt_error *err) {
 		r->rank = i;
 		r->seed = m->o.seed;
 		r->exchange = dt__exchange_replicas;
-		r->written = DT__RESERVE(unsigned char, 2 * (ptrdiff_t)g->n);
-		r->variable_written = DT__RESERVE(unsigned char, g->n_variables);
+		r->written = DT__RESERVE(uint8_t, 2 * (ptrdiff_t)g->n);
+		r->variable_written = DT__RESERVE(uint8_t, g->n_variables);
 		r->gradients = DT__RESERVE(float, g->n_gradients);
 		r->block = DT__RESERVE(float, g->block_floats);
 		if (g->profile) r->seconds = DT__RESERVE(double, 2 * (ptrdiff_t)g->n + DT__PROFILED_ALL);
@@ -7026,9 +6959,7 @@ static int dt__model_memory(dt_model *m, dt_error *err) {
 	return dt__fail(err, DT_ERR_MEMORY, "no memory for the model's %zu bytes (%td variables, %td samples; on each of %d replicas): "
 			"use a smaller .batch or fewer .replicas", m->bytes, g->n_floats, g->rows, m->n_replicas);
 }
-#undef DT__RESERVE
 
-// The options that need no model.
 static int dt__check_options(const dt_options *o, dt_error *err) {
 	const struct { const char *name; long value, most; } number[] = {
 		{"batch", o->batch, INT_MAX}, {"replica_batch", o->replica_batch, INT_MAX}, {"replicas", o->replicas, 1024},
@@ -7046,7 +6977,7 @@ static int dt__check_options(const dt_options *o, dt_error *err) {
 	return 0;
 }
 
-// How many replicas there are, in this process and in all: as many in each.
+// Every process has as many replicas.
 static int dt__model_group(dt_model *m, dt_error *err) {
 	const dt_options *o = &m->o;
 	int code = 0, cores = dt__cores();
@@ -7066,7 +6997,6 @@ static int dt__model_group(dt_model *m, dt_error *err) {
 	return code;
 }
 
-// Batch, replicas and rows from the options.
 static int dt__model_sizes(dt_model *m, dt_error *err) {
 	const dt_options *o = &m->o;
 	int code = dt__check_options(o, err);
@@ -7112,7 +7042,7 @@ static dt_dataset *dt__open_data(dt_model *m, const dt_source *s, dt_error *err)
 	return d;
 }
 
-// Open the data sets; the input's shape may come from them.
+// The input's shape may come from the data sets.
 static int dt__model_data(dt_model *m, dt_error *err) {
 	int i;
 	for (i = 0; i < 2; i++) {
@@ -7126,7 +7056,6 @@ static int dt__model_data(dt_model *m, dt_error *err) {
 	return dt__refuse(err, "no data tells a sample's shape: give it, as in .input = {28, 28, 1}");
 }
 
-// A data set must have the net's shape.
 static int dt__data_fits(const dt_model *m, const dt_dataset *d, int labelled, dt_error *err) {
 	const dt_tensor *t = m->graph.input[0];
 	ptrdiff_t size = 1;
@@ -7138,7 +7067,6 @@ static int dt__data_fits(const dt_model *m, const dt_dataset *d, int labelled, d
 	return dt__refuse(err, "the net has %d inputs and %d labels, data sources one of each: use dt_step_batch", m->graph.n_inputs, m->graph.n_labels);
 }
 
-// Call net and complete the graph.
 static int dt__model_graph(dt_model *m, dt_error *err) {
 	dt__graph *g = &m->graph;
 	const dt_options *o = &m->o;
@@ -7171,11 +7099,10 @@ static int dt__model_graph(dt_model *m, dt_error *err) {
 	return dt__pass_error(err, &g->error);
 }
 
-// All processes must have built the same model.
 static int dt__model_agree(dt_model *m, dt_error *err) {
 	static const char *const name[] = {"the net (checksum of its parameters' names and sizes)", ".batch", ".replicas", ".accumulate", ".optimizer", ".seed"};
+	int64_t value[] = {0, m->batch, m->n_replicas, m->parts, m->o.optimizer, (int64_t)m->o.seed};
 	uint32_t net = 0;
-	int64_t value[6];
 	int i;
 	for (i = 0; i < m->graph.n_variables; i++) {
 		const dt__variable *v = m->graph.variable[i];
@@ -7183,15 +7110,9 @@ static int dt__model_agree(dt_model *m, dt_error *err) {
 		net = dt__crc32c(net, text, dt__format(text, sizeof text, "%s %td %d", v->name, v->size, dt__trains(v)));
 	}
 	value[0] = net;
-	value[1] = m->batch;
-	value[2] = m->n_replicas;
-	value[3] = m->parts;
-	value[4] = m->o.optimizer;
-	value[5] = (int64_t)m->o.seed;
 	return dt__agree(m->comm, DT__COUNT(value), name, value, err);
 }
 
-// 0, or err says why not.
 static int dt__model_build(dt_model *m, const dt_options *o, dt_error *err) {
 	int i;
 	m->o = *o;
@@ -7228,7 +7149,7 @@ DT_API void dt_model_free(dt_model *m) {
 	dt__pool_close(m->pool);
 }
 
-// The model's own struct comes out of its pool. NULL after an error.
+// The model's own struct comes out of its pool.
 static dt_model *dt__model_new(const char *what, const dt_options *o, int measuring, dt_error *err) {
 	dt__pool pool;
 	dt_model *m;
@@ -7278,7 +7199,7 @@ DT_API void dt_model_plan_bytes(const dt_model *m, size_t *block, size_t *lower_
 
 // ---- steps
 
-// The lowest failed replica's error becomes the caller's; all are ready again.
+// The lowest failed replica's error becomes the caller's.
 static int dt__collect_errors(dt_model *m, const char *what, dt_error *err) {
 	int i, code = 0;
 	for (i = 0; i < m->n_replicas; i++) {
@@ -7312,7 +7233,6 @@ static int dt__check_batch(const dt_model *m, const char *what, const dt_batch *
 	return dt__not_now(err, "%s: the net has no loss: set .loss, or call dt_loss in net", what);
 }
 
-// n samples of the caller's, or of a data set from position on.
 static void dt__new_task(dt_model *m, const dt_batch *b, const dt_dataset *d, long position, long n) {
 	memset(&m->task, 0, sizeof m->task);
 	m->task.batch = b;
@@ -7327,7 +7247,7 @@ static int dt__not_finite(const dt_model *m, const char *what, dt_error *err) {
 			"lower .learning_rate, or set .clip_norm", what, m->step);
 }
 
-// Something was not finite: run the step again, looking at every value, to name the first layer.
+// Run the step again, looking at every value, to name the first layer that is not finite.
 static int dt__diagnose(dt_model *m, dt_error *err) {
 	m->task.checking = 1;
 	dt__run_job(m, dt__job_accumulate);
@@ -7335,14 +7255,14 @@ static int dt__diagnose(dt_model *m, dt_error *err) {
 	return dt__collect_errors(m, "training", err) ? DT_ERR_NUMERIC : dt__not_finite(m, "training", err);
 }
 
-// The rate of the coming update, asked for once and in the caller's thread.
+// .rate_at is asked once, in the caller's thread.
 static int dt__set_rate(dt_model *m, dt_error *err) {
 	m->rate = dt__rate_of(&m->optimizer, m->step);
 	if (m->rate >= 0 && m->rate < 1e6) return 0;
 	return dt__fail(err, DT_ERR_CALLBACK, "step %ld: .rate_at returned %g: 0 or more, below 1e6, is needed", m->step, m->rate);
 }
 
-// A whole step on m->task; its loss is in the report.
+// The loss is in the report.
 static int dt__step_task(dt_model *m, dt_error *err) {
 	const dt__task task = m->task;  // .rate_at may call dt_predict
 	int code = dt__set_rate(m, err);
@@ -7356,7 +7276,7 @@ static int dt__step_task(dt_model *m, dt_error *err) {
 	code = dt__collect_errors(m, "training", err);
 	if (!code && m->bad) code = dt__diagnose(m, err);
 	if (!code) m->step++;
-	m->task.training = 0;             // nothing is left for a backward,
+	m->task.training = 0;  // nothing is left for a backward,
 	if (code || m->parts > 1) m->task.n = 0;  // and of outputs nothing, or the last part's rows alone
 	return code;
 }
@@ -7494,7 +7414,7 @@ DT_API int dt_input_gradient_read(dt_model *m, float *out, dt_error *err) {
 	return 0;
 }
 
-// Forward in inference mode of as many of n samples as fit: of x, or of a data set from position on.
+// As many of n samples as fit: of x, or of a data set from position on.
 static int dt__infer(dt_model *m, const void *x, const dt_dataset *d, long position, long n, int evaluate, int shared, dt_error *err) {
 	dt_batch b = DT_DEFAULTS;
 	b.x[0] = x;
@@ -7506,7 +7426,7 @@ static int dt__infer(dt_model *m, const void *x, const dt_dataset *d, long posit
 	return dt__collect_errors(m, evaluate ? "dt_evaluate" : "dt_predict", err);
 }
 
-// The outputs for n samples: from x, or from `begin` on of a data set.
+// From x, or from `begin` on of a data set.
 static int dt__predict(dt_model *m, const void *x, const dt_dataset *d, long begin, long n, float *out, dt_error *err) {
 	const dt_tensor *in = m->graph.input[0], *y = m->graph.output;
 	long at;
@@ -7559,23 +7479,6 @@ static void dt__count_confusion(const dt_model *m, const dt_tensor *loss, dt_met
 	}
 }
 
-// Totals of all processes, added in the order of the ranks.
-static int dt__sum_totals(dt_comm *c, double *totals, dt_error *err) {
-	int code = DT_ERR_MEMORY, i;
-#ifndef DTRAIN_NO_MALLOC
-	double *all = (double *)calloc((size_t)c->size, DT__TOTALS * sizeof *all);
-	if (!all) return dt__fail(err, code, "no memory for the totals of %d processes", c->size);
-	memcpy(all + c->rank * DT__TOTALS, totals, DT__TOTALS * sizeof *all);
-	code = dt__gather_words(c, DT__TOTALS, (uint64_t *)(void *)all, err);
-	memset(totals, 0, DT__TOTALS * sizeof *all);
-	for (i = 0; i < c->size * DT__TOTALS; i++) totals[i % DT__TOTALS] += all[i];
-	free(all);
-#else
-	(void)c; (void)totals; (void)err; (void)i;
-#endif
-	return code;
-}
-
 // shared: each process takes its part of every batch.
 static int dt__evaluate_data(dt_model *m, const dt_dataset *d, int shared, dt_metrics *out, dt_error *err) {
 	double totals[DT__TOTALS] = {0};
@@ -7617,7 +7520,7 @@ DT_API int dt_evaluate(dt_model *m, const dt_source *s, dt_metrics *metrics, dt_
 	return code;
 }
 
-// The diagonal's share of a class's row of the confusion matrix, or of its column.
+// The diagonal's share of a row of the confusion matrix, or of a column.
 static double dt__share_right(const dt_metrics *metrics, int label, int column) {
 	const long *confusion = metrics ? metrics->confusion : NULL;
 	ptrdiff_t n, i;
@@ -9257,10 +9160,7 @@ typedef struct {
 	double seconds, loss, accuracy, samples;  // running sums of the epoch: its steps' time, …
 } dt__run_state;
 
-static const char *dt__strategy_name(dt_strategy s) {
-	static const char *const name[] = {"default", "one", "mirrored", "central", "multiworker"};
-	return name[s];
-}
+static const char *const dt__strategy_name[] = {"default", "one", "mirrored", "central", "multiworker"};
 static double dt__ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 #ifndef DTRAIN_NO_STDIO
@@ -9310,22 +9210,23 @@ static void dt__show_epoch(const dt__run_state *s, const dt_event *e) {
 // ---- the loop
 
 static dt_event dt__event_of(dt_model *m, const dt__run_state *s, dt_event_kind kind) {
+	const dt_report *r = &m->report;
 	int step = kind == DT_EVENT_STEP;
 	dt_event e;
 	e.kind = kind;
 	e.model = m;
-	e.step = m->report.steps;
+	e.step = r->steps;
 	e.steps = s->steps;
 	e.epoch = s->epoch;
 	e.epochs = s->epochs;
-	e.loss = step ? m->report.train_loss : s->loss / s->samples;
-	e.accuracy = step ? m->report.train_accuracy : s->accuracy / s->samples;
-	e.eval_loss = step ? (double)NAN : m->report.eval_loss;
-	e.eval_accuracy = step ? (double)NAN : m->report.eval_accuracy;
+	e.loss = step ? r->train_loss : s->loss / s->samples;
+	e.accuracy = step ? r->train_accuracy : s->accuracy / s->samples;
+	e.eval_loss = step ? (double)NAN : r->eval_loss;
+	e.eval_accuracy = step ? (double)NAN : r->eval_accuracy;
 	e.learning_rate = dt_learning_rate(m);
 	e.gradient_norm = m->norm;
 	e.seconds = dt__now() - s->start;
-	e.samples_per_s = kind == DT_EVENT_EPOCH ? dt__ratio(s->samples, s->seconds) : m->report.samples_per_s;
+	e.samples_per_s = kind == DT_EVENT_EPOCH ? dt__ratio(s->samples, s->seconds) : r->samples_per_s;
 	return e;
 }
 
@@ -9337,14 +9238,14 @@ static int dt__tell(dt_model *m, const dt__run_state *s, dt_event_kind kind) {
 	return m->o.on_event(&e, m->o.user);
 }
 
-// Shall the run stop, now that on_event or a signal asks it to? Several processes stop together, after the step that tells all.
+// Shall the run stop? Several processes stop together, after the step that tells all.
 static int dt__stops(dt_model *m, int asked) {
 	m->stop = DT__STOPPED ? DT__BY_SIGNAL : m->stop | (asked != 0);
 	if (m->processes == 1) m->stopped = m->stop;
 	return m->stopped != 0;
 }
 
-// One epoch's steps. Returns 1 if the run shall stop, 0 to go on; *code on failure.
+// Returns 1 if the run shall stop; *code on failure.
 static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, long epoch, int *code, dt_error *err) {
 	dt_report *r = &m->report;
 	long at;
@@ -9377,7 +9278,7 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, l
 	return 0;
 }
 
-// The options of a run in place of those of the model's creation; in dt_options they stand side by side.
+// The options of a run in place of the model's; in dt_options they stand side by side.
 static int dt__train_options(dt_model *m, const dt_options *run, dt_error *err) {
 	static const size_t range[4][2] = {{offsetof(dt_options, schedule), offsetof(dt_options, strategy)},
 			{offsetof(dt_options, epochs), offsetof(dt_options, seed)},
@@ -9449,7 +9350,7 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 	return code;
 }
 
-// Before a run of several processes: it is the same one, and rank 0's variables become everybody's.
+// All processes run the same, and rank 0's variables become everybody's.
 static int dt__train_together(dt_model *m, long n, dt_error *err) {
 	static const char *const name[] = {"the number of training samples", "the steps done before", ".epochs", ".steps"};
 	const int64_t value[] = {n, m->step, m->o.epochs, m->o.steps};
@@ -9509,18 +9410,19 @@ typedef enum { DT__TITLE, DT__WHOLE, DT__UNSIGNED, DT__DOUBLE, DT__TEXT, DT__ENU
 
 typedef struct {
 	dt__flag_type type;
-	char name[24];        // the option's, see dt__flag_at
+	char name[24];  // the option's, see dt__flag_at
 	size_t offset, size;
 	const char *standard, *help;
-	const char *names;    // enums: "zero one …", aliases behind a slash
-	int stores;           // switches: the value that they set; numbers: DT_OFF if that is allowed
+	const char *names;  // enums: "zero one …", aliases behind a slash
+	int stores;  // switches: the value that they set; numbers: DT_OFF if that is allowed
 } dt__flag;
 
 #define DT__GROUP(title) {DT__TITLE, title, 0, 0, NULL, NULL, NULL, 0},
 #define DT__FLAG_AS(type, name, field, standard, help, names, stores) \
 	{DT__##type, name, offsetof(dt_options, field), sizeof(((dt_options *)0)->field), standard, help, names, stores},
 #define DT__FLAG_OF(type, field, ...) DT__FLAG_AS(type, #field, field, __VA_ARGS__)
-#define DT__FLAG(type, field, standard, help) DT__FLAG_OF(type, field, standard, help, NULL, DT__##type == DT__SWITCH)
+#define DT__FLAG(type, field, standard, help) DT__FLAG_OF(type, field, standard, help, NULL, 0)
+#define DT__SWITCH_OF(field, help) DT__FLAG_OF(SWITCH, field, "off", help, NULL, 1)
 static const dt__flag dt__flags[] = {
 	DT__GROUP("distribution")
 	DT__FLAG_OF(ENUM, strategy, "mirrored if there are several replicas", "how replicas work together", "default one/OneDeviceStrategy mirrored/MirroredStrategy central/CentralStorageStrategy multiworker/MultiWorkerMirroredStrategy", 0)
@@ -9528,16 +9430,16 @@ static const dt__flag dt__flags[] = {
 	DT__FLAG(WHOLE, batch, "32", "samples per step, over all replicas")
 	DT__FLAG(WHOLE, replica_batch, "off", "instead of --batch: samples per step and replica")
 	DT__FLAG(WHOLE, workers, "0", "start this many workers besides the chief, on this machine")
-	DT__FLAG(SWITCH, print_cluster, "off", "show rank and processes, and what says so, and stop")
+	DT__SWITCH_OF(print_cluster, "show rank and processes, and what says so, and stop")
 	DT__GROUP("run")
 	DT__FLAG(WHOLE, epochs, "1", "passes through the training data")
 	DT__FLAG(WHOLE, steps, "as many as --epochs need", "stop after this many steps")
 	DT__FLAG(UNSIGNED, seed, "0", "of weights, order and dropout")
 	DT__FLAG(WHOLE, patience, "off", "stop after this many epochs without a better test loss")
-	DT__FLAG(SWITCH, no_shuffle, "off", "take the samples in their own order")
+	DT__SWITCH_OF(no_shuffle, "take the samples in their own order")
 	DT__FLAG(WHOLE, crop, "0", "random shift of training images by up to this many pixels")
-	DT__FLAG(SWITCH, flip, "off", "mirror training images by chance")
-	DT__FLAG(SWITCH, no_nan_guard, "off", "go on with values that are not finite")
+	DT__SWITCH_OF(flip, "mirror training images by chance")
+	DT__SWITCH_OF(no_nan_guard, "go on with values that are not finite")
 	DT__FLAG(TEXT, save, "nothing", "write the weights here when done (.safetensors)")
 	DT__FLAG(TEXT, load, "nothing", "begin with the weights of this file")
 	DT__GROUP("optimizer")
@@ -9561,18 +9463,14 @@ static const dt__flag dt__flags[] = {
 	DT__FLAG(DOUBLE, decay_factor, "step 0.1, exponential 0.96", "… and its factor")
 	DT__FLAG(DOUBLE, label_smoothing, "0", "cross-entropy: share of all labels in the target")
 	DT__GROUP("output")
-	DT__FLAG(SWITCH, json, "off", "print the result as one JSON object, last")
+	DT__SWITCH_OF(json, "print the result as one JSON object, last")
 	DT__FLAG_AS(SWITCH, "quiet", progress, "off", "print nothing but errors", NULL, DT_OFF)
-	DT__FLAG(SWITCH, profile, "off", "print the time of every layer")
-	DT__FLAG(SWITCH, no_fusion, "off", "every layer by itself: to compare")
-	DT__FLAG(SWITCH, print_options, "off", "print every option and stop")
+	DT__SWITCH_OF(profile, "print the time of every layer")
+	DT__SWITCH_OF(no_fusion, "every layer by itself: to compare")
+	DT__SWITCH_OF(print_options, "print every option and stop")
 };
-#undef DT__GROUP
-#undef DT__FLAG
-#undef DT__FLAG_OF
-#undef DT__FLAG_AS
 
-// Where the size low bytes of *v lie: enums may be smaller than int on boards.
+// The size low bytes of *v: enums may be smaller than int on boards.
 static char *dt__low_bytes(int64_t *v, size_t size) {
 	const int16_t one = 1;
 	return (char *)v + (*(const char *)&one ? 0 : sizeof *v - size);
@@ -9589,7 +9487,7 @@ static int dt__enum_number(const char *names, const char *word) {
 		k += *names == ' ';
 	}
 }
-// Word k without its alias, or all of them (k < 0) as zero|one|two.
+// Word k without its alias, or all (k < 0): zero|one|two.
 static void dt__put_words(dt__writer *w, const char *names, int k) {
 	int at = 0;
 	for (; *names; names++)
@@ -9598,7 +9496,7 @@ static void dt__put_words(dt__writer *w, const char *names, int k) {
 		else if (k < 0 || at == k) dt__put(w, *names);
 }
 
-// A flag is named as its option, with dashes.
+// Named as its option, with dashes.
 static dt__flag dt__flag_at(int i) {
 	dt__flag f = dt__flags[i];
 	char *c;
@@ -9656,7 +9554,7 @@ DT_API int dt_option_set(dt_options *o, const char *name, const char *value, dt_
 
 #ifndef DTRAIN_NO_STDIO
 
-// The current value of an option, or its standard in words if it is at its default.
+// An option's value, or its standard in words.
 static const char *dt__flag_value(const dt_options *o, const dt__flag *f, char *text, size_t size) {
 	const char *p = (const char *)o + f->offset;
 	dt__writer w = dt__writer_on(text, size);
@@ -9762,13 +9660,12 @@ static void dt__show_json(dt_model *m, const char *status, const dt_error *err) 
 	char line[2400];
 	dt__writer w = dt__writer_on(line, sizeof line);
 	dt_report r = dt_model_report(m);
-	dt__print(&w, "{\"status\": \"%s\", \"strategy\": \"%s\", \"replicas\": %d, \"processes\": %d, \"epochs\": %d, \"steps\": %ld, \"samples\": %ld, \"train_loss\": ", status,
-			dt__strategy_name(r.strategy), r.replicas, r.processes, r.epochs, r.steps, r.samples);
-	dt__put_json_number(&w, r.steps ? r.train_loss : (double)NAN);
-	dt__put_text(&w, ", \"eval_loss\": ");
-	dt__put_json_number(&w, m ? r.eval_loss : (double)NAN);
-	dt__put_text(&w, ", \"eval_accuracy\": ");
-	dt__put_json_number(&w, m ? r.eval_accuracy : (double)NAN);
+	const struct { const char *name; double value; } measure[] = {{"train_loss", r.steps ? r.train_loss : (double)NAN},
+			{"eval_loss", m ? r.eval_loss : (double)NAN}, {"eval_accuracy", m ? r.eval_accuracy : (double)NAN}};
+	int i;
+	dt__print(&w, "{\"status\": \"%s\", \"strategy\": \"%s\", \"replicas\": %d, \"processes\": %d, \"epochs\": %d, \"steps\": %ld, \"samples\": %ld", status,
+			dt__strategy_name[r.strategy], r.replicas, r.processes, r.epochs, r.steps, r.samples);
+	for (i = 0; i < 3; i++) { dt__print(&w, ", \"%s\": ", measure[i].name); dt__put_json_number(&w, measure[i].value); }
 	dt__print(&w, ", \"seconds\": %.6g, \"samples_per_s\": %.6g, \"data_s\": %.6g, \"parameters\": %zu, \"parameters_crc32c\": %lu, \"arena_bytes\": %zu, \"peak_rss_bytes\": %.0f", r.seconds,
 			r.samples_per_s, r.data_s, r.parameters, m ? (unsigned long)dt_parameters_crc32c(m) : 0ul, r.arena_bytes, dt__peak_rss());
 	if (err->code) { dt__put_text(&w, ", \"error\": \""); dt__put_json(&w, err->text); dt__put(&w, '"'); }
@@ -9779,7 +9676,7 @@ static void dt__show_start(const dt_model *m) {
 	char line[240];
 	dt__writer w = dt__writer_on(line, sizeof line);
 	dt__put_grouped(&w, (double)dt_model_report(m).parameters);
-	dt__print(&w, " parameters, strategy %s, ", dt__strategy_name(m->strategy));
+	dt__print(&w, " parameters, strategy %s, ", dt__strategy_name[m->strategy]);
 	if (m->processes > 1) dt__print(&w, "%d processes of ", m->processes);
 	dt__print(&w, "%d replica%s on %s, batch %d", m->n_replicas, m->n_replicas == 1 ? "" : "s", dt__cpu()->name, m->batch);
 	if (m->data[0]) {
@@ -9791,15 +9688,15 @@ static void dt__show_start(const dt_model *m) {
 	fflush(stdout);
 }
 
-// FLOP/s that the micro-kernel in use reaches on one core where everything is in the first cache.
+// FLOP/s of the micro-kernel on one core where everything is in the first cache.
 static double dt__peak(void) {
 	static float a[8 * 256], b[32 * 256], c[DT__MAX_TILE];
 	const dt__tile *tile = &dt__cpu()->tile[0];
 	double start = dt__now(), best = 0;
-	int i, round;
+	int i, round, columns = dt__cpu()->columns;
 	for (round = 0; round < 20; round++, start = dt__now()) {
-		for (i = 0; i < 200; i++) tile->full(1, 256, a, 1, tile->rows, 0, b, dt__cpu()->columns, 0, c, dt__cpu()->columns, 0, NULL);
-		best = DT__MAX(best, dt__ratio(200.0 * 2 * 256 * tile->rows * dt__cpu()->columns, dt__now() - start));
+		for (i = 0; i < 200; i++) tile->full(1, 256, a, 1, tile->rows, 0, b, columns, 0, c, columns, 0, NULL);
+		best = DT__MAX(best, dt__ratio(200.0 * 2 * 256 * tile->rows * columns, dt__now() - start));
 	}
 	return best;
 }
@@ -9810,10 +9707,9 @@ static void dt__show_rate(double seconds, double operations, double peak) {
 	else printf(" %8s %7s", "", "");
 }
 
-// Seconds of every layer on replica 0, evaluation included, and what products and convolutions reach of the core's peak.
-// Operations are those of a direct convolution, so Winograd's way may pass 100 %.
+// Seconds are replica 0's, evaluation included. Operations are those of a direct convolution, so Winograd's way may pass 100 %.
 static void dt__show_profile(const dt_model *m) {
-	static const char *const rest_name[3] = {"reduce", "update", "other, waiting"};
+	static const char *const rest_name[] = {"data", "reduce", "update", "other, waiting"};
 	const dt__graph *g = &m->graph;
 	const double *seconds = m->replica[0].seconds, *more = seconds + 2 * g->n;
 	double all = m->report.seconds, data = m->report.data_s, rest = all - data, peak;
@@ -9835,9 +9731,8 @@ static void dt__show_profile(const dt_model *m) {
 		printf(" %5.1f %%\n", dt__ratio(100 * (s[0] + s[1]), all));
 	}
 	rest -= more[DT__PROFILED_REDUCE] + more[DT__PROFILED_UPDATE];
-	printf("%-24s %9.3f %41s %5.1f %%\n", "data", data, "", dt__ratio(100 * data, all));
-	for (k = 0; k < 3; k++) {
-		double s = k < 2 ? more[DT__PROFILED_REDUCE + k] : DT__MAX(rest, 0);
+	for (k = 0; k < 4; k++) {
+		double s = k == 0 ? data : k < 3 ? more[DT__PROFILED_REDUCE + k - 1] : DT__MAX(rest, 0);
 		printf("%-24s %9.3f %41s %5.1f %%\n", rest_name[k], s, "", dt__ratio(100 * s, all));
 	}
 }
@@ -9853,7 +9748,7 @@ static int dt__run_model(dt_model *m, const dt_options *o, dt_error *err) {
 	return 0;
 }
 
-// As one of several processes, or alone; returns the exit status.
+// Returns the exit status.
 static int dt__run_as(dt_options *o, dt_comm *comm, dt_error *err) {
 	dt_model *m = NULL;
 	int code = 0, status;
@@ -9919,19 +9814,6 @@ DT_API int dt_run(const dt_options *o) { (void)o; return DT_ERR_DISABLED; }
 DT_API int dt_main_opt(int argc, char **argv, const dt_options *o) { (void)argc; (void)argv; (void)o; return DT_ERR_DISABLED; }
 #endif
 
-#undef DT__MIN
-#undef DT__MAX
-#undef DT__ELSE
-#undef DT__OPTIONS
-#undef DT__EACH
-#undef DT__LOOP
-#undef DT__LOOP_BASE
-#undef DT__BITS
-#undef DT__FLOATS
-#undef DT__TEST
-#undef DT__SELECT
-#undef DT__ROUND
-#undef DT__SHUFFLE
 #if defined(__GNUC__)
 #pragma GCC diagnostic pop
 #endif

@@ -412,7 +412,7 @@ stopped() {  # RANK: and one that wakes up finds the others gone
     others=$(echo 0 1 2 | sed "s/$1//")
     ended 143 4 $others || return 1
     set -- $1 $others
-    grep -q "rank $1 .* is lost: it has sent nothing for 2 s" err.$2 && cmp err.$2 err.$3 || return 1
+    grep -q "rank $1 .* is lost: it is silent" err.$2 && cmp err.$2 err.$3 || return 1
     kill -CONT "$(cat pid.$1)"
     ended 143 2 $1
 }
