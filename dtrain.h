@@ -6986,7 +6986,7 @@ static int dt__model_group(dt_model *m, dt_error *err) {
 	m->comm = m->processes > 1 && !m->pool.measuring ? o->comm : NULL;
 	if (m->processes > 1 && o->strategy && o->strategy != DT_MULTIWORKER)
 		return dt__refuse(err, ".strategy is for one process, and there are %d: use DT_MULTIWORKER", m->processes);
-	if (o->comm) cores = DT__MAX(1, cores / o->comm->local);
+	if (o->comm) cores = DT__MAX(1, cores / DT__MAX(1, o->comm->local));
 	if (m->comm && !o->replicas) {  // machines may differ
 		float fewest = (float)-cores;
 		code = dt_allreduce(m->comm, &fewest, 1, DT_MAX, err);
@@ -7665,7 +7665,7 @@ static int dt__link_read(dt__link *l, uint8_t *(*place)(void *user, dt__link *l)
 		if (l->stage == 1) {
 			if (!l->payload) {
 				l->payload = l->place = place(user, l);
-				if (!l->payload) return 0;
+				if (!l->payload) return l->frame.type < DT__PART ? -2 : 0;
 				l->missing = l->frame.bytes;
 			}
 			n = DT__MIN(have, l->missing);
@@ -7714,6 +7714,7 @@ typedef struct dt__net {
 	int spins;
 	uint64_t call;        // number of the running collective
 	float *buf;
+	int everybody;  // adds everything
 	dt__span mine;        // what this rank adds up, or hands out; up to ready it is done
 	ptrdiff_t ready;
 	char (*roster)[64];   // [size], addresses
@@ -7774,7 +7775,7 @@ static void dt__net_end(dt__net *net, int type, double seconds) {
 			if (dt__link_idle(l) && !l->announced) { dt__link_queue(l, f, text); l->announced = 1; }
 			if (dt__link_flush(l) < 0) got = -1;
 			if (l->announced == 1 && dt__link_idle(l)) { shutdown(l->fd, SHUT_WR); l->announced = 2; }
-			while (got >= 0 && (got = (int)recv(l->fd, l->in, sizeof l->in, 0)) > 0) {}  // until it closes too: with bytes unread, the system would drop ours
+			while (got >= 0 && dt__now() < until && (got = (int)recv(l->fd, l->in, sizeof l->in, 0)) > 0) {}  // until it closes too: with bytes unread, the system would drop ours
 			if (got < 0 && errno == EAGAIN) open = 1; else dt__link_close(l);
 		}
 		if (open) nanosleep(&pause, NULL);
@@ -7817,7 +7818,7 @@ static int dt__net_pull(dt__net *net, dt__link *l) {
 	if (got == 0) return 0;
 	if (got == 1 && f->type == DT__PART) l->part_in.begin += count;
 	else if (got == 1 && f->type == DT__RESULT) l->result_in.begin += count;
-	else if (got == 1 && f->type == DT__ABORT) dt__fail(&net->cause, f->detail, "%s", (const char *)l->small);
+	else if (got == 1 && f->type == DT__ABORT) dt__fail(&net->cause, DT__ELSE(f->detail, DT_ERR_PEER), "%s", *l->small ? (const char *)l->small : "a process ended without a word");
 	else if (got == 1 && f->type == DT__BYE) l->left = 1;
 	else if (got == -1 && l->left) dt__fail(&net->cause, DT_ERR_STATE, "%s: rank %d closed its handle: let all make the same calls first", dt__kind_names[net->comm->kind], rank);
 	else if (got == -1) dt__net_lost(net, l, "its connection has ended");
@@ -7848,7 +7849,7 @@ static int dt__net_push(dt__net *net, dt__link *l) {
 		l->announced = 1;
 	}
 	gone = dt__link_flush(l);
-	if (gone < 0) dt__net_pull(net, l);  // which finds out why: an ABORT may lie there
+	while (gone < 0 && !net->cause.code && dt__net_pull(net, l)) {}  // which finds out why: an ABORT may lie there
 	if (gone < 0) dt__net_lost(net, l, "its connection has ended");
 	return gone != 0;
 }
@@ -7860,7 +7861,10 @@ static void dt__net_add(dt__net *net) {
 	dt__span s = {0, 0};
 	dt__link *l;
 	int i;
-	DT__EACH_LINK(net, i, l) all = DT__MIN(all, l->part_in.begin);
+	DT__EACH_LINK(net, i, l) {
+		all = DT__MIN(all, l->part_in.begin);
+		if (net->everybody && !(l->announced && dt__link_idle(l))) return;  // the own values leave from the same place first
+	}
 	if (all <= net->ready || (all < net->mine.end && all - net->ready < DT__CHUNK)) return;
 	for (i = 0; i < c->size; i++) net->part[i] = i == c->rank ? net->buf + net->ready : net->room + i * size + (net->ready - net->mine.begin);
 	s.end = all - net->ready;
@@ -7878,7 +7882,7 @@ static int dt__link_done(const dt__link *l) {
 static int dt__net_begin(dt__net *net, float *buf) {
 	const dt_comm *c = net->comm;
 	ptrdiff_t n = (ptrdiff_t)c->n;
-	int sums = c->kind <= DT__REDUCE_SCATTER, everybody = c->kind == DT__ALLREDUCE && n <= DT__SHORT, i;
+	int sums = c->kind <= DT__REDUCE_SCATTER, everybody = net->everybody = c->kind == DT__ALLREDUCE && n <= DT__SHORT, i;
 	int hands_out = !everybody && c->kind != DT__REDUCE_SCATTER;
 	dt__span none = {0, 0}, whole = {0, 0};
 	size_t floats;
@@ -7911,6 +7915,7 @@ static int dt__net_begin(dt__net *net, float *buf) {
 static void dt__net_wait(dt__net *net) {
 	dt__link *l;
 	double now;
+	char c;
 	int i, n = 0;
 	DT__EACH_LINK(net, i, l) if (!dt__link_done(l)) {
 		net->poll[n].fd = l->fd;
@@ -7918,12 +7923,12 @@ static void dt__net_wait(dt__net *net) {
 		n++;
 	}
 	pthread_mutex_unlock(&net->lock);
-	n = poll(net->poll, (nfds_t)n, 200);
+	poll(net->poll, (nfds_t)n, 200);
 	pthread_mutex_lock(&net->lock);
-	if (n > 0) return;
 	now = dt__now();
-	DT__EACH_LINK(net, i, l)
-		if (!dt__link_done(l) && now - DT__MAX(l->heard, net->began) > net->dead) dt__net_lost(net, l, "it is silent");
+	DT__EACH_LINK(net, i, l)  // unless it was this process that slept
+		if (!dt__link_done(l) && now - DT__MAX(l->heard, net->began) > net->dead &&
+			((l->stage == 1 && !l->payload) || (recv(l->fd, &c, 1, MSG_PEEK) < 0 && errno == EAGAIN))) dt__net_lost(net, l, "it is silent");
 }
 
 static int dt__net_run(dt_comm *c, float *buf, dt_error *err) {
@@ -8012,6 +8017,9 @@ static void dt__socket_ready(int fd) {
 	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 	fcntl(fd, F_SETFD, FD_CLOEXEC);
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+#ifdef SO_NOSIGPIPE
+	setsockopt(fd, SOL_SOCKET, SO_NOSIGPIPE, &one, sizeof one);
+#endif
 }
 
 // The own listener, or -1: on loopback if rank 0 is there and .bind says nothing else.
@@ -8124,7 +8132,7 @@ static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *addres
 		if (l->fd >= 0) {
 			dt__format(l->address, sizeof l->address, "%s", address);
 			dt__link_tell(l, DT__HELLO, w->rank, hello, sizeof hello);
-			if (!dt__link_await(l, DT__WELCOME, dt__place_small, NULL, DT__MIN(dt__now() + 5, until))) return 0;
+			if (!dt__link_await(l, DT__WELCOME, dt__place_small, NULL, rank || w->tries == 1 ? until : DT__MIN(dt__now() + 5, until))) return 0;
 			if (l->frame.type == DT__ABORT) return dt__fail(err, DT_ERR_CONFIG, "rank %d (%s) refuses: %s", rank, address, (const char *)l->small);
 			why = "no answer from a process of this job";
 			dt__link_close(l);
@@ -8140,13 +8148,13 @@ static int dt__join_greet(dt__net *net, const dt__who *w, dt__link *half, int *m
 	const uint8_t *hello = half->small;
 	int rank = (int)(dt__read_le(hello, 4) & INT_MAX), size = (int)(dt__read_le(hello + 4, 4) & INT_MAX);
 	char text[160] = "";
-	if (half->frame.type != DT__HELLO || half->frame.bytes != DT__HELLO_BYTES || strncmp((const char *)hello + 12, w->job, sizeof w->job)) return 0;
+	if (half->frame.type != DT__HELLO || half->frame.bytes != DT__HELLO_BYTES || strncmp((const char *)hello + 12, w->job, sizeof w->job) || dt__link_gone(half)) return 0;
 	if (size != w->size) dt__format(text, sizeof text, "the world has %d processes there, %d here", size, w->size);
 	else if (rank <= w->rank || rank >= size) dt__format(text, sizeof text, "rank %d does not dial rank %d of %d", rank, w->rank, size);
 	else if (net->link[rank].fd >= 0 && !dt__link_gone(&net->link[rank])) dt__format(text, sizeof text, "there is a rank %d already", rank);
 	dt__link_tell(half, *text ? DT__ABORT : DT__WELCOME, w->rank, text, strlen(text));
-	if (*text) return 0;
-	dt__format(half->address + strlen(half->address), 8, ":%d", (int)dt__read_le(hello + 8, 4));
+	if (*text || !dt__link_idle(half)) return 0;
+	dt__format(half->address + strlen(half->address), 8, ":%d", (int)(dt__read_le(hello + 8, 4) & 0xffff));
 	if (net->link[rank].fd >= 0) dt__link_close(&net->link[rank]); else --*missing;  // it had died, and was started again
 	net->link[rank] = *half;
 	return 1;
@@ -8154,7 +8162,7 @@ static int dt__join_greet(dt__net *net, const dt__who *w, dt__link *half, int *m
 
 #define DT__HALF_OPEN 64
 
-// Hear from all higher ranks. Strangers get five seconds.
+// Hear from all higher ranks. Strangers get five seconds, half of one in a throng.
 static int dt__join_accept(dt__net *net, const dt__who *w, int listener, double until, dt_error *err) {
 	dt__link *half = (dt__link *)calloc(DT__HALF_OPEN, sizeof *half), *l;
 	struct pollfd p[DT__HALF_OPEN + 1];
@@ -8162,11 +8170,12 @@ static int dt__join_accept(dt__net *net, const dt__who *w, int listener, double 
 	if (!half) return dt__fail(err, DT_ERR_MEMORY, "no memory to join");
 	for (i = 0; i < DT__HALF_OPEN; i++) half[i].fd = -1;
 	while (missing && dt__now() < until && !DT__STOPPED) {
-		p[DT__HALF_OPEN].fd = listener;
+		int taken = 0;
 		for (i = 0; i <= DT__HALF_OPEN; i++) {
 			p[i].events = POLLIN;
-			if (i < DT__HALF_OPEN) p[i].fd = half[i].fd;
+			if (i < DT__HALF_OPEN) { p[i].fd = half[i].fd; taken += half[i].fd >= 0; }
 		}
+		p[DT__HALF_OPEN].fd = taken < DT__HALF_OPEN ? listener : -1;
 		poll(p, DT__HALF_OPEN + 1, 100);
 		for (i = 0, l = half; i < DT__HALF_OPEN && missing; i++, l++) {
 			int got;
@@ -8184,7 +8193,7 @@ static int dt__join_accept(dt__net *net, const dt__who *w, int listener, double 
 			}
 			got = dt__link_read(l, dt__place_small, NULL);
 			if (got == 1 && dt__join_greet(net, w, l, &missing)) l->fd = -1;
-			else if (got || dt__now() - l->began > 5) dt__link_close(l);
+			else if (got || dt__now() - l->began > (taken < DT__HALF_OPEN ? 5 : 0.5)) dt__link_close(l);
 		}
 		if (!missing) DT__EACH_LINK(net, i, l) if (i > w->rank && dt__link_gone(l)) { dt__link_close(l); missing++; }
 	}
@@ -8214,7 +8223,9 @@ static int dt__join(dt__net *net, const dt__who *w, dt_error *err) {
 	dt__socket_ready(listener);
 	if (w->rank) code = dt__dial(net, w, 0, w->chief, port, until, err);
 	if (!code && w->rank && dt__link_await(net->link, DT__ROSTER, dt__place_roster, net, until))
-		code = dt__fail(err, DT_ERR_PEER, "rank 0 (%s) has ended, or the others have not come to it within %g s", w->chief, w->patience);
+		code = net->link->frame.type == DT__ABORT ? dt__fail(err, DT_ERR_PEER, "%s", (const char *)net->link->small)
+			: dt__fail(err, DT_ERR_PEER, "rank 0 (%s) has ended, or the others have not come to it within %g s", w->chief, w->patience);
+	for (i = 0; i < w->size; i++) net->roster[i][63] = 0;
 	if (w->rank) until = DT__MIN(until, dt__now() + 2 * w->dead);  // all have been there: who does not answer now has died
 	for (i = 1; i < w->rank && !code; i++) code = dt__dial(net, w, i, net->roster[i], port, until, err);
 	if (!code) code = dt__join_accept(net, w, listener, until, err);
@@ -8250,11 +8261,17 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 		net->roster = (char (*)[64])calloc(n, 64);
 		for (i = 0; net->link && i < w->size; i++) net->link[i].fd = -1;
 		if (net->link && net->poll && net->part && net->roster && !pthread_mutex_init(&net->lock, NULL)) {
-			code = dt__join(net, w, err);
-			if (!code && !pipe(net->bell)) net->beating = !pthread_create(&net->heart, NULL, dt__heart_main, net);
-			if (net->beating) return c;
-			if (!code) dt__fail(err, DT_ERR_MEMORY, "the system refuses a pipe or a thread");
-			dt__net_close(c, err);
+			dt_error own = DT_DEFAULTS;
+			code = dt__join(net, w, &own);
+			if (!code && !pipe(net->bell)) {
+				for (i = 0; i < 2; i++) fcntl(net->bell[i], F_SETFD, FD_CLOEXEC);
+				net->beating = !pthread_create(&net->heart, NULL, dt__heart_main, net);
+				if (net->beating) return c;
+				for (i = 0; i < 2; i++) close(net->bell[i]);
+			}
+			if (!code) dt__fail(&own, DT_ERR_MEMORY, "the system refuses a pipe or a thread");
+			dt__net_close(c, &own);
+			dt__pass_error(err, &own);
 			return NULL;
 		}
 		free(net->link); free(net->poll); free(net->part); free(net->roster);
@@ -8324,9 +8341,10 @@ static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
 	char first[256];
 	int slurm = !strcmp(f->name, "Slurm");
 	if (dt__who_number(f->rank, &w->rank, err) || dt__who_number(f->size, &w->size, err)) return DT_ERR_CONFIG;
-	w->local = local ? atoi(local) : 1;
+	w->local = local ? DT__MAX(1, atoi(local)) : 1;
 	dt__format(w->source, sizeof w->source, "%s: %s, %s", f->name, f->rank, f->size);
 	if (job) dt__format(w->job, sizeof w->job, "%s%s%s", job, slurm ? "." : "", slurm ? getenv("SLURM_STEP_ID") : "");  // steps of a job may run side by side
+	if (slurm && w->local == w->size) host = NULL;
 	if (slurm && host) { dt__first_host(host, first, sizeof first); host = first; }
 	if (!host && w->local == w->size) {
 		host = "127.0.0.1";
@@ -8339,7 +8357,7 @@ static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
 	}
 	w->tries = 8;
 	dt__format(w->chief, sizeof w->chief, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host,
-		20000 + (int)(dt__crc32c(dt__crc32c(0, w->job, strlen(w->job)), port, port ? strlen(port) : 0) % 20000));
+		20000 + (int)(dt__crc32c(dt__crc32c(0, w->job, strlen(w->job)), port, port ? strlen(port) : 0) % 12000));  // below those that systems hand out
 	return 0;
 }
 
@@ -8421,8 +8439,8 @@ static int dt__who_spec(dt__who *w, const char *name, const char *text, int *spo
 	w->size = has_chief + s.count[DT__WORKER];
 	if (s.count[DT__SERVER] || s.role == DT__SERVER || (s.task && s.role == DT__EVALUATOR))
 		return dt__fail(err, DT_ERR_CONFIG, "%s names parameter servers or an evaluator, which this version has not: give chief and workers only", name);
-	if (!s.task && w->size == 1) s.role = has_chief ? DT__CHIEF : DT__WORKER;
-	else if (!s.task) return dt__fail(err, DT_ERR_CONFIG, "%s has a \"cluster\" and no \"task\": which of %d processes is this one?", name, w->size);
+	if (!s.task && w->size == 1 && s.count[DT__CHIEF] < 2) { dt__format(w->source, sizeof w->source, "%s", name); return 0; }
+	if (!s.task) return dt__fail(err, DT_ERR_CONFIG, "%s has a \"cluster\" and no \"task\": which of %d processes is this one?", name, w->size);
 	if (s.count[DT__CHIEF] > 1 || s.index < 0 || s.index >= s.count[s.role])
 		return dt__fail(err, DT_ERR_CONFIG, "%s: the task is %s %d, of %d (and a cluster has one chief)", name, s.role ? "worker" : "chief", s.index, s.count[s.role]);
 	if (!*s.own || (!*s.first[DT__WORKER] && !has_chief)) return dt__fail(err, DT_ERR_CONFIG, "%s: the cluster is sparse: all workers must be listed", name);
@@ -8452,6 +8470,7 @@ static int dt__who_speaks(const dt_cluster *given, dt__who *w, int *spoke, dt_er
 			if (text && ((code = dt__who_spec(w, spec[i - 1], text, spoke, err)) != 0 || *spoke)) return code;
 		} else if (dt__variable_of(f->rank) || dt__variable_of(f->size)) {
 			int slurm = !strcmp(f->name, "Slurm");  // whose batch script itself is one process
+			if (!strcmp(f->name, "MPICH") && dt__variable_of("SLURM_STEP_ID") && !dt__variable_of(f->local)) continue;  // srun's PMI-2
 			if (!slurm || (dt__variable_of(f->rank) && dt__variable_of(f->size) && dt__variable_of("SLURM_STEP_ID"))) return dt__who_family(w, f, err);
 		}
 	}
@@ -8477,7 +8496,7 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	if (c->timeout_ms > 0) w->patience = c->timeout_ms / 1000.0;
 	w->insecure = c->insecure || (insecure && strcmp(insecure, "0"));
 	code = dt__who_speaks(given, w, &spoke, err);
-	if (code || w->size == 1) return code;
+	if (code || (w->size == 1 && !w->rank)) return code;
 	if (w->size < 1 || w->rank < 0 || w->rank >= w->size || w->size >= DT__BY_SIGNAL)
 		return dt__fail(err, DT_ERR_CONFIG, "rank %d of %d processes (%s): ranks are 0 to size - 1", w->rank, w->size, w->source);
 	if (*w->chief) return 0;
@@ -8530,7 +8549,10 @@ static int dt__launch(int workers, int json, dt__who *w, dt_error *err) {
 	fflush(stderr);
 	for (i = 0; i < n; i++) {
 		int pair[2][2];
-		if (pipe(pair[0]) || pipe(pair[1]) || (child[i] = fork()) < 0) return dt__fail(err, DT_ERR_MEMORY, "the system refuses process %d of %d", i, n);
+		if (pipe(pair[0]) || pipe(pair[1]) || (child[i] = fork()) < 0) {
+			while (i-- > 0) { kill(child[i], SIGKILL); waitpid(child[i], NULL, 0); }
+			return dt__fail(err, DT_ERR_MEMORY, "the system refuses one of %d processes", n);
+		}
 		for (k = 0; k < 2; k++) {
 			if (!child[i]) dup2(pair[k][1], k + 1);
 			close(pair[k][1]);
@@ -8551,6 +8573,7 @@ static int dt__launch(int workers, int json, dt__who *w, dt_error *err) {
 		for (i = open = 0; i < 2 * n; i++) {
 			ready[i].fd = p[i].fd;
 			ready[i].events = POLLIN;
+			ready[i].revents = 0;
 			open += p[i].fd >= 0;
 		}
 		if (open) poll(ready, (nfds_t)(2 * n), 500);
@@ -8583,6 +8606,7 @@ static dt_comm *dt__run_cluster(const dt_options *o, int *status, dt_error *err)
 		return NULL;
 	}
 	if (o->workers > 0 && w.size > 1) dt__fail(err, DT_ERR_CONFIG, "--workers starts processes, and this is one of %d already (%s): leave out one of the two", w.size, w.source);
+	else if (o->workers >= DT__BY_SIGNAL - 1) dt__fail(err, DT_ERR_CONFIG, "--workers is %d: give at most %d", o->workers, DT__BY_SIGNAL - 2);
 	else if (o->workers > 0) *status = dt__launch(o->workers, o->json, &w, err);
 	return !err->code && *status < 0 && w.size > 1 ? dt__net_open(&w, err) : NULL;
 }

@@ -116,6 +116,35 @@ seeds_of_options() {
     printf '\3\205\4\232\231\231\231\231\231\271\77' | seed fixed
 }
 
+seeds_of_cluster() {
+    printf '\0{"cluster": {"chief": ["a:1"], "worker": ["b:2", "[::1]:3"]}, "task": {"type": "worker", "index": 1}}' | seed tf-config
+    printf '\0{"cluster": {"master": ["a:1"], "worker": {"0": "b:2", "1": "c:3"}}, "task": {"type": "worker", "index": "1", "trial": ""}, "environment": "cloud", "rpc_layer": "grpc"}' | seed object
+    printf '\0{"cluster": {"workerpool0": ["a:2222"], "workerpool1": ["b:2222"]}, "task": {"type": "workerpool1", "index": 0}}' | seed pools
+    printf '\0{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "evaluator", "index": 0}}' | seed others
+    printf '\0{}' | seed empty
+    printf '\1RANK=1\nWORLD_SIZE=2\nLOCAL_WORLD_SIZE=2\nMASTER_ADDR=::1\nMASTER_PORT=29500\nTORCHELASTIC_USE_AGENT_STORE=True\nTORCHELASTIC_RUN_ID=x\n' | seed torchrun
+    printf '\1DTRAIN_RANK=0\nDTRAIN_WORLD=3\nDTRAIN_CHIEF=h:5\nDTRAIN_PORT=6\nDTRAIN_BIND=h\nDTRAIN_INSECURE=1\nDTRAIN_JOIN=2\nDTRAIN_DEAD=3\nDTRAIN_LOCAL=2\n' | seed own
+    printf '\1SLURM_PROCID=1\nSLURM_STEP_NUM_TASKS=4\nSLURM_STEP_TASKS_PER_NODE=2(x2)\nSLURM_STEP_NODELIST=n[1-2]\nSLURM_JOB_ID=77\nSLURM_STEP_ID=0\n' | seed slurm
+    printf '\1PMI_RANK=1\nPMI_SIZE=2\nMPI_LOCALNRANKS=2\nPMI_JOBID=a\nOMPI_COMM_WORLD_RANK=0\nOMPI_COMM_WORLD_SIZE=2\nPET_NODE_RANK=1\nPET_NNODES=2\nPET_MASTER_ADDR=h\nPET_MASTER_PORT=1\n' | seed mpi
+    printf '\1TF_CONFIG={"cluster": {"worker": ["a:1", "b:1"]}, "task": {"index": 0}}\nDTRAIN_CHIEF=z:9\n' | seed variable
+    printf '\2\377n[1-3,05-07],gpu9' | seed hosts
+    printf '\2\10rack[00-1]n[1-2]' | seed brackets
+    printf '\3\377[fe80::1%%eth0]:65535' | seed v6
+    printf '\3\12host.name:80' | seed address
+}
+
+seeds_of_frames() {
+    printf '\0\11\0\377\0\0\0\11\0\1\0\0\44\0\2\0abcdefghabcdefghabcdefghabcdefghabcd' | seed short-sum
+    printf '\0\50\43\100\0\0\0\50\43\1\270\13\300\56\2\100\1\0\0\50\43\1\160\27\300\56\2\100' | seed long-sum
+    printf '\2\11\0\377\1\2\0\11\0\1\6\0\14\0\2\0abcdabcdabcd\2\0\0\0\0\0\0\0\0\0\2\0' | seed gather
+    printf '\23\11\0\377\1\3\0\11\0\1\0\0\44\0\0\0abcdefghabcdefghabcdefghabcdefghabcd' | seed broadcast
+    printf '\4\0\0\377\0\4\0\0\0\1\0\0\0\0\2\0\0\4\0\0\0\2\0\0\0\0\2\0' | seed barriers
+    printf '\4\0\0\3\3\0\13\0\0\0\0\0\5\0\2\0cause\4\0\0\0\0\0\0\0\0\0\2\0' | seed abort
+    printf '\4\0\0\377\5\0\0\0\0\0\0\0\0\20\0\100' | seed roster
+    printf '\4\0\0\377\0\4\0\0\0\1\0\0\0\0\2\2' | seed huge
+    printf '\44\0\0\377DTR1\1no frame of ours' | seed raw
+}
+
 # ---- each target in a process of its own, at most JOBS at a time; what it leaves is judged afterwards
 
 for target in $targets; do
