@@ -6,20 +6,20 @@
 //           In all other files: #include "dtrain.h" alone.
 //
 // CONTENTS  search for a tag to jump there
-//    >>manual       how to use it, errors, threads, switches                    reading
-//    >>interface    every public type and function                              reading
-//    >>base         errors, memory, numbers, JSON, clock, threads, random bits  ground floor
-//    >>kernels      matrix multiply, convolution, vector loops, CPU dispatch    ground floor
-//    >>graph        tensors, parameters, memory plan, forward and backward      one replica
-//    >>layers       one record per operation                                    one replica
-//    >>losses       losses, and the metrics that are counted with them          one replica
-//    >>optimizers   update rules, schedules, clipping                           one replica
-//    >>data         data sets: IDX, NPY, CIFAR-10, images, CSV, arrays         one replica
-//    >>replicas     collectives between threads; mirrored and central           many
-//    >>wire         processes join over TCP; collectives between them           many
-//    >>cluster      who am I: TF_CONFIG, torchrun, MPI, Slurm; local clusters   many
-//    >>checkpoint   weights as .safetensors                                     the job
-//    >>train        the loop, progress, flags, dt_main                          the job
+//    >>manual       how to use it, errors, threads, switches
+//    >>interface    every public type and function
+//    >>base         errors, memory, numbers, JSON, clock, threads, random bits
+//    >>kernels      matrix multiply, convolution, vector loops, CPU dispatch
+//    >>graph        tensors, parameters, memory plan, forward and backward
+//    >>layers       one record per operation
+//    >>losses       losses, and the metrics that are counted with them
+//    >>optimizers   update rules, schedules, clipping
+//    >>data         data sets: IDX, NPY, CIFAR-10, images, CSV, arrays
+//    >>replicas     collectives between threads; mirrored and central
+//    >>wire         processes join over TCP; collectives between them
+//    >>cluster      who am I: TF_CONFIG, torchrun, MPI, Slurm; local clusters
+//    >>checkpoint   weights as .safetensors
+//    >>train        the loop, progress, flags, dt_main
 //    >>licence
 //
 // ============================================================
@@ -109,8 +109,8 @@ extern "C" {
 #define DT_MAX_NAME 64     // bytes of a layer's name, its zero included
 #define DT_MAX_CHANNELS 4  // of .mean and .deviation
 
-#define DT_SAME (-1)                // padding that keeps height and width at stride 1
-#define DT_OFF (-1)                 // "really none" where 0 is the default
+#define DT_SAME (-1)  // padding that keeps height and width at stride 1
+#define DT_OFF (-1)   // "really none" where 0 is the default
 #define DT_IGNORE_CLASS_0 (-2147483647 - 1)  // .ignore_label for class 0, since 0 means none
 
 #ifdef __cplusplus
@@ -131,8 +131,8 @@ extern "C" {
 	X(DT_ERR_NUMERIC,    8, "not a finite number") \
 	X(DT_ERR_CALLBACK,   9, "callback failed") \
 	X(DT_ERR_STOPPED,   10, "stopped") \
-	X(DT_ERR_PEER,      11, "another process is lost")          \
-	X(DT_ERR_USAGE,     64, "bad command line")             \
+	X(DT_ERR_PEER,      11, "another process is lost") \
+	X(DT_ERR_USAGE,     64, "bad command line") \
 	X(DT_ERR_CONFIG,    78, "bad cluster")
 
 enum {
@@ -794,7 +794,8 @@ typedef struct {
 	const char *chief;  // "host:port" where rank 0 listens
 	const char *tf_config;  // {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}
 	const char *bind;  // host whose address to listen on; NULL -> this machine only, if the chief is on it; else all
-	int insecure;  // 1: listen to a network although anybody there could join and read
+	const char *secret;  // 16 characters or more, the same for all, needed beyond this machine; NULL: DTRAIN_SECRET
+	int insecure;  // 1: do without, though anybody in the network could join
 	int timeout_ms;  // for all to come; 0 -> 600,000
 } dt_cluster;
 
@@ -2837,8 +2838,8 @@ typedef struct {
 	char name[DT_MAX_NAME + 16];
 	const char *suffix;
 	dt_tensor *owner;
-	int rank, dim[DT_MAX_RANK];      // its shape in files
-	int walk_rank;                   // file order is a walk through memory …
+	int rank, dim[DT_MAX_RANK];  // its shape in files
+	int walk_rank;  // file order is a walk through memory …
 	ptrdiff_t walk_dim[DT_MAX_RANK], walk_stride[DT_MAX_RANK];
 	ptrdiff_t size, offset, fan_in, fan_out;  // floats, and where in the flat array
 	dt_initializer init;
@@ -2853,27 +2854,27 @@ struct dt_tensor {
 	const dt__op *op;
 	dt_tensor **in;
 	int n_in, rank, dim[DT_MAX_RANK];  // dim[0], the batch, is 0
-	ptrdiff_t size;                    // values of one sample
+	ptrdiff_t size;  // values of one sample
 	dt_type type;
 	char name[DT_MAX_NAME];
-	void *options;                     // with defaults filled in
+	void *options;  // with defaults filled in
 	dt__variable *variable[DT__MAX_VARIABLES];
-	int hwc[3];                        // behind a flatten: the image it came from
+	int hwc[3];  // behind a flatten: the image it came from
 	dt_tensor *made_before, *visitor;  // list of all nodes; stack of the walk
 	int number, visited, consumers, consumers_back, is_output;
-	int wants, back;                   // something trainable lies before; … and a loss or net's output behind: backward runs
+	int wants, back;  // something trainable lies before; … and a loss or net's output behind: backward runs
 	int value, gradient, saved, scratch[2];  // buffers; -1: none
 	ptrdiff_t saved_fixed, saved_row;  // floats, and floats per sample, kept between phases
-	ptrdiff_t exchange;                // floats of saved that the replicas sum between two phases
+	ptrdiff_t exchange;  // floats of saved that the replicas sum between two phases
 	ptrdiff_t n_statistics, statistics;  // floats of batch sums; their place in the gradient array
-	ptrdiff_t slack;                   // floats that may be read behind any buffer
-	int relu, fused;                   // fusion: forward ends with a relu; the layer before does forward
-	int loss_number, label;            // its place among losses; which of dt_batch.y, or -1
+	ptrdiff_t slack;  // floats that may be read behind any buffer
+	int relu, fused;  // fusion: forward ends with a relu; the layer before does forward
+	int loss_number, label;  // its place among losses; which of dt_batch.y, or -1
 };
 
 typedef struct {
-	ptrdiff_t floats, row, offset;    // row: floats per row of the batch; 0: fixed size
-	int birth, death, next, local;    // local: holds the rows of one strip
+	ptrdiff_t floats, row, offset;  // row: floats per row of the batch; 0: fixed size
+	int birth, death, next, local;  // local: holds the rows of one strip
 } dt__buffer;
 
 // Phases that all run on one strip of the batch before the next begins.
@@ -2884,21 +2885,21 @@ typedef struct dt__named { struct dt__named *next; dt_tensor *t; char name[DT_MA
 struct dt__graph {
 	dt__pool *pool;
 	dt_error error;
-	int sealed;                       // net has returned
-	dt_tensor failed;                 // what layers return after an error
+	int sealed;  // net has returned
+	dt_tensor failed;  // what layers return after an error
 	dt_tensor *last_made;
-	dt_tensor *output, *main_loss;    // what net returned; the options' loss
-	dt__named *outputs;               // by name
+	dt_tensor *output, *main_loss;  // what net returned; the options' loss
+	dt__named *outputs;  // by name
 	dt_tensor *input[DT_MAX_INPUTS];  // 0: net's own; then by name
-	dt_tensor *loss[DT_MAX_INPUTS];   // main_loss, then by name
-	dt_tensor **node;                 // post-order
-	dt__variable **variable;          // in the order of their first user
+	dt_tensor *loss[DT_MAX_INPUTS];  // main_loss, then by name
+	dt_tensor **node;  // post-order
+	dt__variable **variable;  // in the order of their first user
 	dt__buffer *buffer;
 	dt__segment *segment;
 	int n_inputs, n_losses, n_labels, n, n_variables, n_buffers, n_segments;
 	ptrdiff_t n_trainable, n_floats;  // flat array: trainable, then frozen and statistics
 	ptrdiff_t statistics, totals, n_gradients;  // gradient array: trainable, batch statistics, totals
-	int mixed_losses;                 // their weights differ and are exchanged before backward
+	int mixed_losses;  // their weights differ and are exchanged before backward
 	int training, input_gradient, hwc_files, profile, no_fusion;
 	ptrdiff_t rows, block_floats, lower_bound;  // rows: planned for one replica
 };
@@ -2912,25 +2913,25 @@ struct dt__replica {
 	const dt__graph *graph;
 	int rank;
 	float *variables, *gradients;
-	float *block;                     // activations, their gradients, scratch
-	unsigned char *written;           // per node: its gradient holds something; and a copy from before the segment
-	unsigned char *variable_written;  // per variable
-	ptrdiff_t run_rows, first_row;    // of this run, and the first one's place in the batch
-	ptrdiff_t first_sample;           // … and in the batch of all processes
-	ptrdiff_t rows, from;             // of this strip, and how many lie before it; outside of phases the whole run
+	float *block;  // activations, their gradients, scratch
+	uint8_t *written;  // per node: its gradient holds something; and a copy from before the segment
+	uint8_t *variable_written;  // per variable
+	ptrdiff_t run_rows, first_row;  // of this run, and the first one's place in the batch
+	ptrdiff_t first_sample;  // … and in the batch of all processes
+	ptrdiff_t rows, from;  // of this strip, and how many lie before it; outside of phases the whole run
 	int training, labelled, checking, top_k;
-	int rehearsing;                   // this forward only counts the losses' weights
+	int rehearsing;  // this forward only counts the losses' weights
 	long step;
 	uint64_t seed;
-	const float *sample_weight;       // [rows] or NULL
+	const float *sample_weight;  // [rows] or NULL
 	float weight_scale[DT_MAX_INPUTS];  // mixed losses: scales of their gradients
-	float chunk_totals[DT__TOTALS];   // of the last forward
+	float chunk_totals[DT__TOTALS];  // of the last forward
 	float global_totals[DT__TOTALS];  // mixed losses: of all replicas
 	float *exchange_at;
 	void (*exchange)(dt__replica *set, int n, ptrdiff_t floats);  // set by the strategy
 	dt_model *model;
-	double data_seconds, marked;      // spent on feeding; the profile's last mark
-	double *seconds;                  // profile: forward and backward of every node, then DT__PROFILED_…
+	double data_seconds, marked;  // spent on feeding; the profile's last mark
+	double *seconds;  // profile: forward and backward of every node, then DT__PROFILED_…
 	dt_error error;
 };
 
@@ -2953,7 +2954,7 @@ static int dt__is_target(const dt_tensor *t, int k) { return t->op->flags & DT__
 static void dt__zero(ptrdiff_t n, float *x) { if (n > 0) memset(x, 0, (size_t)n * sizeof(float)); }
 
 // Before n floats of a gradient are written. *add: d already holds something; add NULL: d starts with zeros.
-static float *dt__claim(float *d, ptrdiff_t n, unsigned char *written, int *add) {
+static float *dt__claim(float *d, ptrdiff_t n, uint8_t *written, int *add) {
 	if (add) *add = *written;
 	else if (!*written) dt__zero(n, d);
 	*written = 1;
@@ -3007,7 +3008,7 @@ static int dt__set_name(dt_tensor *t, const char *name) {
 	if (!name) return 0;
 	if (!*name || strlen(name) >= DT_MAX_NAME)
 		return dt__refuse(&t->graph->error, "dt_%s: the name \"%.70s\" has %zu bytes: use 1 to %d", t->op->name, name, strlen(name), DT_MAX_NAME - 1);
-	for (; n && *p; p += n) n = dt__utf8((const unsigned char *)p, (ptrdiff_t)strlen(p));
+	for (; n && *p; p += n) n = dt__utf8((const uint8_t *)p, (ptrdiff_t)strlen(p));
 	if (!n) return dt__refuse(&t->graph->error, "dt_%s: a name is no valid UTF-8, which files need", t->op->name);
 	memcpy(t->name, name, strlen(name) + 1);
 	return 0;
@@ -3760,8 +3761,8 @@ DT__LAYER(dense, dt_dense_options)
 
 typedef struct {
 	ptrdiff_t h, w, c, oh, ow, f, kh, kw, s, dil, groups, cg, fg, top, left;
-	ptrdiff_t hp, wp;       // the used part of the padded image
-	ptrdiff_t pitch;        // from a row of the image, padded or not, to the next
+	ptrdiff_t hp, wp;  // the used part of the padded image
+	ptrdiff_t pitch;  // from a row of the image, padded or not, to the next
 	ptrdiff_t span, spans;  // contiguous values under a kernel row, and how many such pieces it has
 	int padded, depthwise, simple, winograd;
 } dt__conv;
@@ -4939,7 +4940,7 @@ static void dt__losses_balance(dt__replica *r) {
 static int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_type type, ptrdiff_t index, dt_error *err) {
 	DT__OPTIONS(dt_loss_options, t);
 	const dt_tensor *p = t->in[0];
-	const unsigned char *bytes = (const unsigned char *)src;
+	const uint8_t *bytes = (const uint8_t *)src;
 	ptrdiff_t i, classes = dt__last(p);
 	for (i = 0; i < t->size; i++) {
 		float f = 0;
@@ -7549,7 +7550,7 @@ DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->o
 // Owns:    dt__net: the sockets, that thread, memory for the others' slices.
 // Uses:    >>replicas (dt_comm), >>base.   Used by: >>cluster.
 // Promise: every wait has a deadline, every length is checked first, and all ranks that outlive a failure tell the same cause.
-//          Nothing is encrypted, and nobody has to prove who he is: see .insecure.
+//          Who joins proves that he knows the secret; nothing is encrypted.
 // Frame:   64 bytes, little-endian: 0 "DTR1" | 4 version | 5 type | 6 kind | 8 rank (4) | 12 detail (4) | 16 n (8) | 24 call (8)
 //          | 32 offset (8) | 40 bytes of payload (4) | 48 number of the frame (8) | 56 CRC-32C of the payload, but not of
 //          floats (4) | 60 CRC-32C of bytes 0 to 59 (4). Then the payload.
@@ -7557,9 +7558,77 @@ DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->o
 
 #ifndef DTRAIN_NO_SOCKETS
 
+// ---- the secret: both sides prove that they know it
+
+// SHA-256 (FIPS 180-4), whose constants are the first bits behind the point of roots of primes.
+static void dt__sha256(const uint8_t *p, size_t n, uint8_t out[32]) {
+	uint32_t h[8], k[64], w[64], v[8], a, b;
+	size_t at, all = (n + 72) / 64 * 64, from;
+	int i, prime = 2, d;
+	for (i = 0; i < 64; prime++) {
+		for (d = 2; d * d <= prime && prime % d; d++) {}
+		if (d * d <= prime) continue;
+		if (i < 8) h[i] = (uint32_t)(fmod(sqrt(prime), 1) * 4294967296.0);
+		k[i++] = (uint32_t)(fmod(cbrt(prime), 1) * 4294967296.0);
+	}
+#define DT__TURN(x, k) ((x) >> (k) | (x) << (32 - (k)))
+	for (at = 0; at < all; at += 64) {
+		for (i = 0; i < 64; i++) {  // the text, a bit, and its length in bits
+			from = at + (size_t)i;
+			a = from < n ? p[from] : from == n ? 0x80 : from + 8 < all ? 0 : (uint32_t)((uint64_t)n * 8 >> 8 * (all - 1 - from) & 255);
+			w[i / 4] = (i % 4 ? w[i / 4] << 8 : 0) | a;
+		}
+		for (i = 16; i < 64; i++) {
+			a = w[i - 15]; b = w[i - 2];
+			w[i] = w[i - 16] + w[i - 7] + (DT__TURN(a, 7) ^ DT__TURN(a, 18) ^ a >> 3) + (DT__TURN(b, 17) ^ DT__TURN(b, 19) ^ b >> 10);
+		}
+		memcpy(v, h, sizeof v);
+		for (i = 0; i < 64; i++) {
+			a = v[7] + (DT__TURN(v[4], 6) ^ DT__TURN(v[4], 11) ^ DT__TURN(v[4], 25)) + ((v[4] & v[5]) ^ (~v[4] & v[6])) + k[i] + w[i];
+			b = (DT__TURN(v[0], 2) ^ DT__TURN(v[0], 13) ^ DT__TURN(v[0], 22)) + ((v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]));
+			memmove(v + 1, v, 7 * sizeof *v);
+			v[4] += a;
+			v[0] = a + b;
+		}
+		for (i = 0; i < 8; i++) h[i] += v[i];
+	}
+#undef DT__TURN
+	for (i = 0; i < 32; i++) out[i] = (uint8_t)(h[i / 4] >> (24 - i % 4 * 8));
+}
+
+#define DT__HELLO_BYTES 92  // rank (4), size (4), port of the listener (4), job (64), random (16)
+#define DT__SAID (DT__HELLO_BYTES + 16)  // … and those of the answer
+
+// HMAC-SHA256 (RFC 2104) of what both have said, and of the side that proves.
+static void dt__proof(const char *secret, const uint8_t *said, char side, uint8_t out[32]) {
+	uint8_t key[64] = {0}, text[64 + DT__SAID + 1];
+	size_t n = strlen(secret);
+	int pass, i;
+	if (n > 64) dt__sha256((const uint8_t *)secret, n, key); else memcpy(key, secret, n);
+	memcpy(text + 64, said, DT__SAID);
+	text[64 + DT__SAID] = (uint8_t)side;
+	for (pass = 0; pass < 2; pass++) {
+		for (i = 0; i < 64; i++) text[i] = key[i] ^ (pass ? 0x5c : 0x36);
+		dt__sha256(text, pass ? 96 : sizeof text, out);
+		memcpy(text + 64, out, 32);
+	}
+}
+
+static int dt__differs(const uint8_t *a, const uint8_t *b) {  // of 32 bytes, in constant time
+	int i, d = 0;
+	for (i = 0; i < 32; i++) d |= a[i] ^ b[i];
+	return d;
+}
+
+static void dt__random_bytes(uint8_t p[16]) {
+	FILE *f = fopen("/dev/urandom", "rb");
+	if (!f || fread(p, 1, 16, f) < 16) dt__write_le(p, dt__mix((uint64_t)(dt__now() * 1e9)), 8);
+	if (f) fclose(f);
+}
+
 // ---- a connection and its frames
 
-enum { DT__HELLO = 1, DT__WELCOME, DT__ROSTER, DT__HEARTBEAT, DT__ABORT, DT__BYE, DT__PART, DT__RESULT };  // these two carry floats
+enum { DT__HELLO = 1, DT__CHALLENGE, DT__PROOF, DT__WELCOME, DT__ROSTER, DT__HEARTBEAT, DT__ABORT, DT__BYE, DT__PART, DT__RESULT };  // these two carry floats
 
 typedef struct { int type, rank, kind, detail; size_t bytes; uint64_t n, call, offset; } dt__frame;
 
@@ -7587,6 +7656,7 @@ typedef struct {
 	uint8_t small[512];  // payloads of control
 	dt__span part_out, part_in, result_out, result_in;  // still missing of the collective, in floats
 	int announced, greeted;
+	uint8_t said[DT__SAID];  // joining
 } dt__link;
 
 static int dt__link_idle(const dt__link *l) { return !(l->out[0].iov_len + l->out[1].iov_len); }
@@ -7705,20 +7775,20 @@ static void dt__link_close(dt__link *l) {
 // ---- the net: one link to every other rank
 
 typedef struct dt__net {
-	dt_comm *comm;
-	dt__link *link;       // [size], the own one unused
+	dt_comm handle, *comm;
+	dt__link *link;  // [size], the own one unused
 	struct pollfd *poll;  // [size]
-	float **part;         // [size], for the sum
+	float **part;  // [size], for the sum
 	float *room;  size_t room_floats;  // the others' parts of the own slice
-	double dead, began;   // seconds of silence that end a peer; start of the running collective
+	double dead, began;  // seconds of silence that end a peer; start of the running collective
 	int spins;
-	uint64_t call;        // number of the running collective
+	uint64_t call;  // number of the running collective
 	float *buf;
 	int everybody;  // adds everything
-	dt__span mine;        // what this rank adds up, or hands out; up to ready it is done
+	dt__span mine;  // what this rank adds up, or hands out; up to ready it is done
 	ptrdiff_t ready;
-	char (*roster)[64];   // [size], addresses
-	dt_error cause;       // why everything ends
+	char (*roster)[64];  // [size], addresses
+	dt_error cause;  // why everything ends
 	pthread_t heart;
 	pthread_mutex_t lock; // over the links: a collective's unless it waits, or that thread's
 	int beating, bell[2];
@@ -7775,7 +7845,7 @@ static void dt__net_end(dt__net *net, int type, double seconds) {
 			if (dt__link_idle(l) && !l->announced) { dt__link_queue(l, f, text); l->announced = 1; }
 			if (dt__link_flush(l) < 0) got = -1;
 			if (l->announced == 1 && dt__link_idle(l)) { shutdown(l->fd, SHUT_WR); l->announced = 2; }
-			while (got >= 0 && dt__now() < until && (got = (int)recv(l->fd, l->in, sizeof l->in, 0)) > 0) {}  // until it closes too: with bytes unread, the system would drop ours
+			while (got >= 0 && dt__now() < until && (got = (int)recv(l->fd, l->in, sizeof l->in, 0)) > 0) {}  // bytes unread would make the system drop ours
 			if (got < 0 && errno == EAGAIN) open = 1; else dt__link_close(l);
 		}
 		if (open) nanosleep(&pause, NULL);
@@ -7960,27 +8030,23 @@ static void dt__net_close(dt_comm *c, const dt_error *cause) {
 	dt__net_end(net, cause ? DT__ABORT : DT__BYE, cause ? 0.5 : c->rank ? 2 : 5);
 	pthread_mutex_destroy(&net->lock);
 	free(net->room);
-	free(net->link);
-	free(net->poll);
-	free(net->part);
-	free(net->roster);
 	free(net);
-	free(c);
 }
 
 static void dt__net_leave(dt_comm *c) { dt__net_close(c, NULL); }
 
 // ---- joining
 
-typedef struct {            // what >>cluster has found out
+typedef struct {  // what >>cluster has found out
 	int rank, size, local;  // local: ranks on this machine
-	char chief[280];        // host:port of rank 0, which may have taken one of the next ports
+	char chief[280];  // host:port of rank 0, which may have taken one of the next ports
 	int tries;
-	char bind[256];         // the own listener's host, or "", and port, 0: any
+	char bind[256];  // the own listener's host, or "", and port, 0: any
 	int port;
-	char job[64];           // processes of another job are not let in
-	char source[120];       // which variables said so
+	char job[64];  // processes of another job are not let in
+	char source[120];  // which variables said so
 	double patience, dead;  // seconds
+	char secret[256];
 	int insecure, listener; // listener: open already, or -1
 } dt__who;
 
@@ -8042,8 +8108,8 @@ static int dt__listen(const dt__who *w, int *port, dt_error *err) {
 	for (i = 0; i < (w->rank ? 1 : w->tries) && fd < 0; i++) {
 		a = *w->bind ? dt__resolve(w->bind, AF_UNSPEC, first + i) : dt__resolve(local ? host : NULL, family, first + i);
 		if (!a) break;
-		if (!w->insecure && !dt__is_loopback(a->ai_addr)) {
-			why = "anybody in its network could join: if it is a network of yours alone, set DTRAIN_INSECURE=1";
+		if (!w->insecure && !*w->secret && !dt__is_loopback(a->ai_addr)) {
+			why = "anybody in its network could join: set the same DTRAIN_SECRET of 16 characters or more for all, or DTRAIN_INSECURE=1";
 		} else if ((fd = socket(a->ai_family, SOCK_STREAM, 0)) >= 0) {
 			setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
 			if (bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, 1024)) { why = strerror(errno); close(fd); fd = -1; }
@@ -8102,7 +8168,6 @@ static void dt__link_tell(dt__link *l, int type, int rank, const void *payload, 
 	while (!dt__link_idle(l) && dt__link_flush(l) >= 0 && dt__now() < until) {}
 }
 
-#define DT__HELLO_BYTES 76  // rank (4), size (4), port of the listener (4), job (64)
 
 static int dt__join_stopped(const dt__who *w, dt_error *err) {
 	return dt__fail(err, DT_ERR_PEER, "rank %d was stopped by signal %d while it waited for the others", w->rank, (int)DT__STOPPED);
@@ -8118,21 +8183,29 @@ static int dt__link_gone(const dt__link *l) {
 // Dial a rank until it answers or time is over.
 static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *address, int port, double until, dt_error *err) {
 	dt__link *l = &net->link[rank];
-	uint8_t hello[DT__HELLO_BYTES] = {0};
+	uint8_t proof[32];
 	const char *why = "";
 	int round;
-	dt__write_le(hello, (uint64_t)w->rank, 4);
-	dt__write_le(hello + 4, (uint64_t)w->size, 4);
-	dt__write_le(hello + 8, (uint64_t)port, 4);
-	memcpy(hello + 12, w->job, strlen(w->job));
 	for (round = 0; dt__now() < until && !DT__STOPPED; round++) {
 		struct timespec pause = {0, 5000000L << DT__MIN(round / (rank ? 1 : w->tries), 7)};
 		memset(l, 0, sizeof *l);
 		l->fd = dt__connect(address, rank ? 0 : round % w->tries, &why);
 		if (l->fd >= 0) {
 			dt__format(l->address, sizeof l->address, "%s", address);
-			dt__link_tell(l, DT__HELLO, w->rank, hello, sizeof hello);
-			if (!dt__link_await(l, DT__WELCOME, dt__place_small, NULL, rank || w->tries == 1 ? until : DT__MIN(dt__now() + 5, until))) return 0;
+			dt__write_le(l->said, (uint64_t)w->rank, 4);
+			dt__write_le(l->said + 4, (uint64_t)w->size, 4);
+			dt__write_le(l->said + 8, (uint64_t)port, 4);
+			memcpy(l->said + 12, w->job, strlen(w->job));
+			dt__random_bytes(l->said + 76);
+			dt__link_tell(l, DT__HELLO, w->rank, l->said, DT__HELLO_BYTES);
+			if (!dt__link_await(l, DT__CHALLENGE, dt__place_small, NULL, rank || w->tries == 1 ? until : DT__MIN(dt__now() + 5, until))) {
+				memcpy(l->said + DT__HELLO_BYTES, l->small, 16);
+				dt__proof(w->secret, l->said, 'a', proof);
+				if (dt__differs(proof, l->small + 16)) return dt__fail(err, DT_ERR_CONFIG, "rank %d (%s) knows another secret: set the same DTRAIN_SECRET for all", rank, address);
+				dt__proof(w->secret, l->said, 'd', proof);
+				dt__link_tell(l, DT__PROOF, w->rank, proof, sizeof proof);
+				if (!dt__link_await(l, DT__WELCOME, dt__place_small, NULL, until)) return 0;
+			}
 			if (l->frame.type == DT__ABORT) return dt__fail(err, DT_ERR_CONFIG, "rank %d (%s) refuses: %s", rank, address, (const char *)l->small);
 			why = "no answer from a process of this job";
 			dt__link_close(l);
@@ -8143,12 +8216,24 @@ static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *addres
 	return dt__fail(err, DT_ERR_PEER, "rank %d waited %g s in vain for rank %d at %s: %s", w->rank, w->patience, rank, address, why);
 }
 
-// A process has said hello: let it in, or say why not. 1: it is in.
+// A process said hello: ask for its proof, then let it in or say why not. 1: it is in; -1: go on; 0: none of ours.
 static int dt__join_greet(dt__net *net, const dt__who *w, dt__link *half, int *missing) {
-	const uint8_t *hello = half->small;
+	const uint8_t *hello = half->said;
 	int rank = (int)(dt__read_le(hello, 4) & INT_MAX), size = (int)(dt__read_le(hello + 4, 4) & INT_MAX);
+	uint8_t proof[48];
 	char text[160] = "";
-	if (half->frame.type != DT__HELLO || half->frame.bytes != DT__HELLO_BYTES || strncmp((const char *)hello + 12, w->job, sizeof w->job) || dt__link_gone(half)) return 0;
+	if (half->frame.type == DT__HELLO && half->frame.bytes == DT__HELLO_BYTES) {
+		memcpy(half->said, half->small, DT__HELLO_BYTES);
+		if (strncmp((const char *)hello + 12, w->job, sizeof w->job)) return 0;
+		dt__random_bytes(half->said + DT__HELLO_BYTES);
+		memcpy(proof, half->said + DT__HELLO_BYTES, 16);
+		dt__proof(w->secret, hello, 'a', proof + 16);
+		dt__link_tell(half, DT__CHALLENGE, w->rank, proof, sizeof proof);
+		return dt__link_idle(half) ? -1 : 0;
+	}
+	if (half->frame.type != DT__PROOF || half->frame.bytes != 32 || dt__link_gone(half)) return 0;
+	dt__proof(w->secret, hello, 'd', proof);
+	if (dt__differs(proof, half->small)) return 0;
 	if (size != w->size) dt__format(text, sizeof text, "the world has %d processes there, %d here", size, w->size);
 	else if (rank <= w->rank || rank >= size) dt__format(text, sizeof text, "rank %d does not dial rank %d of %d", rank, w->rank, size);
 	else if (net->link[rank].fd >= 0 && !dt__link_gone(&net->link[rank])) dt__format(text, sizeof text, "there is a rank %d already", rank);
@@ -8157,6 +8242,7 @@ static int dt__join_greet(dt__net *net, const dt__who *w, dt__link *half, int *m
 	dt__format(half->address + strlen(half->address), 8, ":%d", (int)(dt__read_le(hello + 8, 4) & 0xffff));
 	if (net->link[rank].fd >= 0) dt__link_close(&net->link[rank]); else --*missing;  // it had died, and was started again
 	net->link[rank] = *half;
+	half->fd = -1;
 	return 1;
 }
 
@@ -8192,8 +8278,8 @@ static int dt__join_accept(dt__net *net, const dt__who *w, int listener, double 
 				dt__format(l->address, sizeof l->address - 10, strchr(host, ':') ? "[%s]" : "%s", host);
 			}
 			got = dt__link_read(l, dt__place_small, NULL);
-			if (got == 1 && dt__join_greet(net, w, l, &missing)) l->fd = -1;
-			else if (got || dt__now() - l->began > (taken < DT__HALF_OPEN ? 5 : 0.5)) dt__link_close(l);
+			if (got == 1) got = dt__join_greet(net, w, l, &missing) ? 0 : -1;
+			if (l->fd >= 0 && (got || dt__now() - l->began > (taken < DT__HALF_OPEN ? 5 : 0.5))) dt__link_close(l);
 		}
 		if (!missing) DT__EACH_LINK(net, i, l) if (i > w->rank && dt__link_gone(l)) { dt__link_close(l); missing++; }
 	}
@@ -8241,44 +8327,38 @@ static int dt__join(dt__net *net, const dt__who *w, dt_error *err) {
 }
 
 static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
-	dt_comm *c = (dt_comm *)calloc(1, sizeof *c);
-	dt__net *net = (dt__net *)calloc(1, sizeof *net);
 	size_t n = (size_t)w->size;
-	int i, code = DT_ERR_MEMORY;
-	if (c && net) {
-		c->rank = w->rank;
-		c->size = w->size;
-		c->local = w->local;
-		c->run = dt__net_run;
-		c->close = dt__net_leave;
-		c->net = net;
-		net->comm = c;
-		net->dead = w->dead;
-		net->spins = w->local > dt__cores() ? 0 : 200;
-		net->link = (dt__link *)calloc(n, sizeof *net->link);
-		net->poll = (struct pollfd *)calloc(n, sizeof *net->poll);
-		net->part = (float **)calloc(n, sizeof *net->part);
-		net->roster = (char (*)[64])calloc(n, 64);
-		for (i = 0; net->link && i < w->size; i++) net->link[i].fd = -1;
-		if (net->link && net->poll && net->part && net->roster && !pthread_mutex_init(&net->lock, NULL)) {
-			dt_error own = DT_DEFAULTS;
-			code = dt__join(net, w, &own);
-			if (!code && !pipe(net->bell)) {
-				for (i = 0; i < 2; i++) fcntl(net->bell[i], F_SETFD, FD_CLOEXEC);
-				net->beating = !pthread_create(&net->heart, NULL, dt__heart_main, net);
-				if (net->beating) return c;
-				for (i = 0; i < 2; i++) close(net->bell[i]);
-			}
-			if (!code) dt__fail(&own, DT_ERR_MEMORY, "the system refuses a pipe or a thread");
-			dt__net_close(c, &own);
-			dt__pass_error(err, &own);
-			return NULL;
-		}
-		free(net->link); free(net->poll); free(net->part); free(net->roster);
+	dt__net *net = (dt__net *)calloc(1, sizeof *net + n * (sizeof *net->link + sizeof *net->part + sizeof *net->poll + 64));
+	dt_error own = DT_DEFAULTS;
+	int i;
+	if (!net || pthread_mutex_init(&net->lock, NULL)) {
+		free(net);
+		dt__fail(err, DT_ERR_MEMORY, "no memory for connections to %d processes", w->size);
+		return NULL;
 	}
-	free(net);
-	free(c);
-	dt__fail(err, code, "no memory for connections to %d processes", w->size);
+	net->comm = &net->handle;
+	net->comm->rank = w->rank;
+	net->comm->size = w->size;
+	net->comm->local = w->local;
+	net->comm->run = dt__net_run;
+	net->comm->close = dt__net_leave;
+	net->comm->net = net;
+	net->dead = w->dead;
+	net->spins = w->local > dt__cores() ? 0 : 200;
+	net->link = (dt__link *)(void *)(net + 1);
+	net->part = (float **)(void *)(net->link + n);
+	net->poll = (struct pollfd *)(void *)(net->part + n);
+	net->roster = (char (*)[64])(void *)(net->poll + n);
+	for (i = 0; i < w->size; i++) net->link[i].fd = -1;
+	if (!dt__join(net, w, &own) && !pipe(net->bell)) {
+		for (i = 0; i < 2; i++) fcntl(net->bell[i], F_SETFD, FD_CLOEXEC);
+		net->beating = !pthread_create(&net->heart, NULL, dt__heart_main, net);
+		if (net->beating) return net->comm;
+		for (i = 0; i < 2; i++) close(net->bell[i]);
+	}
+	if (!own.code) dt__fail(&own, DT_ERR_MEMORY, "the system refuses a pipe or a thread");
+	dt__net_close(net->comm, &own);
+	dt__pass_error(err, &own);
 	return NULL;
 }
 #endif
@@ -8343,7 +8423,7 @@ static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
 	if (dt__who_number(f->rank, &w->rank, err) || dt__who_number(f->size, &w->size, err)) return DT_ERR_CONFIG;
 	w->local = local ? DT__MAX(1, atoi(local)) : 1;
 	dt__format(w->source, sizeof w->source, "%s: %s, %s", f->name, f->rank, f->size);
-	if (job) dt__format(w->job, sizeof w->job, "%s%s%s", job, slurm ? "." : "", slurm ? getenv("SLURM_STEP_ID") : "");  // steps of a job may run side by side
+	if (job) dt__format(w->job, sizeof w->job, "%s%s%s", job, slurm ? "." : "", slurm ? getenv("SLURM_STEP_ID") : "");
 	if (slurm && w->local == w->size) host = NULL;
 	if (slurm && host) { dt__first_host(host, first, sizeof first); host = first; }
 	if (!host && w->local == w->size) {
@@ -8357,7 +8437,7 @@ static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
 	}
 	w->tries = 8;
 	dt__format(w->chief, sizeof w->chief, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host,
-		20000 + (int)(dt__crc32c(dt__crc32c(0, w->job, strlen(w->job)), port, port ? strlen(port) : 0) % 12000));  // below those that systems hand out
+		20000 + (int)(dt__crc32c(dt__crc32c(0, w->job, strlen(w->job)), port, port ? strlen(port) : 0) % 12000));  // systems hand out higher ones
 	return 0;
 }
 
@@ -8460,7 +8540,7 @@ static int dt__who_speaks(const dt_cluster *given, dt__who *w, int *spoke, dt_er
 	if (given && given->world_size) {
 		w->rank = given->rank;
 		w->size = given->world_size;
-		dt__format(w->source, sizeof w->source, "dt_cluster");
+		strcpy(w->source, "dt_cluster");
 		return 0;
 	}
 	for (i = 0; i < DT__COUNT(dt__families) + 2; i++) {
@@ -8478,17 +8558,19 @@ static int dt__who_speaks(const dt_cluster *given, dt__who *w, int *spoke, dt_er
 }
 
 static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
-	static const dt_cluster none = DT_DEFAULTS;
-	const dt_cluster *c = given ? given : &none;
+	const dt_cluster none = DT_DEFAULTS, *c = given ? given : &none;
 	const char *chief = c->chief ? c->chief : dt__variable_of("DTRAIN_CHIEF"), *host = c->bind ? c->bind : dt__variable_of("DTRAIN_BIND");
-	const char *insecure = dt__variable_of("DTRAIN_INSECURE");
+	const char *insecure = dt__variable_of("DTRAIN_INSECURE"), *secret = c->secret ? c->secret : dt__variable_of("DTRAIN_SECRET");
 	int spoke = 0, code;
 	memset(w, 0, sizeof *w);
 	w->size = w->local = w->tries = 1;
 	w->listener = -1;
-	dt__format(w->source, sizeof w->source, "no variable of a launcher");
+	strcpy(w->source, "no variable of a launcher");
 	if (chief) dt__format(w->chief, sizeof w->chief, "%s", chief);
 	if (host) dt__format(w->bind, sizeof w->bind, "%s", host);
+	if (!secret) secret = dt__variable_of("OMPI_MCA_orte_precondition_transports");  // Open MPI's key of the job
+	if (secret && (strlen(secret) < 16 || dt__format(w->secret, sizeof w->secret, "%s", secret) >= sizeof w->secret))
+		return dt__fail(err, DT_ERR_CONFIG, "the secret has %zu characters: 16 to %zu are needed", strlen(secret), sizeof w->secret - 1);
 	w->patience = 600;
 	w->dead = 10;
 	if (dt__who_seconds("DTRAIN_JOIN", &w->patience, err) || dt__who_seconds("DTRAIN_DEAD", &w->dead, err)) return DT_ERR_CONFIG;
@@ -8539,8 +8621,8 @@ static int dt__launch(int workers, int json, dt__who *w, dt_error *err) {
 	pid_t *child = (pid_t *)calloc((size_t)n, sizeof *child);
 	char last[2400] = "";
 	w->size = w->local = n;
-	dt__format(w->source, sizeof w->source, "--workers");
-	dt__format(w->chief, sizeof w->chief, "127.0.0.1:0");
+	strcpy(w->source, "--workers");
+	strcpy(w->chief, "127.0.0.1:0");
 	listener = dt__listen(w, &port, err);
 	if (!p || !ready || !child || listener < 0) return dt__fail(err, DT_ERR_MEMORY, "no memory for %d processes", n);
 	dt__format(w->chief, sizeof w->chief, "127.0.0.1:%d", port);

@@ -184,6 +184,48 @@ static int hear_frame(int fd, char *text, size_t size) {
     return h[5];
 }
 
+/* the next frame's type, if its payload has n bytes */
+static int hear_bytes(int fd, unsigned char *p, size_t n) {
+    unsigned char h[64];
+    return hear(fd, h, 64) && dt__read_le(h + 40, 4) == n && hear(fd, p, n) ? h[5] : 0;
+}
+
+/* dial as a process of this job would: what is answered in the end, 0 for nothing */
+static int enter_with(const char *secret, int fd, int rank, int size, int port, const char *job, char *text, size_t room) {
+    unsigned char said[DT__SAID], answer[48], proof[32];
+    letter a = hello_of(rank, size, port, job, said);
+    *text = 0;
+    say_frame(fd, a, said);
+    if (hear_bytes(fd, answer, sizeof answer) != DT__CHALLENGE) return 0;
+    memcpy(said + DT__HELLO_BYTES, answer, 16);
+    dt__proof(secret, said, 'a', proof);
+    if (memcmp(proof, answer + 16, sizeof proof)) return -1;  /* it knows another secret */
+    dt__proof(secret, said, 'd', proof);
+    a.f.type = DT__PROOF, a.f.bytes = sizeof proof, a.number = 1;
+    say_frame(fd, a, proof);
+    return hear_frame(fd, text, room);
+}
+
+static int enter(int fd, int rank, int size, int port, const char *job, char *text, size_t room) {
+    return enter_with("", fd, rank, size, port, job, text, room);
+}
+
+/* let in who dials, as a rank of this job would: 1 if it has proved itself */
+static int let_in(int fd) {
+    unsigned char said[DT__SAID] = {0}, answer[48] = {0}, proof[32], own[32];
+    letter a;
+    memset(&a, 0, sizeof a);
+    if (hear_bytes(fd, said, DT__HELLO_BYTES) != DT__HELLO) return 0;
+    dt__proof("", said, 'a', answer + 16);
+    a.f.type = DT__CHALLENGE, a.f.rank = 1, a.f.bytes = sizeof answer;
+    say_frame(fd, a, answer);
+    if (hear_bytes(fd, proof, sizeof proof) != DT__PROOF) return 0;
+    dt__proof("", said, 'd', own);
+    a.f.type = DT__WELCOME, a.f.bytes = 0, a.number = 1;
+    say_frame(fd, a, NULL);
+    return !memcmp(proof, own, sizeof own);
+}
+
 static void hear_to_the_end(int fd) {
     unsigned char c[4096];
     while (recv(fd, c, sizeof c, 0) > 0) {}
@@ -218,8 +260,7 @@ static void test_strangers(void) {
     for (int i = 0; i < (int)sizeof noise; i++) noise[i] = (unsigned char)dt__random(3, 4, (uint64_t)i);
     for (int i = 0; i < COUNT(visitor); i++) {
         int at = fd[n++] = call_at(d.port), type;
-        say_hello(at, visitor[i].rank, visitor[i].size, 1, visitor[i].job);
-        type = hear_frame(at, text, sizeof text);
+        type = enter(at, visitor[i].rank, visitor[i].size, 1, visitor[i].job, text, sizeof text);
         if (visitor[i].answer) CHECK_MSG(type == DT__ABORT && strstr(text, visitor[i].answer), "visitor %d: type %d, \"%s\"", i, type, text);
         else CHECK_MSG(type == 0, "visitor %d: type %d, \"%s\"", i, type, text);
     }
@@ -296,10 +337,8 @@ static void test_duplicate(void) {
     p[0].who.patience = 1.5;
     start_peer(&p[0]);
     first = call_at(d.port), second = call_at(d.port);
-    say_hello(first, 2, 4, 1, "a job");
-    CHECK(hear_frame(first, text, sizeof text) == DT__WELCOME);
-    say_hello(second, 2, 4, 1, "a job");
-    CHECK(hear_frame(second, text, sizeof text) == DT__ABORT);
+    CHECK(enter(first, 2, 4, 1, "a job", text, sizeof text) == DT__WELCOME);
+    CHECK(enter(second, 2, 4, 1, "a job", text, sizeof text) == DT__ABORT);
     CHECK_MSG(strstr(text, "there is a rank 2 already"), "%s", text);
     hear_frame(first, text, sizeof text);
     CHECK_MSG(strstr(text, "these have not come: 1, 3"), "who came is told too: \"%s\"", text);
@@ -331,6 +370,74 @@ static void test_missing(void) {
     for (int i = 0; i < 2; i++) start_peer(&p[i]);
     end_peers(p, 2);
     for (int i = 0; i < 2; i++) CHECK_ERROR(p[i].err, DT_ERR_PEER, "of 3 processes these have not come: 2");
+}
+
+/* FIPS 180-4's examples, and HMAC as RFC 2104 writes it, with short and long keys */
+static void test_hashes(void) {
+    static const struct { const char *text; const char *hash; } sha[] = {
+        {"", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
+        {"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"},
+        {"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1"},
+        {"abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmnopqrlmnopqrsmnopqrstnopqrstu",
+         "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1"}};
+    unsigned char said[DT__SAID], text[64 + DT__SAID + 1], key[64], inner[64 + 32], out[32], want[32];
+    for (int i = 0; i < COUNT(sha); i++) {
+        char hex[65];
+        dt__sha256((const unsigned char *)sha[i].text, strlen(sha[i].text), out);
+        for (int k = 0; k < 32; k++) snprintf(hex + 2 * k, 3, "%02x", out[k]);
+        CHECK_MSG(!strcmp(hex, sha[i].hash), "\"%s\": %s", sha[i].text, hex);
+    }
+    for (int i = 0; i < DT__SAID; i++) said[i] = (unsigned char)(i * 7);
+    for (int length = 16; length < 200; length += 61) {
+        char secret[256] = "";
+        for (int i = 0; i < length; i++) secret[i] = (char)('a' + i % 26), secret[i + 1] = 0;
+        memset(key, 0, sizeof key);
+        if (length > 64) dt__sha256((const unsigned char *)secret, (size_t)length, key); else memcpy(key, secret, (size_t)length);
+        for (int i = 0; i < 64; i++) text[i] = key[i] ^ 0x36, inner[i] = key[i] ^ 0x5c;
+        memcpy(text + 64, said, sizeof said), text[64 + DT__SAID] = 'd';
+        dt__sha256(text, sizeof text, inner + 64);
+        dt__sha256(inner, sizeof inner, want);
+        dt__proof(secret, said, 'd', out);
+        CHECK(!memcmp(out, want, sizeof want));
+        dt__proof(secret, said, 'a', out);
+        CHECK(memcmp(out, want, sizeof want));
+    }
+}
+
+/* who knows the secret joins; who does not is told or is left standing, and learns nothing that helps */
+static void test_secret(void) {
+    static const char right[] = "a secret of this job", wrong[] = "a secret of that job";
+    door d = open_door();
+    peer p[3], stranger[1];
+    char text[600];
+    unsigned char said[DT__SAID], answer[48];
+    letter a;
+    int fd;
+    set_peers(p, 3, d);
+    set_peers(stranger, 1, d);
+    for (int i = 0; i < 3; i++) strcpy(p[i].who.secret, right);
+    stranger[0].who = who(1, 3, d);
+    strcpy(stranger[0].who.secret, wrong);
+    start_peer(&p[0]);
+    start_peer(stranger);
+    end_peers(stranger, 1);
+    CHECK_ERROR(stranger[0].err, DT_ERR_CONFIG, "rank 0 (127.0.0.1:");
+    CHECK_ERROR(stranger[0].err, DT_ERR_CONFIG, "knows another secret: set the same DTRAIN_SECRET for all");
+    fd = call_at(d.port);
+    CHECK(enter_with(wrong, fd, 1, 3, 1, "a job", text, sizeof text) == -1);
+    close(fd);
+    fd = call_at(d.port);  /* rank 0's own proof, sent back to it */
+    a = hello_of(1, 3, 1, "a job", said);
+    say_frame(fd, a, said);
+    CHECK(hear_bytes(fd, answer, sizeof answer) == DT__CHALLENGE);
+    a.f.type = DT__PROOF, a.f.bytes = 32, a.number = 1;
+    say_frame(fd, a, answer + 16);
+    CHECK(hear_frame(fd, text, sizeof text) == 0);
+    close(fd);
+    start_peer(&p[1]);
+    start_peer(&p[2]);
+    end_peers(p, 3);
+    check_peers(p, 3);
 }
 
 /* the same over IPv6, where there is one */
@@ -383,19 +490,18 @@ static void test_in_vain(void) {
     }
     c.rank = 1, c.world_size = 2, c.chief = "192.0.2.1:4000", c.timeout_ms = 10;  /* an address of nobody */
     CHECK(!dt_comm_open(&c, &err));
-    CHECK_ERROR(err, DT_ERR_CONFIG, "DTRAIN_INSECURE=1");
+    CHECK_ERROR(err, DT_ERR_CONFIG, "set the same DTRAIN_SECRET of 16 characters or more for all, or DTRAIN_INSECURE=1");
     CHECK(!dt_comm_open(&c, NULL));
     memset(&err, 0, sizeof err);
     c.chief = "127.0.0.1:1", c.bind = "0.0.0.0";  /* the network is listened to only by those who say so */
     CHECK(!dt_comm_open(&c, &err));
-    CHECK_ERROR(err, DT_ERR_CONFIG, "DTRAIN_INSECURE=1");
+    CHECK_ERROR(err, DT_ERR_CONFIG, "set the same DTRAIN_SECRET of 16 characters or more for all, or DTRAIN_INSECURE=1");
 }
 
 /* a rank 0 of somebody else's: what it hands out as addresses is read no further than it goes */
 static void test_false_roster(void) {
     door d = open_door();
     peer p[1];
-    char text[600];
     unsigned char roster[3 * 64];
     letter a;
     int fd;
@@ -404,12 +510,10 @@ static void test_false_roster(void) {
     p[0].who.patience = 0.5;
     start_peer(p);
     fd = accept(d.fd, NULL, NULL);
-    CHECK(hear_frame(fd, text, sizeof text) == DT__HELLO);
+    CHECK(let_in(fd));
     memset(&a, 0, sizeof a);
-    a.f.type = DT__WELCOME;
-    say_frame(fd, a, NULL);
     memset(roster, 'x', sizeof roster);
-    a.f.type = DT__ROSTER, a.f.bytes = sizeof roster, a.number = 1;
+    a.f.type = DT__ROSTER, a.f.bytes = sizeof roster, a.number = 2;
     say_frame(fd, a, roster);
     end_peers(p, 1);
     CHECK_ERROR(p[0].err, DT_ERR_PEER, "rank 2 waited 0.5 s in vain for rank 1");
@@ -442,23 +546,19 @@ static void *attack_main(void *arg) {
     char text[600];
     letter w;
     int fd = call_at(a->d.port), other, kind = a->kind;
-    say_hello(fd, 1, 3, a->own.port, "a job");
-    a->failed = hear_frame(fd, text, sizeof text) != DT__WELCOME || hear_frame(fd, text, sizeof text) != DT__ROSTER;
+    a->failed = enter(fd, 1, 3, a->own.port, "a job", text, sizeof text) != DT__WELCOME || hear_frame(fd, text, sizeof text) != DT__ROSTER;
     if (a->failed) { close(fd); return NULL; }
     other = accept(a->own.fd, NULL, NULL);
-    a->failed = hear_frame(other, text, sizeof text) != DT__HELLO;
-    memset(&w, 0, sizeof w);
-    w.f.type = DT__WELCOME, w.f.rank = 1;
-    say_frame(other, w, NULL);
+    a->failed = !let_in(other);
     /* the first frame of dt_allreduce(buf, 9000, DT_SUM) at rank 0, whose slice is 3000 long */
     memset(&w, 0, sizeof w);
-    w.f.type = DT__PART, w.f.rank = 1, w.f.n = 9000, w.f.detail = DT_SUM, w.f.call = 1, w.f.bytes = 3000 * sizeof(float), w.number = 1;
+    w.f.type = DT__PART, w.f.rank = 1, w.f.n = 9000, w.f.detail = DT_SUM, w.f.call = 1, w.f.bytes = 3000 * sizeof(float), w.number = 2;
     switch (kind) {
     case MAGIC: w.bad_magic = 1; break;
     case VERSION: w.bad_version = 1; break;
     case HEAD_CRC: w.bad_head = 4; break;
     case PAYLOAD_CRC: w.f.type = DT__ABORT, w.f.bytes = 5, w.bad_payload = 1; break;
-    case SKIPPED: w.number = 2; break;
+    case SKIPPED: w.number = 3; break;
     case HUGE_PART: w.claims = 0xfffffffc; break;
     case HUGE_WORD: w.f.type = DT__HEARTBEAT, w.claims = 0xfffffff0, w.f.bytes = 0; break;
     case OTHER_CALL: w.f.call = 7; break;
@@ -487,7 +587,7 @@ static void *attack_main(void *arg) {
     } else if (kind != CLOSES && kind != SILENT) {
         say_frame(fd, w, kind == ABORTS ? (const void *)"rank 1: the disk is full" : values);
         if (kind == REPEATED) say_frame(fd, w, values);
-        if (kind == EARLY_RESULT) w.number = 2, w.f.offset = 0, say_frame(fd, w, values);
+        if (kind == EARLY_RESULT) w.number = 3, w.f.offset = 0, say_frame(fd, w, values);
     }
     if (kind == CLOSES || kind == HALF_A_FRAME || kind == DRIP || kind == LEAVES) shutdown(fd, SHUT_WR);
     hear_to_the_end(fd);
@@ -579,11 +679,10 @@ static void test_sum_waits_for_sending(void) {
     a.sin_family = AF_INET, a.sin_addr.s_addr = htonl(INADDR_LOOPBACK), a.sin_port = htons((uint16_t)d.port);
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &narrow, sizeof narrow);
     CHECK(!connect(fd, (struct sockaddr *)&a, sizeof a));
-    say_hello(fd, 1, 2, 1, "a job");
-    CHECK(hear_frame(fd, text, sizeof text) == DT__WELCOME && hear_frame(fd, text, sizeof text) == DT__ROSTER);
+    CHECK(enter(fd, 1, 2, 1, "a job", text, sizeof text) == DT__WELCOME && hear_frame(fd, text, sizeof text) == DT__ROSTER);
     for (int i = 0; i < N; i++) values[i] = 2 * (float)(i % 1000);
     memset(&w, 0, sizeof w);
-    w.f.type = DT__PART, w.f.rank = 1, w.f.n = N, w.f.detail = DT_SUM, w.f.call = 1, w.f.bytes = sizeof values, w.number = 1;
+    w.f.type = DT__PART, w.f.rank = 1, w.f.n = N, w.f.detail = DT_SUM, w.f.call = 1, w.f.bytes = sizeof values, w.number = 2;
     say_frame(fd, w, values);
     rest(0.3);
     do CHECK(hear(fd, h, 64)); while (h[5] == DT__HEARTBEAT && !check_failed);
@@ -883,6 +982,8 @@ int main(void) {
     RUN(test_duplicate);
     RUN(test_world_sizes);
     RUN(test_missing);
+    RUN(test_hashes);
+    RUN(test_secret);
     RUN(test_v6);
     RUN(test_in_vain);
     RUN(test_false_roster);
