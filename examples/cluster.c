@@ -9,7 +9,7 @@
 //            TF_CONFIG='{"cluster": {"worker": ["127.0.0.1:12345", "127.0.0.1:23456"]},
 //                        "task": {"type": "worker", "index": 0}}' ./cluster --replicas 1
 //          or by a launcher: srun ./cluster, mpirun ./cluster, torchrun --no-python ./cluster; see examples/launch.
-//          On a network of your own set DTRAIN_INSECURE=1 for all: nothing is encrypted, and nobody is asked who he is.
+//          Between machines set the same DTRAIN_SECRET for all: only who knows it may join. Nothing is encrypted.
 // Output:  OUTPUT
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"

@@ -314,7 +314,7 @@ hosts_up() {
 on_hosts() {  # AS COMMAND…: as many processes; what AS prints for a host goes before the command
     as=$1
     shift
-    for i in 1 2 3; do start $((i - 1)) timeout -k 5 100 ./on.sh $i env DTRAIN_INSECURE=1 "$($as $i)" "$@"; done
+    for i in 1 2 3; do start $((i - 1)) timeout -k 5 100 ./on.sh $i env DTRAIN_SECRET=0123456789abcdef "$($as $i)" "$@"; done
     ended 0 100 0 1 2 && same 3 out.0
 }
 by_rank() { export DTRAIN_WORLD=3 DTRAIN_CHIEF=n1:2222; on_hosts rank_of $job; }
@@ -322,7 +322,7 @@ rank_of() { echo DTRAIN_RANK=$(($1 - 1)); }
 by_pod() { on_hosts pod_of $job; }
 pod_of() { echo '{"cluster":{"worker":["job-worker-0.space.svc:2222","job-worker-1.space.svc:2222","job-worker-2.space.svc:2222"]},"task":{"type":"worker","index":'$(($1 - 1))'},"environment":"cloud"}' | sed 's/^/TF_CONFIG=/'; }
 by_agents() {
-    for i in 1 2 3; do start $((i - 1)) timeout -k 5 100 ./on.sh $i env NODES=3 NODE=$((i - 1)) MASTER=n1 TORCHRUN="$TORCHRUN" "$root/examples/launch/torchrun.sh" 1 $job; done
+    for i in 1 2 3; do start $((i - 1)) timeout -k 5 100 ./on.sh $i env DTRAIN_SECRET=0123456789abcdef NODES=3 NODE=$((i - 1)) MASTER=n1 TORCHRUN="$TORCHRUN" "$root/examples/launch/torchrun.sh" 1 $job; done
     ended 0 100 0 1 2 && same 3 out.0
 }
 own_name() {  # a host may have its own name at 127.0.1.1; two of the processes are on the first
@@ -362,7 +362,7 @@ by_ssh() {
 pods() {  # the shell line of the StatefulSet, with the names that its pods have
     "$PYTHON" -c 'import sys, yaml
 pod = list(yaml.safe_load_all(open(sys.argv[1])))[1]["spec"]["template"]["spec"]["containers"][0]
-open("pod.sh", "w").write("".join("export %s=%s\n" % (e["name"], e["value"]) for e in pod["env"]) + pod["args"][0])' "$root/examples/launch/statefulset.yaml" || return 1
+open("pod.sh", "w").write("".join("export %s=%s\n" % (e["name"], e.get("value", "0123456789abcdef")) for e in pod["env"]) + pod["args"][0])' "$root/examples/launch/statefulset.yaml" || return 1
     sed 's/--epochs 5/--epochs 2/' pod.sh >pod2.sh
     for i in 1 2 3; do start $((i - 1)) ./on.sh $i env HOSTNAME=dtrain-$((i - 1)) PATH="$scratch:$PATH" sh pod2.sh; done
     soon 60 grep -q '"succeeded"' out.0
@@ -477,7 +477,7 @@ check "no task in TF_CONFIG" says 78 '"task"' env TF_CONFIG='{"cluster": {"worke
 for value in soon 0 -1; do
     for name in DTRAIN_JOIN DTRAIN_DEAD; do check "$name=$value" says 78 "$name is" env $name=$value DTRAIN_RANK=0 DTRAIN_WORLD=2 DTRAIN_CHIEF=127.0.0.1:2222 $job; done
 done
-check "DTRAIN_INSECURE=0" says 78 "set DTRAIN_INSECURE=1" env DTRAIN_INSECURE=0 DTRAIN_JOIN=1 DTRAIN_RANK=0 DTRAIN_WORLD=2 DTRAIN_CHIEF=10.77.0.1:23222 $job
+check "DTRAIN_INSECURE=0" says 78 "DTRAIN_INSECURE=1" env DTRAIN_INSECURE=0 DTRAIN_JOIN=1 DTRAIN_RANK=0 DTRAIN_WORLD=2 DTRAIN_CHIEF=10.77.0.1:23222 $job
 check "a rank beyond the world" says 78 "rank 2 of 2" env DTRAIN_RANK=2 DTRAIN_WORLD=2 DTRAIN_CHIEF=127.0.0.1:2222 $job
 check "--workers in a cluster" says 78 "leave out one of the two" env DTRAIN_RANK=0 DTRAIN_WORLD=2 DTRAIN_CHIEF=127.0.0.1:2222 $job --workers 2
 taken() {  # two that want the same port

@@ -12,7 +12,9 @@ if [ $# -lt 2 ]; then sed -n 's/^# \{0,1\}//p' "$0" >&2; exit 64; fi
 n=$1
 shift
 [ -n "$HOSTS" ] || exec $MPIRUN -np "$n" "$@"
+export DTRAIN_SECRET="${DTRAIN_SECRET:-$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')}"  # of this job alone: only its processes join
+export MASTER_ADDR="${HOSTS%%,*}"
 case $($MPIRUN --version) in
-*"Open MPI"* | *OpenRTE*) exec $MPIRUN -np "$n" --host "$HOSTS" -x MASTER_ADDR="${HOSTS%%,*}" -x DTRAIN_INSECURE=1 "$@" ;;
-*) exec $MPIRUN -np "$n" -hosts "$HOSTS" -genv MASTER_ADDR "${HOSTS%%,*}" -genv DTRAIN_INSECURE 1 "$@" ;;
+*"Open MPI"* | *OpenRTE*) exec $MPIRUN -np "$n" --host "$HOSTS" -x MASTER_ADDR -x DTRAIN_SECRET "$@" ;;
+*) exec $MPIRUN -np "$n" -hosts "$HOSTS" -genvlist MASTER_ADDR,DTRAIN_SECRET "$@" ;;
 esac

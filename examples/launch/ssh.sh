@@ -15,8 +15,9 @@ size=$(echo $hosts | wc -w | tr -d ' ')
 quoted=  # the flags, safe for the shell there
 for flag; do quoted="$quoted '$(printf %s "$flag" | sed "s/'/'\\\\''/g")'"; done
 
+secret=${DTRAIN_SECRET:-$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')}  # of this job alone: only its processes join
 for host in $hosts; do
-    $SSH "$host" "cat >$copy && chmod +x $copy" <"$program" || { echo "ssh.sh: cannot copy to $host" >&2; exit 1; }
+    { echo "$secret"; cat "$program"; } | $SSH "$host" "umask 077; read -r secret && echo \$secret >$copy.secret && cat >$copy && chmod +x $copy" || { echo "ssh.sh: cannot copy to $host" >&2; exit 1; }
 done
 
 open=$(mktemp -u)
@@ -27,10 +28,10 @@ rank=0 started=
 trap 'kill $started 2>/dev/null; exit 143' INT TERM
 for host in $hosts; do
     $SSH "$host" "exec 3<&0
-        DTRAIN_RANK=$rank DTRAIN_WORLD=$size DTRAIN_CHIEF=${hosts%% *}:$PORT DTRAIN_INSECURE=1 $copy $quoted </dev/null &
+        DTRAIN_RANK=$rank DTRAIN_WORLD=$size DTRAIN_CHIEF=${hosts%% *}:$PORT DTRAIN_SECRET=\$(cat $copy.secret) $copy $quoted </dev/null &
         program=\$!
         { cat <&3 >/dev/null; kill \$program; } 2>/dev/null &
-        wait \$program; status=\$?; kill \$! 2>/dev/null; rm -f $copy; exit \$status" <&4 3<&- 4<&- &
+        wait \$program; status=\$?; kill \$! 2>/dev/null; rm -f $copy $copy.secret; exit \$status" <&4 3<&- 4<&- &
     started="$started $!"
     [ $rank != 0 ] || chief=$!
     rank=$((rank + 1))
