@@ -10,7 +10,11 @@
 //                        "task": {"type": "worker", "index": 0}}' ./cluster --replicas 1
 //          or by a launcher: srun ./cluster, mpirun ./cluster, torchrun --no-python ./cluster; see examples/launch.
 //          Between machines set the same DTRAIN_SECRET for all: only who knows it may join. Nothing is encrypted.
-// Output:  OUTPUT
+// Output:  [chief] 462,410 parameters, strategy multiworker, 2 processes of 1 replica on avx512, batch 128, 30,000 samples
+//          [chief] epoch 1/10  loss 1.5588  accuracy 0.4403  test loss 1.3451  test accuracy 0.5200  13,443 samples/s  2.3 s
+//          …       (with --workers; the numbers are those of cifar10.c with two replicas)
+//          [chief] epoch 10/10  loss 0.6362  accuracy 0.7785  test loss 1.0941  test accuracy 0.6240  14,251 samples/s  2.1 s
+//          [chief] saved cifar10.safetensors
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
 

@@ -5,7 +5,10 @@
 // Data:    the handwritten digits in digits.h.
 // Build:   mpicc -O2 examples/mpi.c -o mpi -lm -pthread
 // Run:     mpirun -np 2 ./mpi
-// Output:  OUTPUT
+// Output:  17,258 parameters, strategy multiworker, 2 processes of 1 replica on avx512, batch 32, 1,438 samples
+//          epoch 1/10  loss 2.0561  accuracy 0.4465  test loss 1.7529  test accuracy 0.6936  267,762 samples/s  0.0 s
+//          …
+//          epoch 10/10  loss 0.1221  accuracy 0.9708  test loss 0.1296  test accuracy 0.9694  272,209 samples/s  0.0 s
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
 #include "digits.h"
