@@ -8418,7 +8418,7 @@ static int dt__who_seconds(const char *name, double *out, dt_error *err) {
 static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
 	const char *host = dt__variable_of(f->host), *port = dt__variable_of(f->port), *job = dt__variable_of(f->job), *local = dt__variable_of(f->local);
 	const char *store = dt__variable_of("TORCHELASTIC_USE_AGENT_STORE");
-	char first[256];
+	char first[256], own[8];
 	int slurm = !strcmp(f->name, "Slurm");
 	if (dt__who_number(f->rank, &w->rank, err) || dt__who_number(f->size, &w->size, err)) return DT_ERR_CONFIG;
 	w->local = local ? DT__MAX(1, atoi(local)) : 1;
@@ -8431,13 +8431,12 @@ static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
 		if (!job) dt__format(w->job, sizeof w->job, "parent %d", (int)getppid());
 	}
 	if (*w->chief || !host || w->size < 2) return 0;
-	if (port && !(store && !strcmp(store, "True"))) {  // else torchrun itself listens there
-		dt__format(w->chief, sizeof w->chief, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
-		return 0;
+	if (!port || (store && !strcmp(store, "True"))) {  // torchrun itself listens there
+		w->tries = 8;
+		dt__format(own, sizeof own, "%d", 20000 + (int)(dt__crc32c(dt__crc32c(0, w->job, strlen(w->job)), port, port ? strlen(port) : 0) % 12000));
+		port = own;  // systems hand out higher ones
 	}
-	w->tries = 8;
-	dt__format(w->chief, sizeof w->chief, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host,
-		20000 + (int)(dt__crc32c(dt__crc32c(0, w->job, strlen(w->job)), port, port ? strlen(port) : 0) % 12000));  // systems hand out higher ones
+	dt__format(w->chief, sizeof w->chief, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
 	return 0;
 }
 
@@ -8515,11 +8514,12 @@ static int dt__who_spec(dt__who *w, const char *name, const char *text, int *spo
 	}
 	*spoke = s.cluster;
 	if (!s.cluster) return 0;
+	dt__format(w->source, sizeof w->source, "%s", name);
 	has_chief = s.count[DT__CHIEF] > 0;
 	w->size = has_chief + s.count[DT__WORKER];
 	if (s.count[DT__SERVER] || s.role == DT__SERVER || (s.task && s.role == DT__EVALUATOR))
 		return dt__fail(err, DT_ERR_CONFIG, "%s names parameter servers or an evaluator, which this version has not: give chief and workers only", name);
-	if (!s.task && w->size == 1 && s.count[DT__CHIEF] < 2) { dt__format(w->source, sizeof w->source, "%s", name); return 0; }
+	if (!s.task && w->size == 1 && s.count[DT__CHIEF] < 2) return 0;
 	if (!s.task) return dt__fail(err, DT_ERR_CONFIG, "%s has a \"cluster\" and no \"task\": which of %d processes is this one?", name, w->size);
 	if (s.count[DT__CHIEF] > 1 || s.index < 0 || s.index >= s.count[s.role])
 		return dt__fail(err, DT_ERR_CONFIG, "%s: the task is %s %d, of %d (and a cluster has one chief)", name, s.role ? "worker" : "chief", s.index, s.count[s.role]);
@@ -8527,7 +8527,6 @@ static int dt__who_spec(dt__who *w, const char *name, const char *text, int *spo
 	w->rank = s.role == DT__CHIEF ? 0 : has_chief + s.index;
 	if (!*w->chief) memcpy(w->chief, s.first[has_chief ? DT__CHIEF : DT__WORKER], sizeof w->chief);
 	if (!w->port) { char host[256]; dt__address(s.own, host, sizeof host, &w->port); }
-	dt__format(w->source, sizeof w->source, "%s", name);
 	return 0;
 }
 
@@ -8581,6 +8580,7 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	if (code || (w->size == 1 && !w->rank)) return code;
 	if (w->size < 1 || w->rank < 0 || w->rank >= w->size || w->size >= DT__BY_SIGNAL)
 		return dt__fail(err, DT_ERR_CONFIG, "rank %d of %d processes (%s): ranks are 0 to size - 1", w->rank, w->size, w->source);
+	if (!strncmp(w->chief, "127.0.0.1:", 10) || !strncmp(w->chief, "localhost:", 10)) w->local = w->size;
 	if (*w->chief) return 0;
 	return dt__fail(err, DT_ERR_CONFIG, "%s: nothing says where rank 0 is: set DTRAIN_CHIEF=host:port for all processes", w->source);
 }
