@@ -22,7 +22,7 @@
 //    >>train        the loop, progress, flags, dt_main
 //    >>licence
 //
-// ============================================================
+// ========================================
 // >>manual - how to use it
 //
 // QUICK START  A model is a C function from tensor to tensor. dt_main does the rest: it reads the command line, opens
@@ -76,7 +76,7 @@
 //    DTRAIN_ISA (environment variable) avx512, avx2, sse2, neon, vector or plain: for tests
 // -std=c99 hides POSIX and stops gcc from fusing multiply and add: use -std=gnu99 (or no -std), or add
 // -D_POSIX_C_SOURCE=200809L -ffp-contract=fast.
-// ============================================================
+// ========================================
 
 #ifndef DTRAIN_H
 #define DTRAIN_H
@@ -100,9 +100,9 @@ extern "C" {
 #define DT_API static
 #endif
 
-// ============================================================
+// ========================================
 // >>interface - every public type and function
-// ============================================================
+// ========================================
 
 #define DT_MAX_RANK 6      // of a tensor, the batch included
 #define DT_MAX_INPUTS 8    // of one operation; inputs and labels of one model
@@ -794,7 +794,7 @@ typedef struct {
 	const char *chief;  // "host:port" where rank 0 listens
 	const char *tf_config;  // {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}
 	const char *bind;  // host whose address to listen on; NULL -> this machine only, if the chief is on it; else all
-	const char *secret;  // 16 characters or more, the same for all, needed beyond this machine; NULL: DTRAIN_SECRET
+	const char *secret;  // 16 characters or more, the same for all, needed beyond this machine; NULL: DTRAIN_SECRET, DTRAIN_SECRET_FILE
 	int insecure;  // 1: do without, though anybody in the network could join
 	int timeout_ms;  // for all to come; 0 -> 600,000
 } dt_cluster;
@@ -869,7 +869,7 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #ifndef DTRAIN_IMPLEMENTED
 #define DTRAIN_IMPLEMENTED
 
-// ============================================================
+// ========================================
 // >>base - errors, memory, numbers, text, JSON, files, clock, threads, random bits
 //
 // What:    what C99 does not give in a form that is checked, portable and locale-proof.
@@ -877,7 +877,7 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 // Uses:    libc, and pthreads unless DTRAIN_NO_THREADS.   Used by: everybody.
 // Promise: no size from outside meets malloc or a pointer unchecked; no text overruns its buffer; a file is replaced
 //          whole or not at all.
-// ============================================================
+// ========================================
 
 #if defined(DTRAIN_NO_MALLOC) && !defined(DTRAIN_NO_STDIO)
 #define DTRAIN_NO_STDIO  // files and data sets need malloc
@@ -936,6 +936,7 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #endif
 #endif
 #if defined(__linux__)
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #endif
 
@@ -1743,7 +1744,7 @@ static void dt__meeting_leave(dt__meeting *b, int rank) {
 static int dt__cores(void) { return 1; }
 #endif
 
-// ============================================================
+// ========================================
 // >>kernels - matrix multiply, convolution's inner loop, vector loops; chosen for the CPU at run time
 //
 // What:    one micro-kernel template with free strides on A, a row stride on B and a two-level k: the same
@@ -1755,7 +1756,7 @@ static int dt__cores(void) { return 1; }
 //          unless its caller says that the memory behind it is real.
 // How:     vector loops are ordinary functions on GCC's vector types, always inlined into one wrapper per
 //          instruction set, so that plain `cc -O2` needs no -march. gcc at -O2 would leave them scalar.
-// ============================================================
+// ========================================
 
 #if defined(__GNUC__) && !defined(__TINYC__) && !defined(DTRAIN_NO_SIMD)
 #define DT__SIMD 1
@@ -2795,7 +2796,7 @@ static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrd
 	}
 }
 
-// ============================================================
+// ========================================
 // >>graph - tensors, parameters, the memory plan, forward and backward
 //
 // What:    net builds nodes; dt__graph_finish numbers them in post-order from net's output, names them and
@@ -2806,7 +2807,7 @@ static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrd
 // Uses:    >>kernels, >>base.   Used by: everything below. Operations are records of >>layers and >>losses.
 // Promise: a step allocates nothing; a partial batch runs the same plan; numbers, names and seeds depend on
 //          the graph alone, not on a compiler's order of evaluation.
-// ============================================================
+// ========================================
 
 typedef struct dt__replica dt__replica;
 typedef struct dt__graph dt__graph;
@@ -3629,7 +3630,7 @@ static void dt__gradients_clear(dt__replica *r) {
 	dt__zero(r->graph->n_gradients - r->graph->statistics, r->gradients + r->graph->statistics);
 }
 
-// ============================================================
+// ========================================
 // >>layers - one record per operation, reached from its layer function
 //
 // What:    for each operation its shape rule, forward, backward and record. No list holds them, so the linker
@@ -3637,7 +3638,7 @@ static void dt__gradients_clear(dt__replica *r) {
 // Owns:    nothing.
 // Uses:    >>graph, >>kernels.   Used by: net, through the interface.
 // Promise: forward and backward run with any number of rows, 0 included; backward adds where asked to.
-// ============================================================
+// ========================================
 
 #define DT__OPTIONS(type, t) const type *o = (const type *)(t)->options
 #define DT__ELSE(value, standard) ((value) != 0 ? (value) : (standard))
@@ -4704,7 +4705,7 @@ DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
 #undef DT__LAYER
 #undef DT__BOTH_WAYS
 
-// ============================================================
+// ========================================
 // >>losses - losses, and the metrics that are counted with them
 //
 // What:    a loss is a node at the graph's end. Forward sums weight * loss and the weights of its rows, and keeps the
@@ -4713,7 +4714,7 @@ DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
 // Owns:    nothing. Labels lie in the loss node's value buffer, as int32 classes or floats.
 // Uses:    >>graph, >>kernels.   Used by: net, >>replicas.
 // Promise: definitions equal PyTorch's. Labels are checked when they are fed, not when they do harm.
-// ============================================================
+// ========================================
 
 static int dt__loss_shape(dt_tensor *t) {
 	dt_loss_options *o = (dt_loss_options *)t->options;
@@ -4960,14 +4961,14 @@ static int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_ty
 	return 0;
 }
 
-// ============================================================
+// ========================================
 // >>optimizers - update rules, schedules, clipping
 //
 // What:    the options as numbers, the learning rate of a step, the update of one slice.
 // Owns:    nothing; moments lie beside the flat array of variables.
 // Uses:    >>kernels, >>base.   Used by: >>replicas.
 // Promise: definitions equal PyTorch's to rounding.
-// ============================================================
+// ========================================
 
 typedef struct {
 	dt_optimizer kind;
@@ -5052,7 +5053,7 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 	}
 }
 
-// ============================================================
+// ========================================
 // >>data - data sets: IDX, NPY, CIFAR-10, images, CSV, arrays, callbacks
 //
 // What:    a source is opened into parts that stay as they are on disk (mapped where possible); a replica converts the
@@ -5061,7 +5062,7 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 // Uses:    >>losses (labels), >>base.   Used by: >>replicas, >>train.
 // Promise: every header is compared with the bytes there are before anything is allocated or multiplied; a sample and
 //          its augmentation depend on (seed, epoch, index) alone.
-// ============================================================
+// ========================================
 
 enum { DT__FROM_ARRAYS = 1, DT__FROM_READ, DT__FROM_OPENED, DT__FROM_IDX, DT__FROM_MNIST, DT__FROM_CIFAR, DT__FROM_CSV, DT__FROM_NPY, DT__FROM_IMAGES };
 
@@ -6198,7 +6199,7 @@ static int dt__augment(const dt_options *o, const dt_tensor *t, float *x, int tr
 	return code ? dt__fail(err, DT_ERR_CALLBACK, "augment returned %d for sample %ld", code, index) : 0;
 }
 
-// ============================================================
+// ========================================
 // >>replicas - collectives between threads; the model, its replicas, and the strategies of one process
 //
 // What:    a replica is a thread with its own activations and gradients; a batch is split over the replicas by rows.
@@ -6210,7 +6211,7 @@ static int dt__augment(const dt_options *o, const dt_tensor *t, float *x, int tr
 // Uses:    >>data, >>optimizers, >>losses, >>graph.   Used by: >>checkpoint, >>train.
 // Promise: sums are a binary tree over the replica index, so a setup gives the same bits every time; a replica that
 //          fails still comes to every barrier, and then nothing is updated.
-// ============================================================
+// ========================================
 
 // ---- reduction of slices
 
@@ -7541,7 +7542,7 @@ DT_API long dt_model_step(const dt_model *m) { return m ? m->step : 0; }
 DT_API void dt_set_learning_rate(dt_model *m, double rate) { if (m && rate >= 0 && rate < 1e6) m->optimizer.rate = rate; }
 DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->optimizer, m->step) : 0; }
 
-// ============================================================
+// ========================================
 // >>wire - a group of processes: joining, frames, collectives over TCP
 //
 // What:    every two processes share a connection: the higher rank dials the lower. Rank 0 hears from all first and hands out
@@ -7554,7 +7555,7 @@ DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->o
 // Frame:   64 bytes, little-endian: 0 "DTR1" | 4 version | 5 type | 6 kind | 8 rank (4) | 12 detail (4) | 16 n (8) | 24 call (8)
 //          | 32 offset (8) | 40 bytes of payload (4) | 48 number of the frame (8) | 56 CRC-32C of the payload, but not of
 //          floats (4) | 60 CRC-32C of bytes 0 to 59 (4). Then the payload.
-// ============================================================
+// ========================================
 
 #ifndef DTRAIN_NO_SOCKETS
 
@@ -8363,7 +8364,7 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 }
 #endif
 
-// ============================================================
+// ========================================
 // >>cluster - who am I: the variables of launchers; a cluster on this machine
 //
 // What:    rank, number of processes and rank 0's address, from dt_cluster, DTRAIN_*, TF_CONFIG, CLUSTER_SPEC, torchrun, PET_*,
@@ -8371,7 +8372,7 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 // Owns:    nothing.
 // Uses:    >>wire, >>base (JSON).   Used by: >>train.
 // Promise: a family of variables set by half is an error, never one process.
-// ============================================================
+// ========================================
 
 #ifndef DTRAIN_NO_SOCKETS
 
@@ -8560,6 +8561,8 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	const dt_cluster none = DT_DEFAULTS, *c = given ? given : &none;
 	const char *chief = c->chief ? c->chief : dt__variable_of("DTRAIN_CHIEF"), *host = c->bind ? c->bind : dt__variable_of("DTRAIN_BIND");
 	const char *insecure = dt__variable_of("DTRAIN_INSECURE"), *secret = c->secret ? c->secret : dt__variable_of("DTRAIN_SECRET");
+	const char *file;
+	char line[300] = "";
 	int spoke = 0, code;
 	memset(w, 0, sizeof *w);
 	w->size = w->local = w->tries = 1;
@@ -8567,6 +8570,14 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	strcpy(w->source, "no variable of a launcher");
 	if (chief) dt__format(w->chief, sizeof w->chief, "%s", chief);
 	if (host) dt__format(w->bind, sizeof w->bind, "%s", host);
+	if (!secret && (file = dt__variable_of("DTRAIN_SECRET_FILE")) != NULL) {
+		FILE *f = fopen(file, "r");
+		int got = f && fgets(line, sizeof line, f);
+		if (f) fclose(f);
+		if (!got) return dt__fail(err, DT_ERR_CONFIG, "DTRAIN_SECRET_FILE, \"%.100s\", cannot be read", file);
+		line[strcspn(line, "\r\n")] = 0;
+		secret = line;
+	}
 	if (!secret) secret = dt__variable_of("OMPI_MCA_orte_precondition_transports");  // Open MPI's key of the job
 	if (secret && (strlen(secret) < 16 || dt__format(w->secret, sizeof w->secret, "%s", secret) >= sizeof w->secret))
 		return dt__fail(err, DT_ERR_CONFIG, "the secret has %zu characters: 16 to %zu are needed", strlen(secret), sizeof w->secret - 1);
@@ -8642,7 +8653,10 @@ static int dt__launch(int workers, int json, dt__who *w, dt_error *err) {
 			else { p[2 * i + k].fd = pair[k][0]; p[2 * i + k].rank = i; p[2 * i + k].error = k; }
 		}
 		if (child[i]) continue;
-		setpgid(0, 0);  // the terminal's signals come through the parent
+		setpgid(0, 0);  // the terminal's signals come through the parent,
+#ifdef __linux__
+		prctl(PR_SET_PDEATHSIG, SIGTERM);  // … and so does its end
+#endif
 		for (k = 0; k < 2 * i; k++) close(p[k].fd);
 		free(p); free(ready); free(child);
 		w->rank = i;
@@ -8708,7 +8722,7 @@ static void dt__run_leave(dt_comm *c, const dt_error *err) { (void)err; dt_comm_
 DT_API dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) { (void)given; dt__disabled(err, "dt_comm_open", "DTRAIN_NO_SOCKETS"); return NULL; }
 #endif
 
-// ============================================================
+// ========================================
 // >>checkpoint - parameters by name, and weights as .safetensors
 //
 // What:    the one place that knows file order: variables are walked from memory's layout to PyTorch's and back.
@@ -8717,7 +8731,7 @@ DT_API dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) { (void)giv
 // Promise: a file is checked completely, as strictly as the format allows, before one value changes; what is written
 //          appears whole or not at all, with the same bytes on every machine.
 // Source:  the safetensors format, github.com/huggingface/safetensors
-// ============================================================
+// ========================================
 
 DT_API int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error *err) {
 	const dt__variable *v;
@@ -9247,7 +9261,7 @@ static char *dt__columns_of_file(const char *path, dt_error *err) {  // as dt__t
 }
 #endif
 
-// ============================================================
+// ========================================
 // >>train - the loop, progress, flags, dt_main
 //
 // What:    dt_train walks epochs of shuffled batches through the model's step, evaluates, reports and listens. One
@@ -9255,7 +9269,7 @@ static char *dt__columns_of_file(const char *path, dt_error *err) {  // as dt__t
 // Owns:    while dt_run runs: the handlers of SIGINT and SIGTERM, standard output and error.
 // Uses:    >>checkpoint, >>replicas, >>data.   Used by: programs.
 // Promise: a run can be stopped at every step's border; the numbers shown are of the whole batch.
-// ============================================================
+// ========================================
 
 // ---- what a run shows
 
@@ -9927,9 +9941,9 @@ DT_API int dt_main_opt(int argc, char **argv, const dt_options *o) { (void)argc;
 #endif  // DTRAIN_IMPLEMENTED
 #endif  // DTRAIN_IMPLEMENTATION
 
-// ============================================================
+// ========================================
 // >>licence - MIT or public domain, whichever you prefer
-// ============================================================
+// ========================================
 //
 // ALTERNATIVE A - MIT License
 // Copyright (c) 2026 the dtrain authors

@@ -440,6 +440,41 @@ static void test_secret(void) {
     check_peers(p, 3);
 }
 
+/* where the secret comes from: the program, the environment, a file; too short, too long or unreadable is said */
+static void test_where_the_secret_is(void) {
+    char long_one[400], file[] = "/tmp/dtrain-secret-XXXXXX";
+    int fd = mkstemp(file);
+    dt_cluster c = DT_DEFAULTS;
+    dt__who w;
+    dt_error err = DT_DEFAULTS;
+    memset(long_one, 'x', sizeof long_one);
+    long_one[399] = 0;
+    c.world_size = 2, c.chief = "127.0.0.1:2222";
+    CHECK(fd >= 0 && write(fd, "a secret in a file\r\nand more\n", 30) == 30);
+    close(fd);
+    setenv("DTRAIN_SECRET_FILE", file, 1);
+    CHECK(!dt__who_am_i(&c, &w, &err) && !strcmp(w.secret, "a secret in a file"));
+    setenv("DTRAIN_SECRET", "a secret in a variable", 1);
+    CHECK(!dt__who_am_i(&c, &w, &err) && !strcmp(w.secret, "a secret in a variable"));
+    c.secret = "a secret in the program";
+    CHECK(!dt__who_am_i(&c, &w, &err) && !strcmp(w.secret, "a secret in the program"));
+    CHECK_OK(err);
+    c.secret = "fifteen letters";
+    CHECK(dt__who_am_i(&c, &w, &err));
+    CHECK_ERROR(err, DT_ERR_CONFIG, "the secret has 15 characters: 16 to 255 are needed");
+    memset(&err, 0, sizeof err);
+    c.secret = long_one;
+    CHECK(dt__who_am_i(&c, &w, &err));
+    CHECK_ERROR(err, DT_ERR_CONFIG, "the secret has 399 characters");
+    memset(&err, 0, sizeof err);
+    c.secret = NULL;
+    unsetenv("DTRAIN_SECRET");
+    unlink(file);
+    CHECK(dt__who_am_i(&c, &w, &err));
+    CHECK_ERROR(err, DT_ERR_CONFIG, "cannot be read");
+    unsetenv("DTRAIN_SECRET_FILE");
+}
+
 /* the same over IPv6, where there is one */
 static void test_v6(void) {
     struct sockaddr_in6 a;
@@ -984,6 +1019,7 @@ int main(void) {
     RUN(test_missing);
     RUN(test_hashes);
     RUN(test_secret);
+    RUN(test_where_the_secret_is);
     RUN(test_v6);
     RUN(test_in_vain);
     RUN(test_false_roster);
