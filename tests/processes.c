@@ -130,6 +130,46 @@ static void test_one_stops_all(void) {
     }
 }
 
+/* an own loop may feed every process another number of samples, or none: the loss and the step are those of the union */
+typedef struct { dt_comm *comm; int rank; float loss[10]; float answer[4]; dt_error err; } feeder;
+static const int fed[3] = { 8, 5, 0 };
+
+static void *feed(void *arg) {
+    feeder *f = (feeder *)arg;
+    dt_options o = options();
+    memset(&o.train, 0, sizeof o.train), memset(&o.test, 0, sizeof o.test);
+    o.net = wide, o.optimizer = DT_MOMENTUM, o.learning_rate = 0.05, o.replicas = f->comm ? 1 : 2, o.comm = f->comm;
+    dt_model *m = dt_model_create(&o, &f->err);
+    CHECK(dt_local_batch(m) == (f->comm ? 8 : 24));
+    for (int step = 0; step < 10; step++) {
+        int from = 13 * step + (f->rank > 0 ? 8 : 0) + (f->rank > 1 ? 5 : 0), n = f->comm ? fed[f->rank] : 13;
+        f->loss[step] = dt_step(m, rows[from], row_label + from, n, &f->err);
+    }
+    dt_predict(m, rows[200], 1, f->answer, &f->err);
+    dt_model_free(m);
+    dt_comm_close(f->comm);
+    return NULL;
+}
+
+static void test_uneven_data(void) {
+    feeder f[3], one;
+    pthread_t thread[3];
+    dt_comm *comm[3];
+    dt_error err = DT_DEFAULTS;
+    make_rows();
+    memset(f, 0, sizeof f), memset(&one, 0, sizeof one);
+    feed(&one);
+    CHECK_OK(one.err);
+    dt_comm_group(3, comm, &err);
+    for (int i = 0; i < 3; i++) { f[i].comm = comm[i], f[i].rank = i; pthread_create(&thread[i], NULL, feed, &f[i]); }
+    for (int i = 0; i < 3; i++) pthread_join(thread[i], NULL);
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(f[i].err);
+        for (int step = 0; step < 10; step++) CHECK_NEAR(f[i].loss[step], one.loss[step], 1e-5);
+        for (int k = 0; k < 4; k++) CHECK_NEAR(f[i].answer[k], one.answer[k], 1e-5);
+    }
+}
+
 /* what differs between the processes is named, with both values */
 static void test_differences_are_named(void) {
     static const char *const says[] = {".batch, 30 from 24", "the net (checksum", ".optimizer, 0 from 3", ".seed, 6 from 5", "training samples, 202 from 203", ".epochs, 3 from 2", ".replicas, 2 from 1"};
@@ -153,6 +193,7 @@ static void test_differences_are_named(void) {
 int main(void) {
     RUN(test_layouts);
     RUN(test_one_stops_all);
+    RUN(test_uneven_data);
     RUN(test_differences_are_named);
     return finish();
 }
