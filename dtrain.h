@@ -212,17 +212,19 @@ typedef enum {
 } dt_schedule;
 
 typedef enum {
-	DT_STRATEGY_DEFAULT,  // several processes: DT_MULTIWORKER; several replicas: DT_MIRRORED; else DT_ONE
+	DT_STRATEGY_DEFAULT,  // servers: DT_PARAMETER_SERVER; several processes: DT_MULTIWORKER; replicas: DT_MIRRORED; else DT_ONE
 	DT_ONE,  // one replica, in the caller's thread (Default, OneDevice)
 	DT_MIRRORED,  // replicas as threads, each with its own variables
 	DT_CENTRAL,  // … that share one copy (CentralStorage)
-	DT_MULTIWORKER  // several processes, each with replicas as threads (MultiWorkerMirrored)
+	DT_MULTIWORKER,  // several processes, each with replicas as threads (MultiWorkerMirrored)
+	DT_PARAMETER_SERVER  // … that push gradients to servers, which update slices of the variables (ParameterServer)
 } dt_strategy;
 
 typedef struct dt_tensor dt_tensor;  // a node of the graph; dies with its model
 typedef struct dt_model dt_model;
 typedef struct dt_dataset dt_dataset;  // an opened source of samples
 typedef struct dt_comm dt_comm;  // one rank's handle on a group
+typedef struct dt_server dt_server;  // a parameter server
 
 // ---- building a graph
 // Call these from net only. Shapes are given without the batch. After an error every layer passes it on. Parameters are
@@ -598,7 +600,11 @@ typedef struct {
 	int batch;             // global batch; 0 -> 32
 	int replica_batch;     // instead: global batch = this x replicas x processes
 	dt_comm *comm;         // to the other processes, see dt_comm_open; borrowed
-	int workers;           // dt_main: start so many more processes on this machine
+	int workers, servers;  // dt_main: start so many more processes, and parameter servers, on this machine
+	int sync;              // DT_PARAMETER_SERVER: 1: one update from all workers' parts of a batch, as DT_MULTIWORKER;
+	int staleness;         // … else each worker has batches of its own, and is so many steps ahead at most; 0 -> any number
+	int full_rate;         // 1: not divided by 1 + the updates made since a gradient's values were fetched
+	int backup;            // .sync: the slowest so many workers do not count in a step
 	int print_cluster;     // dt_main: show who this process is, by what variables; stop
 	// data and run
 	dt_source train, test;
@@ -713,6 +719,7 @@ typedef struct {
 	int epochs, replicas;  // replicas: this process's,
 	int process, processes;  // … which is this one (0: the chief) of so many
 	dt_strategy strategy;
+	long pushes;  double staleness;  // DT_PARAMETER_SERVER: this process's steps, and their mean staleness
 	double train_loss, train_accuracy;  // of the last epoch
 	double eval_loss, eval_accuracy;  // of the last evaluation
 	double seconds, samples_per_s;  // of training steps, without evaluation
@@ -789,8 +796,12 @@ DT_API void dt_comm_close(dt_comm *c);  // NULL is fine
 DT_API int dt_comm_rank(const dt_comm *c);
 DT_API int dt_comm_size(const dt_comm *c);
 
+typedef enum { DT_ROLE_WORKER, DT_ROLE_PS } dt_role;
+
 typedef struct {
-	int rank, world_size;  // of this process, of how many; world_size 0: see .tf_config
+	int rank, world_size;  // of this process, of how many workers, the chief among them; world_size 0: see .tf_config
+	int servers;  // parameter servers besides them
+	dt_role role;  // DT_ROLE_PS: rank is a server's
 	const char *chief;  // "host:port" where rank 0 listens
 	const char *tf_config;  // {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}
 	const char *bind;  // host whose address to listen on; NULL -> this machine only, if the chief is on it; else all
@@ -830,6 +841,14 @@ DT_API void dt_comm_slice(const dt_comm *c, size_t n, size_t *begin, size_t *end
 DT_API int dt_broadcast(dt_comm *c, float *buf, size_t n, int root, dt_error *err);
 // dt_barrier - wait for all ranks.
 DT_API int dt_barrier(dt_comm *c, dt_error *err);
+
+// dt_server_open - join a job as one of its parameter servers; NULL: the environment says which (TF_CONFIG's task "ps",
+// DTRAIN_ROLE=ps). It learns sizes and optimizer from the chief, and serves one job. NULL on failure.
+DT_API dt_server *dt_server_open(const dt_cluster *c, dt_error *err);
+// dt_server_run - serve until the workers have closed their handles, or dt_server_stop. DT_ERR_PEER if one is lost.
+DT_API int dt_server_run(dt_server *s, dt_error *err);
+DT_API void dt_server_stop(dt_server *s);  // from any thread, or a signal handler: the others learn that it stopped
+DT_API void dt_server_close(dt_server *s);  // NULL is fine
 
 // ---- the job
 
@@ -4908,12 +4927,15 @@ static double dt__totals_loss(const dt__graph *g, const double *totals) {
 }
 
 // What summed gradients are divided by: the first mean loss's weights, or the rows of mixed losses; and rows seeded by hand.
-static double dt__totals_divisor(const dt__graph *g, const double *totals) {
-	double seeded = totals[2 * DT_MAX_INPUTS + DT__SEEDED];
+static double dt__totals_weight(const dt__graph *g, const double *totals) {  // -1: all losses are sums
 	int i;
-	if (g->mixed_losses) return totals[2 * DT_MAX_INPUTS + DT__ROWS] + seeded;
-	for (i = 0; i < g->n_losses; i++) if (dt__loss_means(g, i)) return totals[2 * i + 1] + seeded;
-	return seeded > 0 ? seeded : 1;
+	if (g->mixed_losses) return totals[2 * DT_MAX_INPUTS + DT__ROWS];
+	for (i = 0; i < g->n_losses; i++) if (dt__loss_means(g, i)) return totals[2 * i + 1];
+	return -1;
+}
+static double dt__divisor(double weight, double seeded) { return weight >= 0 ? weight + seeded : seeded > 0 ? seeded : 1; }
+static double dt__totals_divisor(const dt__graph *g, const double *totals) {
+	return dt__divisor(dt__totals_weight(g, totals), totals[2 * DT_MAX_INPUTS + DT__SEEDED]);
 }
 
 static double dt__totals_accuracy(const dt__graph *g, const double *totals, int which) {
@@ -6256,11 +6278,27 @@ typedef struct {
 #endif
 } dt__group;
 
-typedef enum { DT__ALLREDUCE, DT__REDUCE_SCATTER, DT__ALLGATHER, DT__BROADCAST, DT__BARRIER } dt__kind;
-static const char *const dt__kind_names[] = {"dt_allreduce", "dt_reduce_scatter", "dt_allgather", "dt_broadcast", "dt_barrier"};
+typedef enum { DT__ALLREDUCE, DT__REDUCE_SCATTER, DT__ALLGATHER, DT__BROADCAST, DT__BARRIER, DT__PUSHING } dt__kind;
+static const char *const dt__kind_names[] = {"dt_allreduce", "dt_reduce_scatter", "dt_allgather", "dt_broadcast", "dt_barrier", "a parameter server's round"};
+
+// What a worker tells its parameter servers, and is told: DT__PUSH: gradients for values; DT__STRETCH: values, once all workers
+// ask, and how many batches there are to share; DT__SETUP: the chief's values and settings; DT__SETUP_DECAY: where they decay.
+enum { DT__PUSH, DT__STRETCH, DT__SETUP, DT__SETUP_DECAY };
+typedef struct {
+	int kind, stop;  // stop: see dt_model; also an answer
+	float *out, *into, *sums;  // [all] that leaves; [trained] that comes, and what lies behind it
+	ptrdiff_t trained, all;
+	double rate, weight, seeds;  // as dt__divisor takes them
+	long batches, next;  // next: the batch to work on, or -1; an answer
+	double staleness;  // an answer: updates since the values were fetched on which the gradient is based
+	const dt__optimizer *optimizer;
+	const dt_options *options;
+} dt__push;
 
 struct dt_comm {
 	int rank, size;
+	int servers;  // parameter servers, reached by push
+	int (*push)(dt_comm *c, dt__push *p, dt_error *err);
 	int local;  // ranks that share this machine's cores
 	dt__kind kind;  // what this rank does now,
 	size_t n;  // … with so many values
@@ -6506,6 +6544,9 @@ struct dt_model {
 	int batch, n_replicas, parts, threaded;
 	dt_comm *comm;  // with the other processes, or NULL
 	int process, processes, world;  // this one's rank of how many; replicas of all
+	int servers, own;  // parameter servers; 1: every process works on batches of its own
+	int served, changed;  // the servers hold the variables; these have been written since
+	dt__push push;  // the last one
 	int local_batch; // samples of a step that fall to one process, at most
 	int stop, stopped;  // shall this run stop? 1: it asks to, DT__BY_SIGNAL: it was signalled; … and all processes' sum
 	dt__replica *replica;
@@ -6518,6 +6559,7 @@ struct dt_model {
 	double rate;  // of the running step
 	double *squares; // [world], the squared norm of each slice of the gradient
 	double norm;  // of the last gradient, NAN if not needed
+	long pushes;  double staleness;  // this process's, and their sum
 	int bad;  // a value of the last update was not finite, so nothing was updated
 	dt_dataset *data[2];  // DT_TRAIN, DT_TEST
 	char *columns;  // what was fitted to the columns of a CSV; of malloc, as data sets are
@@ -6598,23 +6640,24 @@ static void dt__run_job(dt_model *m, void (*job)(dt__replica *set, int n)) {
 }
 
 // Sum [floats] at exchange_at over all replicas of all processes: into all of them (spread), or replica 0's of each process.
-// First within the process, then between them: a binary tree over all replicas where each process has a power of two.
-static void dt__sum_replicas(dt__replica *set, int n, ptrdiff_t floats, int spread) {
+// First within the process, then (between) among them: a binary tree over all replicas where each process has a power of two.
+static void dt__sum_replicas(dt__replica *set, int n, ptrdiff_t floats, int spread, int between) {
 	dt_model *m = set->model;
 	int i;
 	for (i = 0; i < n; i++) m->buf[set[i].rank] = set[i].exchange_at;
 	dt__wait(set);
 	for (i = 0; i < n; i++)
-		dt__reduce_slice(m->buf, m->n_replicas, dt__slice_of(floats, 16, m->n_replicas, set[i].rank), DT_SUM, spread && m->processes == 1);
+		dt__reduce_slice(m->buf, m->n_replicas, dt__slice_of(floats, 16, m->n_replicas, set[i].rank), DT_SUM, spread && !between);
 	dt__wait(set);
-	if (m->processes == 1) return;
+	if (!between) return;
 	if (set->rank == 0) dt_allreduce(m->comm, m->buf[0], (size_t)floats, DT_SUM, &set->error);
 	dt__wait(set);
 	for (i = 0; i < n && spread; i++) if (set[i].rank) dt__copy(floats, 1, m->buf[0], set[i].exchange_at, 0);
 	dt__wait(set);
 }
 
-static void dt__exchange_replicas(dt__replica *set, int n, ptrdiff_t floats) { dt__sum_replicas(set, n, floats, 1); }
+static int dt__shares(const dt_model *m) { return m->processes > 1 && !m->own; }  // a batch with other processes
+static void dt__exchange_replicas(dt__replica *set, int n, ptrdiff_t floats) { dt__sum_replicas(set, n, floats, 1, dt__shares(set->model)); }
 
 static const char *dt__row_of(const void *p, const dt_tensor *t, dt_type type, ptrdiff_t row) {
 	return (const char *)p + row * t->size * (ptrdiff_t)dt__type_size(type);
@@ -6664,7 +6707,7 @@ static void dt__feed(dt__replica *r, int part) {
 	double start = dt__now();
 	r->first_row = from + n * rank / sharers;
 	r->rows = from + n * (rank + 1) / sharers - r->first_row;
-	r->first_sample = r->first_row + (k->shared ? 0 : (ptrdiff_t)m->batch * m->process / m->processes);
+	r->first_sample = r->first_row + (k->shared || m->own ? 0 : (ptrdiff_t)m->batch * m->process / m->processes);
 	r->training = k->training;
 	r->labelled = k->labelled;
 	r->checking = k->checking;
@@ -6694,7 +6737,7 @@ static void dt__job_forward(dt__replica *set, int n) { dt__job_forward_part(set,
 static void dt__balance(dt__replica *set, int n) {
 	int i;
 	for (i = 0; i < n; i++) set[i].exchange_at = set[i].global_totals;
-	dt__sum_replicas(set, n, DT__TOTALS, 1);
+	dt__exchange_replicas(set, n, DT__TOTALS);
 	for (i = 0; i < n; i++) { dt__losses_balance(&set[i]); set[i].rehearsing = 0; }
 }
 
@@ -6740,7 +6783,7 @@ static void dt__job_reduce(dt__replica *set, int n) {
 		dt__gradients_complete(&set[i]);
 		set[i].exchange_at = set[i].gradients;
 	}
-	dt__sum_replicas(set, n, set->graph->n_gradients, 0);
+	dt__sum_replicas(set, n, set->graph->n_gradients, 0, dt__shares(set->model) && !set->model->servers);
 	for (i = 0; i < n; i++) if (set[i].rank) dt__gradients_clear(&set[i]);
 }
 
@@ -6773,21 +6816,39 @@ static void dt__spread(const dt__replica *r, ptrdiff_t begin, ptrdiff_t n) {
 	for (i = 0; i < m->n_replicas; i++) dt__copy(n, 1, r->variables + begin, m->replica[i].variables + begin, 0);
 }
 
-static void dt__spread_variable(dt_model *m, const dt__variable *v) { dt__spread(m->replica, v->offset, v->size); }
+static void dt__spread_variable(dt_model *m, const dt__variable *v) {
+	dt__spread(m->replica, v->offset, v->size);
+	m->changed = 1;
+}
+
+// Gradients to the parameter servers, and what they made of them to replica 0. Their norm is this process's.
+static void dt__push_gradients(dt_model *m, const double *totals, double clipped) {
+	dt__replica *r = m->replica;
+	dt__push *p = &m->push;
+	p->kind = DT__PUSH;
+	p->out = r->gradients;
+	p->weight = dt__totals_weight(&m->graph, totals) / clipped;
+	p->seeds = totals[2 * DT_MAX_INPUTS + DT__SEEDED] / clipped;
+	p->all = m->graph.n_gradients;
+	p->rate = m->rate;
+	p->stop = m->stop;
+	if (!m->comm->push(m->comm, p, &r->error)) m->pushes++;
+	m->staleness += p->staleness;
+}
 
 static void dt__update_slice(dt__replica *r, double scale) {
 	dt_model *m = r->model;
 	const float *g = m->replica[0].gradients;
 	dt__span s = dt__trained_slice(r->graph, m->n_replicas, r->rank);
 	int i;
-	for (i = 0; i < r->graph->n_variables; i++) {
+	for (i = 0; i < r->graph->n_variables && !m->servers; i++) {
 		const dt__variable *v = r->graph->variable[i];
 		ptrdiff_t from = DT__MAX(s.begin, v->offset), to = DT__MIN(s.end, v->offset + v->size);
 		if (from >= to) continue;  // as all that are not trained, which lie behind
 		dt__optimizer_apply(&m->optimizer, to - from, r->variables + from, g + from, m->slot[0] ? m->slot[0] + from : NULL,
 				m->slot[1] ? m->slot[1] + from : NULL, scale, m->rate, m->step + 1, v->no_decay);
 	}
-	dt__spread(r, s.begin, s.end - s.begin);
+	dt__spread(m->servers ? m->replica : r, s.begin, s.end - s.begin);
 }
 
 // By replica 0 for all.
@@ -6796,7 +6857,7 @@ static void dt__update_statistics(dt__replica *r) {
 	int i, pass;
 	for (pass = 0; pass < 2; pass++)
 		for (i = 0; i < g->n; i++) if (g->node[i]->op->update) g->node[i]->op->update(r, g->node[i], pass);
-	for (i = 0; i < g->n_variables; i++) if (g->variable[i]->statistic) dt__spread_variable(r->model, g->variable[i]);
+	for (i = 0; i < g->n_variables; i++) if (g->variable[i]->statistic) dt__spread(r, g->variable[i]->offset, g->variable[i]->size);
 }
 
 // Profile: the time since the last mark was for what (-1: nothing).
@@ -6810,7 +6871,7 @@ static void dt__profile_mark(dt__replica *r, int what) {
 
 static void dt__job_update(dt__replica *set, int n) {
 	dt_model *m = set->model;
-	double totals[DT__TOTALS] = {0}, clip = m->optimizer.clip, scale, norm = 0, loss;
+	double totals[DT__TOTALS] = {0}, clip = m->optimizer.clip, scale, norm = 0, loss, clipped = 1;
 	int i, need_norm = clip > 0 || !m->o.no_nan_guard, bad, failed = 0;
 	dt__profile_mark(set, -1);
 	if (m->state != DT__REDUCED) dt__job_reduce(set, n);
@@ -6824,13 +6885,22 @@ static void dt__job_update(dt__replica *set, int n) {
 	for (i = 0; i < m->n_replicas; i++) failed |= m->replica[i].error.code;
 	for (i = 0; i < m->world && need_norm; i++) norm += m->squares[i];
 	norm = sqrt(norm) * scale;
-	if (clip > 0 && norm > clip) scale *= clip / (norm + 1e-6);
+	if (clip > 0 && norm > clip) clipped = clip / (norm + 1e-6);
 	bad = !m->o.no_nan_guard && !(loss - loss == 0 && norm - norm == 0);
 	failed |= bad;
-	for (i = 0; i < n && !failed; i++) dt__update_slice(&set[i], scale);
+	if (m->servers) {
+		dt__wait(set);
+		if (set->rank == 0 && !failed) dt__push_gradients(m, totals, clipped);
+		dt__wait(set);
+		failed |= m->replica[0].error.code;
+		memset(totals, 0, sizeof totals);
+		dt__totals_add(totals, m->replica[0].gradients + set->graph->totals);
+		loss = dt__totals_loss(set->graph, totals);
+	}
+	for (i = 0; i < n && !failed; i++) dt__update_slice(&set[i], scale * clipped);
 	if (set->rank == 0) {
 		m->bad = bad;
-		m->stopped = (int)totals[2 * DT_MAX_INPUTS + DT__STOPS];
+		m->stopped = m->servers ? m->push.stop : (int)totals[2 * DT_MAX_INPUTS + DT__STOPS];
 		if (!failed) {
 			m->norm = need_norm ? norm : (double)NAN;
 			m->report.train_loss = loss;
@@ -6939,7 +7009,7 @@ static int dt__model_memory(dt_model *m, dt_error *err) {
 #ifndef DTRAIN_NO_THREADS
 	m->thread = DT__RESERVE(pthread_t, m->n_replicas);
 #endif
-	for (i = 0; i < m->optimizer.n_slots && g->training; i++) m->slot[i] = DT__RESERVE(float, g->n_trainable);
+	for (i = 0; i < m->optimizer.n_slots && g->training && !m->servers; i++) m->slot[i] = DT__RESERVE(float, g->n_trainable);
 	for (i = 0; i < m->n_replicas; i++) {
 		dt__replica none, *r = m->replica ? &m->replica[i] : &none;
 		r->graph = g;
@@ -6965,7 +7035,8 @@ static int dt__model_memory(dt_model *m, dt_error *err) {
 static int dt__check_options(const dt_options *o, dt_error *err) {
 	const struct { const char *name; long value, most; } number[] = {
 		{"batch", o->batch, INT_MAX}, {"replica_batch", o->replica_batch, INT_MAX}, {"replicas", o->replicas, 1024},
-		{"accumulate", o->accumulate, 1 << 20}, {"strategy (a dt_strategy)", (long)o->strategy, DT_MULTIWORKER},
+		{"accumulate", o->accumulate, 1 << 20}, {"strategy (a dt_strategy)", (long)o->strategy, DT_PARAMETER_SERVER},
+		{"staleness", o->staleness, INT_MAX}, {"backup", o->backup, 4096},
 		{"input_type (a dt_type, DT_ONE_HOT is for labels)", (long)o->input_type, DT_UINT8},
 		{"label_type (a dt_type)", (long)o->label_type, DT_ONE_HOT}, {"crop", o->crop, 4096}, {"patience", o->patience, INT_MAX},
 		{"epochs", o->epochs, INT_MAX}, {"steps", o->steps, LONG_MAX}};
@@ -6985,8 +7056,14 @@ static int dt__model_group(dt_model *m, dt_error *err) {
 	int code = 0, cores = dt__cores();
 	m->process = dt_comm_rank(o->comm);
 	m->processes = o->comm ? dt_comm_size(o->comm) : 1;
-	m->comm = m->processes > 1 && !m->pool.measuring ? o->comm : NULL;
-	if (m->processes > 1 && o->strategy && o->strategy != DT_MULTIWORKER)
+	m->servers = o->comm ? o->comm->servers : 0;
+	m->own = m->servers && !o->sync;
+	m->comm = (m->processes > 1 || m->servers) && !m->pool.measuring ? o->comm : NULL;
+	if (o->strategy == DT_PARAMETER_SERVER && !m->servers) return dt__refuse(err, "DT_PARAMETER_SERVER: there are no parameter servers: start some (--ps 1)");
+	if (m->servers && o->strategy && o->strategy != DT_PARAMETER_SERVER) return dt__refuse(err, ".strategy is for no parameter servers, and there are %d: use DT_PARAMETER_SERVER", m->servers);
+	if (m->servers && o->sync && o->clip_norm > 0) return dt__refuse(err, ".clip_norm needs the whole gradient, which no parameter server has: leave out .sync, or the servers");
+	if (m->servers && o->backup >= m->processes) return dt__refuse(err, ".backup is %d of %d workers: some must count", o->backup, m->processes);
+	if (m->processes > 1 && !m->servers && o->strategy && o->strategy != DT_MULTIWORKER)
 		return dt__refuse(err, ".strategy is for one process, and there are %d: use DT_MULTIWORKER", m->processes);
 	if (o->comm) cores = DT__MAX(1, cores / DT__MAX(1, o->comm->local));
 	if (m->comm && !o->replicas) {  // machines may differ
@@ -6999,9 +7076,11 @@ static int dt__model_group(dt_model *m, dt_error *err) {
 	return code;
 }
 
+static int dt__sharers(const dt_model *m) { return m->own ? 1 : m->processes; }  // processes that share a batch
+
 static int dt__model_sizes(dt_model *m, dt_error *err) {
 	const dt_options *o = &m->o;
-	int code = dt__check_options(o, err);
+	int code = dt__check_options(o, err), sharers;
 	if (code) return code;
 	if (o->batch && o->replica_batch) return dt__refuse(err, ".batch %d, .replica_batch %d: give one of them", o->batch, o->replica_batch);
 	if (o->strategy == DT_ONE && o->replicas > 1) return dt__refuse(err, ".replicas is %d: DT_ONE has one replica", o->replicas);
@@ -7009,19 +7088,22 @@ static int dt__model_sizes(dt_model *m, dt_error *err) {
 	m->parts = DT__ELSE(o->accumulate, 1);
 	m->batch = DT__ELSE(o->batch, 32);
 	if (o->replica_batch) {
-		if (o->replica_batch > INT_MAX / m->world)
-			return dt__refuse(err, ".replica_batch %d is too large for %d replicas", o->replica_batch, m->world);
-		m->batch = o->replica_batch * m->world;
+		sharers = dt__sharers(m) * m->n_replicas;
+		if (o->replica_batch > INT_MAX / sharers)
+			return dt__refuse(err, ".replica_batch %d is too large for %d replicas", o->replica_batch, sharers);
+		m->batch = o->replica_batch * sharers;
 	} else if (!o->replicas) {
-		m->n_replicas = DT__MAX(1, DT__MIN(m->n_replicas, m->batch / m->processes));
+		m->n_replicas = DT__MAX(1, DT__MIN(m->n_replicas, m->batch / dt__sharers(m)));
 		m->world = m->n_replicas * m->processes;
 	}
-	m->local_batch = (m->batch - 1) / m->processes + 1;
-	if (m->batch / m->processes < m->parts)
-		return dt__refuse(err, "the batch of %d samples has fewer than one for each of %d processes and %d parts (.accumulate)", m->batch, m->processes, m->parts);
-	if (m->processes > 1) m->strategy = DT_MULTIWORKER;
+	m->local_batch = (m->batch - 1) / dt__sharers(m) + 1;
+	if (m->batch / dt__sharers(m) < m->parts)
+		return dt__refuse(err, "the batch of %d samples has fewer than one for each of %d processes and %d parts (.accumulate)", m->batch, dt__sharers(m), m->parts);
+	if (m->servers) m->strategy = DT_PARAMETER_SERVER;
+	else if (m->processes > 1) m->strategy = DT_MULTIWORKER;
 	else m->strategy = o->strategy == DT_MULTIWORKER ? o->strategy : m->n_replicas == 1 ? DT_ONE : DT__ELSE(o->strategy, DT_MIRRORED);
-	m->graph.rows = (((ptrdiff_t)m->batch + m->parts - 1) / m->parts + m->world - 1) / m->world;
+	sharers = dt__sharers(m) * m->n_replicas;
+	m->graph.rows = (((ptrdiff_t)m->batch + m->parts - 1) / m->parts + sharers - 1) / sharers;
 	return 0;
 }
 
@@ -7102,8 +7184,8 @@ static int dt__model_graph(dt_model *m, dt_error *err) {
 }
 
 static int dt__model_agree(dt_model *m, dt_error *err) {
-	static const char *const name[] = {"the net (checksum of its parameters' names and sizes)", ".batch", ".replicas", ".accumulate", ".optimizer", ".seed"};
-	int64_t value[] = {0, m->batch, m->n_replicas, m->parts, m->o.optimizer, (int64_t)m->o.seed};
+	static const char *const name[] = {"the net (checksum of its parameters' names and sizes)", ".batch", ".replicas", ".accumulate", ".optimizer", ".seed", ".sync", ".staleness", ".backup"};
+	int64_t value[] = {0, m->batch, m->n_replicas, m->parts, m->o.optimizer, (int64_t)m->o.seed, m->o.sync, m->o.staleness, m->o.backup};
 	uint32_t net = 0;
 	int i;
 	for (i = 0; i < m->graph.n_variables; i++) {
@@ -7257,6 +7339,49 @@ static int dt__diagnose(dt_model *m, dt_error *err) {
 	return dt__collect_errors(m, "training", err) ? DT_ERR_NUMERIC : dt__not_finite(m, "training", err);
 }
 
+// All workers' values become the chief's, on the servers too; batches: to be drawn from now on.
+static int dt__stretch(dt_model *m, long batches, dt_error *err) {
+	dt__push *p = &m->push;
+	int code = 0;
+	ptrdiff_t i;
+	p->trained = m->graph.n_trainable;
+	p->into = m->replica[0].variables;
+	p->sums = m->replica[0].gradients;
+	p->optimizer = &m->optimizer;
+	p->options = &m->o;
+	p->all = m->graph.n_gradients;
+	p->stop = m->stop;
+	p->batches = batches;
+	if (!m->process && (!m->served || m->changed)) {
+		p->kind = DT__SETUP;
+		p->out = p->into;
+		code = m->comm->push(m->comm, p, err);
+		for (i = 0; i < m->graph.n_variables; i++) {
+			const dt__variable *v = m->graph.variable[i];
+			ptrdiff_t k;
+			for (k = 0; k < v->size && v->offset < p->trained; k++) p->sums[v->offset + k] = (float)v->no_decay;
+		}
+		p->kind = DT__SETUP_DECAY;
+		p->out = p->sums;
+		if (!code && m->optimizer.decay > 0) code = m->comm->push(m->comm, p, err);
+		memset(p->sums, 0, (size_t)p->trained * sizeof(float));
+	}
+	p->kind = DT__STRETCH;
+	if (!code) code = m->comm->push(m->comm, p, err);
+	dt__spread(m->replica, 0, p->trained);
+	m->stopped = p->stop;
+	m->served = 1;
+	m->changed = 0;
+	return code;
+}
+
+// In an own loop the first step lets all workers meet.
+static int dt__serve(dt_model *m, dt_error *err) {
+	if (!m->servers || m->running) return 0;
+	if (!m->served) return dt__stretch(m, 0, err);
+	return m->changed ? dt__not_now(err, "variables were written, but the parameter servers hold them: write before the first step, or use dt_train") : 0;
+}
+
 // .rate_at is asked once, in the caller's thread.
 static int dt__set_rate(dt_model *m, dt_error *err) {
 	m->rate = dt__rate_of(&m->optimizer, m->step);
@@ -7267,7 +7392,8 @@ static int dt__set_rate(dt_model *m, dt_error *err) {
 // The loss is in the report.
 static int dt__step_task(dt_model *m, dt_error *err) {
 	const dt__task task = m->task;  // .rate_at may call dt_predict
-	int code = dt__set_rate(m, err);
+	int code = dt__serve(m, err);
+	if (!code) code = dt__set_rate(m, err);
 	m->task = task;
 	if (code) { m->task.n = 0; return code; }  // no outputs
 	m->task.training = m->task.labelled = 1;
@@ -7307,7 +7433,7 @@ DT_API float dt_step(dt_model *m, const void *x, const void *y, int n, dt_error 
 DT_API float dt_forward(dt_model *m, const dt_batch *b, dt_error *err) {
 	double totals[DT__TOTALS] = {0};
 	int i;
-	if (dt__check_batch(m, "dt_forward", b, 0, err)) return NAN;
+	if (dt__check_batch(m, "dt_forward", b, 0, err) || (m->graph.training && dt__serve(m, err))) return NAN;
 	dt__new_task(m, b, NULL, 0, b->n);
 	m->task.training = m->graph.training;
 	m->task.labelled = m->graph.n_losses > 0;
@@ -7536,7 +7662,8 @@ DT_API double dt_precision(const dt_metrics *metrics, int label) { return dt__sh
 DT_API double dt_recall(const dt_metrics *metrics, int label) { return dt__share_right(metrics, label, 0); }
 
 DT_API int dt_local_batch(const dt_model *m) {
-	return m ? (int)((int64_t)m->batch * (m->process + 1) / m->processes - (int64_t)m->batch * m->process / m->processes) : 0;
+	if (!m || m->own) return m ? m->batch : 0;
+	return (int)((int64_t)m->batch * (m->process + 1) / m->processes - (int64_t)m->batch * m->process / m->processes);
 }
 DT_API long dt_model_step(const dt_model *m) { return m ? m->step : 0; }
 DT_API void dt_set_learning_rate(dt_model *m, double rate) { if (m && rate >= 0 && rate < 1e6) m->optimizer.rate = rate; }
@@ -7629,9 +7756,19 @@ static void dt__random_bytes(uint8_t p[16]) {
 
 // ---- a connection and its frames
 
-enum { DT__HELLO = 1, DT__CHALLENGE, DT__PROOF, DT__WELCOME, DT__ROSTER, DT__HEARTBEAT, DT__ABORT, DT__BYE, DT__PART, DT__RESULT };  // these two carry floats
+enum { DT__HELLO = 1, DT__CHALLENGE, DT__PROOF, DT__WELCOME, DT__ROSTER, DT__HEARTBEAT, DT__ABORT, DT__BYE, DT__ORDER, DT__ANSWER, DT__PART, DT__RESULT };  // the last two carry floats
 
 typedef struct { int type, rank, kind, detail; size_t bytes; uint64_t n, call, offset; } dt__frame;
+
+// What a worker orders from its servers, and is answered: as words on the wire.
+enum { DT__SEQUENCE, DT__VERSION, DT__RATE, DT__WEIGHT, DT__SEEDS, DT__STOP, DT__BATCHES, DT__NEXT, DT__STALENESS, DT__BEGIN, DT__TRAINED, DT__ALL, DT__SETTINGS, DT__ORDER_WORDS = DT__SETTINGS + 12 };
+#define DT__ORDER_BYTES (8 * DT__ORDER_WORDS)
+typedef struct { uint64_t word[DT__ORDER_WORDS]; } dt__order;
+
+static void dt__order_write(uint8_t *p, const dt__order *o) { int i; for (i = 0; i < DT__ORDER_WORDS; i++) dt__write_le(p + 8 * i, o->word[i], 8); }
+static void dt__order_read(const uint8_t *p, dt__order *o) { int i; for (i = 0; i < DT__ORDER_WORDS; i++) o->word[i] = dt__read_le(p + 8 * i, 8); }
+static void dt__order_set(dt__order *o, int i, double v) { memcpy(&o->word[i], &v, sizeof v); }
+static double dt__order_get(const dt__order *o, int i) { double v; memcpy(&v, &o->word[i], sizeof v); return v; }
 
 static dt__frame dt__frame_of(int type, int rank, size_t bytes) {
 	dt__frame f = {0, 0, 0, 0, 0, 0, 0, 0};
@@ -7657,6 +7794,8 @@ typedef struct {
 	uint8_t small[512];  // payloads of control
 	dt__span part_out, part_in, result_out, result_in;  // still missing of the collective, in floats
 	int announced, greeted;
+	dt__span held;  // by a server
+	uint8_t order[DT__ORDER_BYTES];  // or answer that leaves
 	uint8_t said[DT__SAID];  // joining
 } dt__link;
 
@@ -7711,7 +7850,7 @@ static int dt__link_head(dt__link *l) {
 	memcpy(l->head_in, l->in + l->from, 64);
 	l->from += 64;
 	f->type = h[5];
-	f->kind = DT__MIN((int)h[6], (int)DT__BARRIER);
+	f->kind = DT__MIN((int)h[6], (int)DT__PUSHING);
 	f->rank = (int)(dt__read_le(h + 8, 4) & INT_MAX);
 	f->detail = (int)(dt__read_le(h + 12, 4) & INT_MAX);
 	f->n = dt__read_le(h + 16, 8);
@@ -7777,18 +7916,23 @@ static void dt__link_close(dt__link *l) {
 
 typedef struct dt__net {
 	dt_comm handle, *comm;
-	dt__link *link;  // [size], the own one unused
-	struct pollfd *poll;  // [size]
+	int n, servers;  // processes, of which the last so many are parameter servers
+	dt__link *link;  // [n], the own one unused
+	struct pollfd *poll;  // [n]
 	float **part;  // [size], for the sum
 	float *room;  size_t room_floats;  // the others' parts of the own slice
 	double dead, began;  // seconds of silence that end a peer; start of the running collective
 	int spins;
 	uint64_t call;  // number of the running collective
-	float *buf;
+	uint8_t *(*place)(struct dt__net *net, dt__link *l);  // of a parameter server: where floats go
+	void *user;
+	float *buf, *into[2];  // what leaves; where results go: below `trained`, and behind it
+	ptrdiff_t trained;
+	dt__order order, *answer;  // for servers; [servers] from them
 	int everybody;  // adds everything
 	dt__span mine;  // what this rank adds up, or hands out; up to ready it is done
 	ptrdiff_t ready;
-	char (*roster)[64];  // [size], addresses
+	char (*roster)[64];  // [n], addresses
 	dt_error cause;  // why everything ends
 	pthread_t heart;
 	pthread_mutex_t lock; // over the links: a collective's unless it waits, or that thread's
@@ -7799,7 +7943,7 @@ typedef struct dt__net {
 #define DT__SHORT 4096   // floats up to which everybody adds all: one way, not there and back
 
 #define DT__EACH_LINK(net, i, l) \
-	for (i = 0, l = (net)->link; i < (net)->comm->size; i++, l++) if (i != (net)->comm->rank && l->fd >= 0)
+	for (i = 0, l = (net)->link; i < (net)->n; i++, l++) if (i != (net)->comm->rank && l->fd >= 0)
 
 static void *dt__heart_main(void *user) {
 	dt__net *net = (dt__net *)user;
@@ -7855,7 +7999,8 @@ static void dt__net_end(dt__net *net, int type, double seconds) {
 }
 
 static void dt__net_lost(dt__net *net, const dt__link *l, const char *why) {
-	dt__fail(&net->cause, DT_ERR_PEER, "rank %d (%s) is lost: %s", (int)(l - net->link), l->address, why);
+	int rank = (int)(l - net->link), workers = net->comm->size;
+	dt__fail(&net->cause, DT_ERR_PEER, "%s %d (%s) is lost: %s", rank < workers ? "rank" : "parameter server", rank % workers, l->address, why);
 }
 
 // Where a frame's payload goes, if this is its time.
@@ -7866,6 +8011,7 @@ static uint8_t *dt__net_place(void *user, dt__link *l) {
 	ptrdiff_t count = (ptrdiff_t)(f->bytes / sizeof(float)), peer = l - net->link;
 	dt_comm other = *net->comm, *own = net->comm;
 	if (f->type < DT__PART) return dt__place_small(NULL, l);
+	if (net->place) return net->place(net, l);
 	if (f->call == net->call + 1) return NULL;  // it is ahead
 	other.rank = (int)peer;
 	other.kind = (dt__kind)f->kind;
@@ -7877,7 +8023,7 @@ static uint8_t *dt__net_place(void *user, dt__link *l) {
 	}
 	l->greeted = 1;
 	if (!count) return l->small;
-	if (f->type == DT__RESULT) return (uint8_t *)(net->buf + s->begin);
+	if (f->type == DT__RESULT) return (uint8_t *)(net->into[s->begin >= net->trained] + s->begin);
 	return (uint8_t *)(net->room + peer * (net->mine.end - net->mine.begin) + (s->begin - net->mine.begin));
 }
 
@@ -7890,11 +8036,37 @@ static int dt__net_pull(dt__net *net, dt__link *l) {
 	if (got == 1 && f->type == DT__PART) l->part_in.begin += count;
 	else if (got == 1 && f->type == DT__RESULT) l->result_in.begin += count;
 	else if (got == 1 && f->type == DT__ABORT) dt__fail(&net->cause, DT__ELSE(f->detail, DT_ERR_PEER), "%s", *l->small ? (const char *)l->small : "a process ended without a word");
+	else if (got == 1 && f->type == DT__ANSWER && rank >= net->comm->size) { l->greeted = 1; dt__order_read(l->small, &net->answer[rank - net->comm->size]); }
+	else if (got == 1 && f->type == DT__ORDER && net->place) l->greeted = 1;
 	else if (got == 1 && f->type == DT__BYE) l->left = 1;
+	else if (got == -1 && l->left && net->place) dt__link_close(l);
 	else if (got == -1 && l->left) dt__fail(&net->cause, DT_ERR_STATE, "%s: rank %d closed its handle: let all make the same calls first", dt__kind_names[net->comm->kind], rank);
 	else if (got == -1) dt__net_lost(net, l, "its connection has ended");
 	else if (got == -2) dt__net_lost(net, l, "it sent damaged bytes");
 	return 1;
+}
+
+static int dt__net_flush(dt__net *net, dt__link *l) {
+	ssize_t gone = dt__link_flush(l);
+	while (gone < 0 && !net->cause.code && dt__net_pull(net, l)) {}  // which finds out why: an ABORT may lie there
+	if (gone < 0) dt__net_lost(net, l, "its connection has ended");
+	return gone != 0;
+}
+
+static void dt__order_send(dt__net *net, dt__link *l) {
+	dt__order o = net->order;
+	dt__frame f = dt__frame_of(DT__ORDER, net->comm->rank, DT__ORDER_BYTES);
+	f.kind = DT__PUSHING;
+	f.detail = net->comm->detail;
+	f.n = net->comm->n;
+	f.call = net->call;
+	o.word[DT__VERSION] = net->answer[l - net->link - net->comm->size].word[DT__VERSION];
+	o.word[DT__BEGIN] = (uint64_t)l->held.begin;
+	o.word[DT__TRAINED] = (uint64_t)(DT__MIN(l->held.end, net->trained) - l->held.begin);
+	o.word[DT__ALL] = (uint64_t)(l->held.end - l->held.begin);
+	dt__order_write(l->order, &o);
+	dt__link_queue(l, f, l->order);
+	l->announced = 1;
 }
 
 // Send what may leave now: 1 if something has.
@@ -7902,13 +8074,14 @@ static int dt__net_push(dt__net *net, dt__link *l) {
 	const dt_comm *c = net->comm;
 	dt__span *s = &l->part_out;
 	ptrdiff_t count = DT__MIN(s->end - s->begin, DT__CHUNK);
-	ssize_t gone;
 	int type = !l->announced || count ? DT__PART : DT__RESULT;
 	if (type == DT__RESULT) {
 		s = &l->result_out;
 		count = DT__MIN(DT__MIN(net->ready, s->end) - s->begin, DT__CHUNK);
 	}
-	if (dt__link_idle(l) && (type == DT__PART || count > 0)) {
+	if (c->kind == DT__PUSHING && !l->announced) {
+		if (dt__link_idle(l)) dt__order_send(net, l);
+	} else if (dt__link_idle(l) && (type == DT__PART || count > 0)) {
 		dt__frame f = dt__frame_of(type, c->rank, (size_t)count * sizeof(float));
 		f.kind = (int)c->kind;
 		f.detail = c->detail;
@@ -7919,10 +8092,7 @@ static int dt__net_push(dt__net *net, dt__link *l) {
 		s->begin += count;
 		l->announced = 1;
 	}
-	gone = dt__link_flush(l);
-	while (gone < 0 && !net->cause.code && dt__net_pull(net, l)) {}  // which finds out why: an ABORT may lie there
-	if (gone < 0) dt__net_lost(net, l, "its connection has ended");
-	return gone != 0;
+	return dt__net_flush(net, l);
 }
 
 // Add up what all have sent of the own slice.
@@ -7949,6 +8119,12 @@ static int dt__link_done(const dt__link *l) {
 		l->result_out.begin == l->result_out.end && l->result_in.begin == l->result_in.end;
 }
 
+static void dt__link_rest(dt__link *l) {  // it takes no part
+	const dt__span none = {0, 0};
+	l->part_out = l->part_in = l->result_out = l->result_in = none;
+	l->announced = l->greeted = 1;
+}
+
 // Who sends and adds what: slices for sums and gathering, all for short sums and the root of a broadcast.
 static int dt__net_begin(dt__net *net, float *buf) {
 	const dt_comm *c = net->comm;
@@ -7959,7 +8135,7 @@ static int dt__net_begin(dt__net *net, float *buf) {
 	size_t floats;
 	whole.end = n;
 	net->call++;
-	net->buf = buf;
+	net->buf = net->into[0] = net->into[1] = buf;
 	net->began = dt__now();
 	for (i = c->size - 1; i >= 0; i--) {
 		dt__link *l = &net->link[i];
@@ -7972,6 +8148,10 @@ static int dt__net_begin(dt__net *net, float *buf) {
 	for (i = 0; i < c->size; i++) {
 		net->link[i].part_in = sums ? net->mine : none;
 		net->link[i].result_out = hands_out ? net->mine : none;
+	}
+	for (; i < net->n; i++) {
+		dt__link_rest(&net->link[i]);
+		net->link[i].part_in.begin = net->link[i].part_in.end = net->mine.end;
 	}
 	net->ready = sums ? net->mine.begin : net->mine.end;
 	floats = sums ? (size_t)(net->mine.end - net->mine.begin) * (size_t)c->size : 0;
@@ -8002,11 +8182,10 @@ static void dt__net_wait(dt__net *net) {
 			((l->stage == 1 && !l->payload) || (recv(l->fd, &c, 1, MSG_PEEK) < 0 && errno == EAGAIN))) dt__net_lost(net, l, "it is silent");
 }
 
-static int dt__net_run(dt_comm *c, float *buf, dt_error *err) {
-	dt__net *net = c->net;
+static int dt__net_finish(dt__net *net, dt_error *err) {
+	const dt_comm *c = net->comm;
 	dt__link *l;
 	int i, open = 1, idle = 0;
-	if (!net->cause.code && !dt__check_call(c, buf, &net->cause)) dt__net_begin(net, buf);
 	pthread_mutex_lock(&net->lock);
 	while (open && !net->cause.code) {
 		int moved = 0;
@@ -8022,6 +8201,53 @@ static int dt__net_run(dt_comm *c, float *buf, dt_error *err) {
 	pthread_mutex_unlock(&net->lock);
 	if (net->cause.code) dt__net_end(net, DT__ABORT, 0.5);
 	return dt__pass_error(err, &net->cause);
+}
+
+static int dt__net_run(dt_comm *c, float *buf, dt_error *err) {
+	dt__net *net = c->net;
+	if (!net->cause.code && !dt__check_call(c, buf, &net->cause)) dt__net_begin(net, buf);
+	return dt__net_finish(net, err);
+}
+
+// A worker's round with all its servers, each of which holds a slice.
+static int dt__net_push_all(dt_comm *c, dt__push *p, dt_error *err) {
+	dt__net *net = c->net;
+	dt__order *o = &net->order, *answer = &net->answer[net->servers - 1];
+	const dt__optimizer *q = p->optimizer;
+	const double setting[] = {q->kind, q->n_slots, q->momentum, q->beta1, q->beta2, q->alpha, q->epsilon, q->decay, p->options->sync, p->options->staleness, p->options->backup, p->options->full_rate};
+	int i;
+	c->kind = DT__PUSHING;
+	c->n = (size_t)p->all;
+	c->detail = p->kind;
+	net->call++;
+	net->began = dt__now();
+	net->buf = p->out;
+	net->into[0] = p->into; net->into[1] = p->sums;
+	net->trained = p->trained;
+	o->word[DT__SEQUENCE] = net->call;
+	o->word[DT__STOP] = (uint64_t)p->stop;
+	o->word[DT__BATCHES] = (uint64_t)p->batches;
+	dt__order_set(o, DT__RATE, p->rate);
+	dt__order_set(o, DT__WEIGHT, p->weight);
+	dt__order_set(o, DT__SEEDS, p->seeds);
+	for (i = 0; i < DT__COUNT(setting); i++) dt__order_set(o, DT__SETTINGS + i, setting[i]);
+	for (i = 0; i < net->n; i++) {
+		dt__link *l = &net->link[i];
+		dt__link_rest(l);
+		if (i < c->size) continue;
+		l->announced = l->greeted = 0;
+		l->held = dt__slice_of(p->trained, 64, net->servers, i - c->size);
+		if (p->kind != DT__STRETCH) l->part_out = l->held;
+		if (i == net->n - 1) l->held.end = p->all;
+		if (p->kind == DT__PUSH) l->part_out = l->held;
+		if (p->kind < DT__SETUP) l->result_in = l->held;
+		if (p->kind == DT__STRETCH) l->result_in.end = DT__MIN(l->held.end, p->trained);
+	}
+	i = dt__net_finish(net, err);
+	p->stop = (int)answer->word[DT__STOP];
+	p->next = (long)answer->word[DT__NEXT];
+	p->staleness = dt__order_get(answer, DT__STALENESS);
+	return i;
 }
 
 // cause: what the others are told; NULL after a good end.
@@ -8040,6 +8266,7 @@ static void dt__net_leave(dt_comm *c) { dt__net_close(c, NULL); }
 
 typedef struct {  // what >>cluster has found out
 	int rank, size, local;  // local: ranks on this machine
+	int servers;  // of these processes, the last so many
 	char chief[280];  // host:port of rank 0, which may have taken one of the next ports
 	int tries;
 	char bind[256];  // the own listener's host, or "", and port, 0: any
@@ -8194,7 +8421,7 @@ static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *addres
 		if (l->fd >= 0) {
 			dt__format(l->address, sizeof l->address, "%s", address);
 			dt__write_le(l->said, (uint64_t)w->rank, 4);
-			dt__write_le(l->said + 4, (uint64_t)w->size, 4);
+			dt__write_le(l->said + 4, (uint64_t)w->size | (uint64_t)w->servers << 16, 4);
 			dt__write_le(l->said + 8, (uint64_t)port, 4);
 			memcpy(l->said + 12, w->job, strlen(w->job));
 			dt__random_bytes(l->said + 76);
@@ -8220,7 +8447,7 @@ static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *addres
 // A process said hello: ask for its proof, then let it in or say why not. 1: it is in; -1: go on; 0: none of ours.
 static int dt__join_greet(dt__net *net, const dt__who *w, dt__link *half, int *missing) {
 	const uint8_t *hello = half->said;
-	int rank = (int)(dt__read_le(hello, 4) & INT_MAX), size = (int)(dt__read_le(hello + 4, 4) & INT_MAX);
+	int rank = (int)(dt__read_le(hello, 4) & INT_MAX), size = (int)dt__read_le(hello + 4, 2), servers = (int)dt__read_le(hello + 6, 2);
 	uint8_t proof[48];
 	char text[160] = "";
 	if (half->frame.type == DT__HELLO && half->frame.bytes == DT__HELLO_BYTES) {
@@ -8235,7 +8462,8 @@ static int dt__join_greet(dt__net *net, const dt__who *w, dt__link *half, int *m
 	if (half->frame.type != DT__PROOF || half->frame.bytes != 32 || dt__link_gone(half)) return 0;
 	dt__proof(w->secret, hello, 'd', proof);
 	if (dt__differs(proof, half->small)) return 0;
-	if (size != w->size) dt__format(text, sizeof text, "the world has %d processes there, %d here", size, w->size);
+	if (size != w->size || servers != w->servers)
+		dt__format(text, sizeof text, "the world has %d processes there, %d here; %d and %d of them parameter servers", size, w->size, servers, w->servers);
 	else if (rank <= w->rank || rank >= size) dt__format(text, sizeof text, "rank %d does not dial rank %d of %d", rank, w->rank, size);
 	else if (net->link[rank].fd >= 0 && !dt__link_gone(&net->link[rank])) dt__format(text, sizeof text, "there is a rank %d already", rank);
 	dt__link_tell(half, *text ? DT__ABORT : DT__WELCOME, w->rank, text, strlen(text));
@@ -8298,7 +8526,7 @@ static int dt__join_accept(dt__net *net, const dt__who *w, int listener, double 
 
 static uint8_t *dt__place_roster(void *user, dt__link *l) {
 	const dt__net *net = (const dt__net *)user;
-	return l->frame.type == DT__ROSTER && l->frame.bytes == 64 * (size_t)net->comm->size ? (uint8_t *)net->roster : dt__place_small(NULL, l);
+	return l->frame.type == DT__ROSTER && l->frame.bytes == 64 * (size_t)net->n ? (uint8_t *)net->roster : dt__place_small(NULL, l);
 }
 
 static int dt__join(dt__net *net, const dt__who *w, dt_error *err) {
@@ -8329,7 +8557,7 @@ static int dt__join(dt__net *net, const dt__who *w, dt_error *err) {
 
 static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 	size_t n = (size_t)w->size;
-	dt__net *net = (dt__net *)calloc(1, sizeof *net + n * (sizeof *net->link + sizeof *net->part + sizeof *net->poll + 64));
+	dt__net *net = (dt__net *)calloc(1, sizeof *net + n * (sizeof *net->link + sizeof *net->answer + sizeof *net->part + sizeof *net->poll + 64));
 	dt_error own = DT_DEFAULTS;
 	int i;
 	if (!net || pthread_mutex_init(&net->lock, NULL)) {
@@ -8338,16 +8566,20 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 		return NULL;
 	}
 	net->comm = &net->handle;
+	net->n = w->size;
 	net->comm->rank = w->rank;
-	net->comm->size = w->size;
+	net->comm->servers = net->servers = w->servers;
+	net->comm->size = w->size - w->servers;
 	net->comm->local = w->local;
 	net->comm->run = dt__net_run;
+	net->comm->push = dt__net_push_all;
 	net->comm->close = dt__net_leave;
 	net->comm->net = net;
 	net->dead = w->dead;
 	net->spins = w->local > dt__cores() ? 0 : 200;
 	net->link = (dt__link *)(void *)(net + 1);
-	net->part = (float **)(void *)(net->link + n);
+	net->answer = (dt__order *)(void *)(net->link + n);
+	net->part = (float **)(void *)(net->answer + n);
 	net->poll = (struct pollfd *)(void *)(net->part + n);
 	net->roster = (char (*)[64])(void *)(net->poll + n);
 	for (i = 0; i < w->size; i++) net->link[i].fd = -1;
@@ -8362,6 +8594,373 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 	dt__pass_error(err, &own);
 	return NULL;
 }
+#endif
+
+// ========================================
+// >>server - parameter servers
+//
+// What:    each holds a slice of the variables and their moments, and runs the optimizer. A push is applied front to back
+//          while it arrives, and leaves as values; none overtakes another, so nobody gets a torn slice. Async: pushes one by
+//          one (Li et al. 2014), a bounded number of steps apart (Ho et al. 2013); sync: all workers' as one, added in the
+//          tree's order, or all but the last (Chen et al. 2016). The last server also adds what lies behind the variables:
+//          batch sums and totals. It hands out the numbers of the batches.
+// Owns:    dt_server.
+// Uses:    >>wire, >>optimizers.   Used by: >>cluster.
+// Promise: a push that comes twice is applied once; with sync the bits are those of DT_MULTIWORKER.
+// ========================================
+
+#ifndef DTRAIN_NO_SOCKETS
+
+enum { DT__IDLE, DT__COMES, DT__AT_WORK, DT__ANSWERED };  // an order arrives; is worked on; its answer has left
+
+typedef struct {  // a worker, as its server sees it
+	float *buf;  // [all] gradients, which what it gets replaces
+	dt__order order;
+	dt__frame frame;  // as the order came, for the answer
+	int state, again;  // again: nothing is applied
+	ptrdiff_t done;  // values worked on
+	uint64_t last, pushes, arrived;  // number of its last push; pushes since the last stretch; when this order came
+	float weight, seeds;
+	double scale, rate, staleness;
+	uint64_t version, next;
+} dt__client;
+
+struct dt_server {
+	dt__net *net;
+	dt__optimizer optimizer;
+	int sync, full_rate, backup, workers, stopped, n_queue, n_group;
+	double staleness;  // most steps that a worker may be ahead; 0: any number
+	ptrdiff_t begin, trained, all;  // its slice; with what lies behind
+	float *variables, *slot[2], **part;
+	ptrdiff_t *border;  int n_borders;  // where weight decay ends and begins, in turn
+	uint64_t version, base, cursor, batches, stop, orders;  // version: updates; base: before this stretch
+	double sum_staleness;
+	dt__client *client;  // [workers]
+	int *queue, *group;  // [workers] at work: pushes by themselves, in their order; those that count as one
+};
+
+static void dt__server_forget(dt_server *s) {
+	int i;
+	free(s->variables); free(s->slot[0]); free(s->slot[1]); free(s->border);
+	for (i = 0; i < s->workers; i++) { free(s->client[i].buf); s->client[i].buf = NULL; }
+	s->variables = s->slot[0] = s->slot[1] = NULL;
+	s->border = NULL;
+}
+
+// The chief says how much there is to hold.
+static int dt__server_setup(dt_server *s, const dt__order *o) {
+	const uint64_t *w = o->word;
+	int i, lost = 0;
+	double number[12];
+	dt__optimizer *q = &s->optimizer;
+	if (w[DT__ALL] > (uint64_t)PTRDIFF_MAX / 8 || w[DT__TRAINED] > w[DT__ALL] || w[DT__BEGIN] > (uint64_t)PTRDIFF_MAX / 8) return 0;
+	for (i = 0; i < 12; i++) number[i] = dt__order_get(o, DT__SETTINGS + i);
+	if (!(number[0] >= 0 && number[0] <= DT_RMSPROP && number[1] >= 0 && number[1] <= 2)) return 0;
+	s->sync = number[8] > 0; s->staleness = number[9]; s->backup = (int)DT__MIN(DT__MAX(number[10], 0), s->workers - 1); s->full_rate = number[11] != 0;
+	if (s->variables && s->begin == (ptrdiff_t)w[DT__BEGIN] && s->trained == (ptrdiff_t)w[DT__TRAINED] && s->all == (ptrdiff_t)w[DT__ALL]) return 1;
+	dt__server_forget(s);
+	q->kind = (dt_optimizer)(int)number[0]; q->n_slots = (int)number[1];
+	q->momentum = number[2]; q->beta1 = number[3]; q->beta2 = number[4]; q->alpha = number[5]; q->epsilon = number[6]; q->decay = number[7];
+	s->begin = (ptrdiff_t)w[DT__BEGIN]; s->trained = (ptrdiff_t)w[DT__TRAINED]; s->all = (ptrdiff_t)w[DT__ALL];
+	s->version = 0;
+	for (i = -1; i < q->n_slots + s->workers; i++) {
+		float **to = i < 0 ? &s->variables : i < q->n_slots ? &s->slot[i] : &s->client[i - q->n_slots].buf;
+		lost |= (*to = (float *)calloc((size_t)s->all + 1, sizeof(float))) == NULL;
+	}
+	if (lost) dt__fail(&s->net->cause, DT_ERR_MEMORY, "a parameter server has no memory for %td values of %d workers", s->all, s->workers);
+	return !lost;
+}
+
+// A mask has come: remember where it changes.
+static void dt__server_mask(dt_server *s, const float *mask) {
+	ptrdiff_t i;
+	int pass;
+	for (pass = 0; pass < 2; pass++) {
+		for (i = s->n_borders = 0; i < s->trained; i++)
+			if (mask[i] != (i ? mask[i - 1] : 0)) { if (pass) s->border[s->n_borders] = i; s->n_borders++; }
+		if (pass) return;
+		free(s->border);
+		s->border = (ptrdiff_t *)malloc(((size_t)s->n_borders + 1) * sizeof *s->border);
+		if (!s->border) { dt__fail(&s->net->cause, DT_ERR_MEMORY, "a parameter server has no memory for its settings"); return; }
+	}
+}
+
+// Gradients g of values from .. end - 1.
+static void dt__server_apply(dt_server *s, const dt__client *c, ptrdiff_t from, ptrdiff_t end, const float *g) {
+	ptrdiff_t at, to;
+	int i = 0;
+	end = DT__MIN(end, s->trained);
+	for (at = from; at < end; at = to) {
+		while (i < s->n_borders && s->border[i] <= at) i++;
+		to = i < s->n_borders ? DT__MIN(end, s->border[i]) : end;
+		dt__optimizer_apply(&s->optimizer, to - at, s->variables + at, g + (at - from), s->slot[0] ? s->slot[0] + at : NULL, s->slot[1] ? s->slot[1] + at : NULL,
+				c->scale, c->rate, (long)c->version, i % 2);
+	}
+}
+
+static uint8_t *dt__server_place(dt__net *net, dt__link *l) {
+	dt_server *s = (dt_server *)net->user;
+	dt__client *c = &s->client[DT__MIN(l - net->link, s->workers - 1)];
+	const dt__frame *f = &l->frame;
+	ptrdiff_t count = (ptrdiff_t)(f->bytes / sizeof(float));
+	if (l - net->link >= s->workers || f->type != DT__PART || c->state != DT__COMES || f->bytes % sizeof(float) || f->offset != (uint64_t)l->part_in.begin || count > l->part_in.end - l->part_in.begin) {
+		dt__net_lost(net, l, "it sent a frame out of turn");
+		return NULL;
+	}
+	if (!count) return l->small;
+	return (uint8_t *)((c->frame.detail == DT__SETUP ? s->variables : c->buf) + (l->part_in.begin - s->begin));
+}
+
+// An order has come.
+static void dt__server_take(dt_server *s, int rank) {
+	dt__link *l = &s->net->link[rank];
+	dt__client *c = &s->client[DT__MIN(rank, s->workers - 1)];
+	const uint64_t *w = c->order.word;
+	const dt__span none = {0, 0};
+	int kind = l->frame.detail, ok = rank < s->workers && kind <= DT__SETUP_DECAY && l->frame.bytes == DT__ORDER_BYTES;
+	l->greeted = 0;
+	if (c->state == DT__ANSWERED && l->result_out.begin == l->result_out.end && dt__link_idle(l)) c->state = DT__IDLE;
+	ok = ok && c->state == DT__IDLE;
+	if (ok) {
+		dt__order_read(l->small, &c->order);
+		c->frame = l->frame;
+		if (kind == DT__SETUP) ok = !rank && dt__server_setup(s, &c->order);
+		else if (kind != DT__STRETCH) ok = s->variables && w[DT__BEGIN] == (uint64_t)s->begin && w[DT__TRAINED] == (uint64_t)s->trained && w[DT__ALL] == (uint64_t)s->all;
+	}
+	if (!ok) { dt__net_lost(s->net, l, "its order does not fit the servers' state"); return; }
+	c->state = DT__COMES;
+	c->arrived = ++s->orders;
+	s->stop = DT__MAX(s->stop, w[DT__STOP]);
+	l->part_in = l->result_out = none;
+	if (kind == DT__STRETCH) return;
+	l->part_in.begin = s->begin;
+	l->part_in.end = s->begin + (kind == DT__PUSH ? s->all : s->trained);
+}
+
+static int dt__client_waits(const dt_server *s, int i, int kind) { return s->client[i].state == DT__COMES && s->client[i].frame.detail == kind; }
+
+// These pushes, or what else it is, are answered from now on.
+static void dt__server_begin(dt_server *s, const int *who, int n) {
+	dt__client *first = &s->client[*who];
+	int i, step;
+	for (i = 0; i < n; i++) {
+		dt__client *c = &s->client[who[i]];
+		dt__link *l = &s->net->link[who[i]];
+		const dt__order *o = &c->order;
+		int push = c->frame.detail == DT__PUSH;
+		c->staleness = push && o->word[DT__VERSION] < s->version ? (double)(s->version - o->word[DT__VERSION]) : 0;
+		c->again = !push || o->word[DT__SEQUENCE] == c->last || (s->sync && c->staleness > 0);
+		c->last = o->word[DT__SEQUENCE];
+		c->pushes += push;
+		c->state = DT__AT_WORK;
+		c->done = 0;
+		c->weight = (float)dt__order_get(o, DT__WEIGHT);
+		c->seeds = (float)dt__order_get(o, DT__SEEDS);
+		if (c->frame.detail < DT__SETUP) { l->result_out.begin = s->begin; l->result_out.end = s->begin + (push ? s->all : s->trained); }
+	}
+	for (step = 1; step < n; step *= 2)
+		for (i = 0; i + step < n; i += 2 * step) {
+			if (s->client[who[i]].weight >= 0) s->client[who[i]].weight += s->client[who[i + step]].weight;
+			s->client[who[i]].seeds += s->client[who[i + step]].seeds;
+		}
+	first->scale = dt__divisor((double)first->weight, (double)first->seeds);
+	first->scale = first->scale > 0 ? 1 / first->scale : 0;
+	first->rate = dt__order_get(&first->order, DT__RATE);
+	if (!s->full_rate) first->rate /= 1 + first->staleness;
+	if (!first->again) { s->version++; s->sum_staleness += first->staleness; }
+	for (i = 0; i < n; i++) {
+		dt__client *c = &s->client[who[i]];
+		c->version = s->version;
+		c->next = s->sync || c->frame.detail >= DT__SETUP ? s->version - s->base : s->cursor++;
+		if (c->next >= s->batches) c->next = UINT64_MAX;
+	}
+}
+
+// Work on what has come of some pushes together, up to limit: 1 if there was some.
+static int dt__server_advance(dt_server *s, const int *who, int n, ptrdiff_t limit) {
+	dt__client *first = &s->client[*who];
+	ptrdiff_t from = first->done, to = limit, values;
+	dt__span piece = {0, 0};
+	int i;
+	for (i = 0; i < n; i++) to = DT__MIN(to, s->net->link[who[i]].part_in.begin - s->begin);
+	if (to <= from || (to < s->all && to - from < DT__CHUNK)) return 0;
+	for (i = 0; i < n; i++) s->part[i] = s->client[who[i]].buf + from;
+	piece.end = to - from;
+	if (n > 1) dt__reduce_slice(s->part, n, piece, DT_SUM, 0);
+	if (!first->again) dt__server_apply(s, first, from, to, s->part[0]);
+	values = DT__MAX(0, DT__MIN(to, s->trained) - from);
+	for (i = 0; i < n; i++) {
+		if (values) dt__copy(values, 1, s->variables + from, s->part[i], 0);
+		if (i && to - from > values) dt__copy(to - from - values, 1, s->part[0] + values, s->part[i] + values, 0);
+		s->client[who[i]].done = to;
+	}
+	return 1;
+}
+
+static int dt__server_alive(const dt_server *s, int i) { return s->net->link[i].fd >= 0; }
+
+// The pushes that make the next update of all, by rank: the first that came, but for the backup.
+static void dt__server_gather(dt_server *s) {
+	int i, k, alive = 0;
+	for (i = 0; i < s->workers; i++) alive += dt__server_alive(s, i);
+	for (i = s->n_group = 0; i < s->workers; i++) {
+		int before = 0;
+		for (k = 0; k < s->workers; k++) before += dt__client_waits(s, k, DT__PUSH) && s->client[k].arrived < s->client[i].arrived;
+		if (dt__client_waits(s, i, DT__PUSH) && before < alive - s->backup) s->group[s->n_group++] = i;
+	}
+	if (s->n_group < DT__MAX(1, alive - s->backup)) s->n_group = 0; else dt__server_begin(s, s->group, s->n_group);
+}
+
+// Whoever may begin by himself does.
+static void dt__server_admit(dt_server *s, int i) {
+	const dt__client *c = &s->client[i];
+	uint64_t slowest = c->pushes;
+	int k;
+	if (s->sync && c->order.word[DT__VERSION] >= s->version && c->order.word[DT__SEQUENCE] != c->last) return;
+	for (k = 0; k < s->workers && !s->sync && s->staleness > 0; k++)
+		if (dt__server_alive(s, k) && !dt__client_waits(s, k, DT__STRETCH)) slowest = DT__MIN(slowest, s->client[k].pushes);
+	if ((double)(c->pushes - slowest) > s->staleness && s->staleness > 0) return;
+	s->queue[s->n_queue++] = i;
+	dt__server_begin(s, &i, 1);
+}
+
+// All workers wait for the same values: a stretch of batches begins.
+static void dt__server_stretch(dt_server *s) {
+	int i, waiting = 0, alive = 0;
+	for (i = 0; i < s->workers; i++) {
+		waiting += dt__client_waits(s, i, DT__STRETCH);
+		alive += dt__server_alive(s, i);
+	}
+	if (!waiting || waiting < alive || !s->variables) return;
+	s->base = s->version;
+	s->cursor = 0;
+	s->batches = s->client[0].order.word[DT__BATCHES];
+	for (i = 0; i < s->workers; i++) {
+		dt__client *c = &s->client[i];
+		if (!dt__client_waits(s, i, DT__STRETCH)) continue;
+		dt__server_begin(s, &i, 1);
+		c->pushes = 0;
+		memcpy(c->buf, s->variables, (size_t)s->trained * sizeof(float));
+		c->done = s->trained;
+	}
+}
+
+static int dt__server_work(dt_server *s) {
+	ptrdiff_t limit = s->all;
+	int i, moved = 0;
+	for (i = 0; i < s->workers; i++) {
+		const dt__link *l = &s->net->link[i];
+		if (dt__client_waits(s, i, DT__PUSH)) dt__server_admit(s, i);
+		if (s->client[i].state != DT__COMES || s->client[i].frame.detail < DT__SETUP || l->part_in.begin < l->part_in.end) continue;
+		if (s->client[i].frame.detail == DT__SETUP_DECAY) dt__server_mask(s, s->client[i].buf);
+		dt__server_begin(s, &i, 1);
+	}
+	dt__server_stretch(s);
+	if (s->sync && !s->n_group) dt__server_gather(s);
+	if (s->n_group) {
+		moved |= dt__server_advance(s, s->group, s->n_group, limit);
+		limit = s->client[s->group[0]].done;
+		if (limit == s->all) s->n_group = 0;
+	}
+	for (i = 0; i < s->n_queue; i++) {
+		const dt__client *c = &s->client[s->queue[i]];
+		moved |= dt__server_advance(s, s->queue + i, 1, limit);
+		limit = c->done;
+		if (c->done < s->all) continue;
+		memmove(s->queue + i, s->queue + i + 1, (size_t)(--s->n_queue - i) * sizeof *s->queue);
+		i--;
+	}
+	return moved;
+}
+
+// Send an answer, and values as far as they are worked on: 1 if something has left.
+static int dt__server_send(dt_server *s, int rank) {
+	dt__net *net = s->net;
+	dt__link *l = &net->link[rank];
+	dt__client *c = &s->client[rank];
+	if (c->state >= DT__AT_WORK && dt__link_idle(l)) {
+		dt__frame f = c->frame;
+		ptrdiff_t at = l->result_out.begin - s->begin, left = l->result_out.end - l->result_out.begin;
+		ptrdiff_t count = DT__MIN(DT__MIN(c->done, at < s->trained ? s->trained : s->all) - at, DT__MIN(left, DT__CHUNK));
+		f.rank = net->comm->rank;
+		f.type = DT__RESULT;
+		f.offset = (uint64_t)l->result_out.begin;
+		f.bytes = (size_t)DT__MAX(count, 0) * sizeof(float);
+		if (c->state == DT__AT_WORK) {
+			dt__order o = c->order;
+			o.word[DT__VERSION] = c->version;
+			o.word[DT__NEXT] = c->next;
+			o.word[DT__STOP] = s->stop;
+			dt__order_set(&o, DT__STALENESS, c->staleness);
+			dt__order_write(l->order, &o);
+			f.type = DT__ANSWER;
+			f.bytes = DT__ORDER_BYTES;
+			dt__link_queue(l, f, l->order);
+			c->state = DT__ANSWERED;
+		} else if (left > 0 && count > 0) {
+			dt__link_queue(l, f, c->buf + at);
+			l->result_out.begin += count;
+		}
+	}
+	return dt__net_flush(net, l);
+}
+
+static dt_server *dt__server_on(dt_comm *c, dt_error *err) {
+	size_t n = (size_t)dt_comm_size(c);
+	dt_server *s = c ? (dt_server *)calloc(1, sizeof *s + n * (sizeof *s->client + sizeof *s->part + 2 * sizeof *s->queue)) : NULL;
+	if (!s) {
+		if (c) { dt__fail(err, DT_ERR_MEMORY, "no memory for a parameter server"); dt_comm_close(c); }
+		return NULL;
+	}
+	s->net = c->net;
+	s->net->user = s;
+	s->net->place = dt__server_place;
+	s->workers = (int)n;
+	s->client = (dt__client *)(void *)(s + 1);
+	s->part = (float **)(void *)(s->client + n);
+	s->queue = (int *)(void *)(s->part + n);
+	s->group = s->queue + n;
+	return s;
+}
+
+DT_API int dt_server_run(dt_server *s, dt_error *err) {
+	dt__net *net;
+	dt__link *l;
+	int i, open = 1;
+	if (!s) return dt__is_null(err, "dt_server_run", "server");
+	net = s->net;
+	pthread_mutex_lock(&net->lock);
+	net->began = dt__now();
+	while (open && !net->cause.code) {
+		int moved = 0;
+		open = 0;
+		DT__EACH_LINK(net, i, l) {
+			moved |= dt__net_pull(net, l);
+			if (l->greeted && !net->cause.code) dt__server_take(s, i);
+			if (i < s->workers && l->fd >= 0) { moved |= dt__server_send(s, i); open = 1; }
+		}
+		moved |= dt__server_work(s);
+		if (!moved && open) dt__net_wait(net);
+		if (DT__LOAD(&s->stopped) || DT__STOPPED)
+			dt__fail(&net->cause, DT_ERR_PEER, "parameter server %d was stopped%s", net->comm->rank - s->workers, DT__STOPPED ? " by a signal" : "");
+	}
+	pthread_mutex_unlock(&net->lock);
+	if (net->cause.code) dt__net_end(net, DT__ABORT, 0.5);
+	return dt__pass_error(err, &net->cause);
+}
+
+DT_API void dt_server_stop(dt_server *s) { if (s) DT__STORE(&s->stopped, 1); }
+
+DT_API void dt_server_close(dt_server *s) {
+	if (!s) return;
+	dt_comm_close(s->net->comm);
+	dt__server_forget(s);
+	free(s);
+}
+#else
+DT_API int dt_server_run(dt_server *s, dt_error *err) { (void)s; return dt__disabled(err, "dt_server_run", "DTRAIN_NO_SOCKETS"); }
+DT_API void dt_server_stop(dt_server *s) { (void)s; }
+DT_API void dt_server_close(dt_server *s) { (void)s; }
 #endif
 
 // ========================================
@@ -8416,14 +9015,38 @@ static int dt__who_seconds(const char *name, double *out, dt_error *err) {
 	return *out >= 1 && *out <= 1e6 && !*end ? 0 : dt__fail(err, DT_ERR_CONFIG, "%s is \"%.60s\": seconds are needed, 1 or more", name, text);
 }
 
+enum { DT__CHIEF, DT__WORKER, DT__SERVER, DT__EVALUATOR };
+static int dt__role_of(const char *name) {
+	static const char *const names[] = {"chief", "worker", "ps", "evaluator", "workerpool0", "workerpool1", "workerpool2", "workerpool3", "master"};
+	int i;
+	for (i = 0; i < DT__COUNT(names); i++) if (!strcmp(name, names[i])) return i % 4;
+	return -1;
+}
+
+static int dt__who_role(dt__who *w, int rank, int workers, int servers, int serves, dt_error *err) {
+	if (workers < 1 || servers < 0 || rank < 0 || rank >= (serves ? servers : workers) || workers >= DT__BY_SIGNAL || servers >= DT__BY_SIGNAL)
+		return dt__fail(err, DT_ERR_CONFIG, "%s %d of %d workers and %d parameter servers (%s): they count from 0", serves ? "parameter server" : "rank", rank, workers, servers, w->source);
+	w->rank = rank + serves * workers;
+	w->size = workers + servers;
+	w->servers = servers;
+	return 0;
+}
+
 static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
 	const char *host = dt__variable_of(f->host), *port = dt__variable_of(f->port), *job = dt__variable_of(f->job), *local = dt__variable_of(f->local);
 	const char *store = dt__variable_of("TORCHELASTIC_USE_AGENT_STORE");
 	char first[256], own[8];
 	int slurm = !strcmp(f->name, "Slurm");
+	const char *role = dt__variable_of("DTRAIN_ROLE");
+	int serves = role && !strcmp(role, "ps"), servers = 0;
 	if (dt__who_number(f->rank, &w->rank, err) || dt__who_number(f->size, &w->size, err)) return DT_ERR_CONFIG;
-	w->local = local ? DT__MAX(1, atoi(local)) : 1;
+	if (dt__variable_of("DTRAIN_SERVERS") && dt__who_number("DTRAIN_SERVERS", &servers, err)) return DT_ERR_CONFIG;
+	if (role && !serves && dt__role_of(role) != DT__CHIEF && dt__role_of(role) != DT__WORKER)
+		return dt__fail(err, DT_ERR_CONFIG, "DTRAIN_ROLE is \"%.40s\": chief, worker or ps is needed", role);
 	dt__format(w->source, sizeof w->source, "%s: %s, %s", f->name, f->rank, f->size);
+	w->servers = servers;  // a launcher's last ranks
+	if (f == dt__families && dt__who_role(w, w->rank, w->size, servers, serves, err)) return DT_ERR_CONFIG;
+	w->local = local ? DT__MAX(1, atoi(local)) : 1;
 	if (job) dt__format(w->job, sizeof w->job, "%s%s%s", job, slurm ? "." : "", slurm ? getenv("SLURM_STEP_ID") : "");
 	if (slurm && w->local == w->size) host = NULL;
 	if (slurm && host) { dt__first_host(host, first, sizeof first); host = first; }
@@ -8442,14 +9065,6 @@ static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
 }
 
 // ---- TF_CONFIG and CLUSTER_SPEC
-
-enum { DT__CHIEF, DT__WORKER, DT__SERVER, DT__EVALUATOR };
-static int dt__role_of(const char *name) {
-	static const char *const names[] = {"chief", "worker", "ps", "evaluator", "workerpool0", "workerpool1", "workerpool2", "workerpool3", "master"};
-	int i;
-	for (i = 0; i < DT__COUNT(names); i++) if (!strcmp(name, names[i])) return i % 4;
-	return -1;
-}
 
 typedef struct { int role, index, count[4]; char first[2][280], own[280]; int cluster, task; } dt__spec;
 
@@ -8503,7 +9118,7 @@ static void dt__spec_read(dt__json *j, int part, dt__spec *s) {
 static int dt__who_spec(dt__who *w, const char *name, const char *text, int *spoke, dt_error *err) {
 	dt__spec s;
 	dt__json j;
-	int part, has_chief;
+	int part, has_chief, workers;
 	memset(&s, 0, sizeof s);
 	s.role = DT__WORKER;
 	for (part = 0; part < 2; part++) {
@@ -8517,15 +9132,16 @@ static int dt__who_spec(dt__who *w, const char *name, const char *text, int *spo
 	if (!s.cluster) return 0;
 	dt__format(w->source, sizeof w->source, "%s", name);
 	has_chief = s.count[DT__CHIEF] > 0;
-	w->size = has_chief + s.count[DT__WORKER];
-	if (s.count[DT__SERVER] || s.role == DT__SERVER || (s.task && s.role == DT__EVALUATOR))
-		return dt__fail(err, DT_ERR_CONFIG, "%s names parameter servers or an evaluator, which this version has not: give chief and workers only", name);
+	workers = has_chief + s.count[DT__WORKER];
+	w->servers = s.count[DT__SERVER];
+	w->size = workers + w->servers;
+	if (s.task && s.role == DT__EVALUATOR) return dt__fail(err, DT_ERR_CONFIG, "%s: the task is an evaluator, which this version has not: leave it out", name);
 	if (!s.task && w->size == 1 && s.count[DT__CHIEF] < 2) return 0;
 	if (!s.task) return dt__fail(err, DT_ERR_CONFIG, "%s has a \"cluster\" and no \"task\": which of %d processes is this one?", name, w->size);
 	if (s.count[DT__CHIEF] > 1 || s.index < 0 || s.index >= s.count[s.role])
-		return dt__fail(err, DT_ERR_CONFIG, "%s: the task is %s %d, of %d (and a cluster has one chief)", name, s.role ? "worker" : "chief", s.index, s.count[s.role]);
+		return dt__fail(err, DT_ERR_CONFIG, "%s: the task is %s %d, of %d (and a cluster has one chief)", name, s.role == DT__SERVER ? "ps" : s.role ? "worker" : "chief", s.index, s.count[s.role]);
 	if (!*s.own || (!*s.first[DT__WORKER] && !has_chief)) return dt__fail(err, DT_ERR_CONFIG, "%s: the cluster is sparse: all workers must be listed", name);
-	w->rank = s.role == DT__CHIEF ? 0 : has_chief + s.index;
+	w->rank = s.role == DT__CHIEF ? 0 : s.role == DT__SERVER ? workers + s.index : has_chief + s.index;
 	if (!*w->chief) memcpy(w->chief, s.first[has_chief ? DT__CHIEF : DT__WORKER], sizeof w->chief);
 	if (!w->port) { char host[256]; dt__address(s.own, host, sizeof host, &w->port); }
 	return 0;
@@ -8538,10 +9154,8 @@ static int dt__who_speaks(const dt_cluster *given, dt__who *w, int *spoke, dt_er
 	int i, code;
 	if (given && given->tf_config) return dt__who_spec(w, ".tf_config", given->tf_config, spoke, err);
 	if (given && given->world_size) {
-		w->rank = given->rank;
-		w->size = given->world_size;
 		strcpy(w->source, "dt_cluster");
-		return 0;
+		return dt__who_role(w, given->rank, given->world_size, given->servers, given->role == DT_ROLE_PS, err);
 	}
 	for (i = 0; i < DT__COUNT(dt__families) + 2; i++) {
 		const dt__family *f = &dt__families[DT__MAX(i - 2, 0)];
@@ -8589,33 +9203,44 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	w->insecure = c->insecure || (insecure && strcmp(insecure, "0"));
 	code = dt__who_speaks(given, w, &spoke, err);
 	if (code || (w->size == 1 && !w->rank)) return code;
-	if (w->size < 1 || w->rank < 0 || w->rank >= w->size || w->size >= DT__BY_SIGNAL)
-		return dt__fail(err, DT_ERR_CONFIG, "rank %d of %d processes (%s): ranks are 0 to size - 1", w->rank, w->size, w->source);
+	if (w->size < 1 || w->rank < 0 || w->rank >= w->size || w->size >= DT__BY_SIGNAL || w->servers >= w->size)
+		return dt__fail(err, DT_ERR_CONFIG, "rank %d of %d processes, %d of them parameter servers (%s): ranks are 0 to size - 1", w->rank, w->size, w->servers, w->source);
 	if (!strncmp(w->chief, "127.0.0.1:", 10) || !strncmp(w->chief, "localhost:", 10)) w->local = w->size;
 	if (*w->chief) return 0;
 	return dt__fail(err, DT_ERR_CONFIG, "%s: nothing says where rank 0 is: set DTRAIN_CHIEF=host:port for all processes", w->source);
 }
 
+static int dt__who_serves(const dt__who *w) { return w->rank >= w->size - w->servers; }
+
 DT_API dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) {
 	dt__who w;
 	dt_comm *one = NULL;
 	if (dt__who_am_i(given, &w, err)) return NULL;
+	if (dt__who_serves(&w)) { dt__fail(err, DT_ERR_CONFIG, "dt_comm_open: this process is a parameter server (%s): use dt_server_open", w.source); return NULL; }
 	if (w.size > 1) return dt__net_open(&w, err);
 	return dt_comm_group(1, &one, err) ? NULL : one;
+}
+
+DT_API dt_server *dt_server_open(const dt_cluster *given, dt_error *err) {
+	dt__who w;
+	if (dt__who_am_i(given, &w, err)) return NULL;
+	if (dt__who_serves(&w)) return dt__server_on(dt__net_open(&w, err), err);
+	dt__fail(err, DT_ERR_CONFIG, "dt_server_open: this process is rank %d, no parameter server (%s): set DTRAIN_ROLE=ps, TF_CONFIG's task or .role", w.rank, w.source);
+	return NULL;
 }
 
 // ---- a cluster on this machine
 
 typedef struct { int fd, rank, error; size_t n; char text[2048]; } dt__outlet;  // what a process says, line by line
 
-static void dt__outlet_show(dt__outlet *p, int json, char *last, size_t size) {
+static void dt__outlet_show(dt__outlet *p, int workers, int json, char *last, size_t size) {
 	while (p->n) {
 		char *end = (char *)memchr(p->text, '\n', p->n);
 		int n = (int)(end ? end - p->text : (ptrdiff_t)p->n);
 		FILE *to = p->error ? stderr : stdout;
 		if (!end && p->fd >= 0 && p->n < sizeof p->text) return;
 		if (json && !p->rank && !p->error && n >= 9 && !strncmp(p->text, "{\"status\"", 9)) dt__format(last, size, "%.*s", n, p->text);
-		else if (p->rank) fprintf(to, "[worker %d] %.*s\n", p->rank, n, p->text);
+		else if (p->rank) fprintf(to, "[%s %d] %.*s\n", p->rank < workers ? "worker" : "ps", p->rank % workers, n, p->text);
 		else fprintf(to, "[chief] %.*s\n", n, p->text);
 		fflush(to);
 		p->n -= (size_t)n + (end != NULL);
@@ -8623,16 +9248,17 @@ static void dt__outlet_show(dt__outlet *p, int json, char *last, size_t size) {
 	}
 }
 
-// Become chief and workers: -1 in each, with who it is. The parent shows what they say, hands signals on, and returns the
+// Become chief, workers and parameter servers: -1 in each, with who it is. The parent shows what they say, hands signals on, and returns the
 // chief's exit status.
-static int dt__launch(int workers, int json, dt__who *w, dt_error *err) {
-	int n = workers + 1, i, k, open, port, status = 1, listener, told = 0;
+static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *err) {
+	int n = 1 + workers + servers, i, k, open, port, status = 1, listener, told = 0;
 	dt__outlet *p = (dt__outlet *)calloc((size_t)n * 2, sizeof *p);
 	struct pollfd *ready = (struct pollfd *)calloc((size_t)n * 2, sizeof *ready);
 	pid_t *child = (pid_t *)calloc((size_t)n, sizeof *child);
 	char last[2400] = "";
 	w->size = w->local = n;
-	strcpy(w->source, "--workers");
+	w->servers = servers;
+	strcpy(w->source, "--workers, --ps");
 	strcpy(w->chief, "127.0.0.1:0");
 	listener = dt__listen(w, &port, err);
 	if (!p || !ready || !child || listener < 0) return dt__fail(err, DT_ERR_MEMORY, "no memory for %d processes", n);
@@ -8678,7 +9304,7 @@ static int dt__launch(int workers, int json, dt__who *w, dt_error *err) {
 		for (i = 0; i < 2 * n; i++) if (p[i].fd >= 0 && (ready[i].revents & (POLLIN | POLLHUP))) {
 			ssize_t got = read(p[i].fd, p[i].text + p[i].n, sizeof p[i].text - p[i].n);
 			if (got <= 0) { close(p[i].fd); p[i].fd = -1; } else p[i].n += (size_t)got;
-			dt__outlet_show(&p[i], json, last, sizeof last);
+			dt__outlet_show(&p[i], n - servers, json, last, sizeof last);
 		}
 	} while (open);
 	for (i = 0; i < n; i++) {
@@ -8691,20 +9317,36 @@ static int dt__launch(int workers, int json, dt__who *w, dt_error *err) {
 	return status;
 }
 
+// A parameter server's whole life: its exit status, or -1 and the error.
+static int dt__serve_run(const dt__who *w, const dt_options *o, dt_error *err) {
+	dt_server *s = dt__server_on(dt__net_open(w, err), err);
+	if (s && !dt_server_run(s, err) && o->progress > 0)
+		printf("%ju updates of %td values, stale by %.2f on average\n", (uintmax_t)s->version, s->trained, s->version ? s->sum_staleness / (double)s->version : 0);
+	dt_server_close(s);
+	return err->code ? -1 : 0;
+}
+
 // The comm of dt_run, or NULL for one process; *status of 0 or more: nothing is left to do.
 static dt_comm *dt__run_cluster(const dt_options *o, int *status, dt_error *err) {
 	dt__who w;
 	*status = -1;
 	if (dt__who_am_i(NULL, &w, err)) return NULL;
 	if (o->print_cluster) {
-		printf("role = %s\nrank = %d\nworld size = %d\nchief = %s\nby = %s\n", w.rank ? "worker" : "chief", w.rank, w.size, *w.chief ? w.chief : "this process", w.source);
+		int workers = w.size - w.servers;
+		printf("role = %s\nrank = %d\nworld size = %d\nparameter servers = %d\nchief = %s\nby = %s\n", w.rank >= workers ? "ps" : w.rank ? "worker" : "chief",
+				w.rank % workers, workers, w.servers, *w.chief ? w.chief : "this process", w.source);
 		*status = 0;
 		return NULL;
 	}
 	if (o->workers > 0 && w.size > 1) dt__fail(err, DT_ERR_CONFIG, "--workers starts processes, and this is one of %d already (%s): leave out one of the two", w.size, w.source);
-	else if (o->workers >= DT__BY_SIGNAL - 1) dt__fail(err, DT_ERR_CONFIG, "--workers is %d: give at most %d", o->workers, DT__BY_SIGNAL - 2);
-	else if (o->workers > 0) *status = dt__launch(o->workers, o->json, &w, err);
-	return !err->code && *status < 0 && w.size > 1 ? dt__net_open(&w, err) : NULL;
+	else if (o->workers >= DT__BY_SIGNAL - 1 || o->servers >= DT__BY_SIGNAL - 1 - o->workers)
+		dt__fail(err, DT_ERR_CONFIG, "--workers is %d, --ps %d: give at most %d", o->workers, o->servers, DT__BY_SIGNAL - 2);
+	else if (w.size == 1 && o->workers + o->servers > 0) *status = dt__launch(o->workers, o->servers, o->json, &w, err);
+	else if (!w.servers && o->servers >= w.size) dt__fail(err, DT_ERR_CONFIG, "--ps is %d of %d processes: some must work", o->servers, w.size);
+	else if (!w.servers) w.servers = o->servers;
+	if (err->code || *status >= 0 || w.size == 1) return NULL;
+	if (dt__who_serves(&w)) { *status = dt__serve_run(&w, o, err); return NULL; }
+	return dt__net_open(&w, err);
 }
 
 // After an error the others are told why.
@@ -8714,12 +9356,13 @@ static void dt__run_leave(dt_comm *c, const dt_error *err) {
 }
 #else
 static dt_comm *dt__run_cluster(const dt_options *o, int *status, dt_error *err) {
-	*status = o->workers || o->print_cluster ? 78 : -1;
-	if (*status > 0) dt__disabled(err, "--workers, --print-cluster", "DTRAIN_NO_SOCKETS");
+	*status = o->workers || o->servers || o->print_cluster ? 78 : -1;
+	if (*status > 0) dt__disabled(err, "--workers, --ps, --print-cluster", "DTRAIN_NO_SOCKETS");
 	return NULL;
 }
 static void dt__run_leave(dt_comm *c, const dt_error *err) { (void)err; dt_comm_close(c); }
 DT_API dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) { (void)given; dt__disabled(err, "dt_comm_open", "DTRAIN_NO_SOCKETS"); return NULL; }
+DT_API dt_server *dt_server_open(const dt_cluster *given, dt_error *err) { (void)given; dt__disabled(err, "dt_server_open", "DTRAIN_NO_SOCKETS"); return NULL; }
 #endif
 
 // ========================================
@@ -9280,7 +9923,7 @@ typedef struct {
 	double seconds, loss, accuracy, samples;  // running sums of the epoch: its steps' time, …
 } dt__run_state;
 
-static const char *const dt__strategy_name[] = {"default", "one", "mirrored", "central", "multiworker"};
+static const char *const dt__strategy_name[] = {"default", "one", "mirrored", "central", "multiworker", "ps"};
 static double dt__ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 #ifndef DTRAIN_NO_STDIO
@@ -9365,25 +10008,52 @@ static int dt__stops(dt_model *m, int asked) {
 	return m->stopped != 0;
 }
 
-// Returns 1 if the run shall stop; *code on failure.
+// What workers with batches of their own did together, and all of them with the same values.
+static int dt__join_workers(dt_model *m, dt__run_state *s, double *steps, dt_error *err) {
+	double totals[DT__TOTALS] = {0};
+	int i, code = dt__stretch(m, 0, err);
+	totals[0] = s->loss; totals[1] = s->accuracy; totals[2] = s->samples; totals[3] = *steps;
+	if (!m->own || m->processes == 1 || code) return code;
+	for (i = 0; i < m->graph.n_variables && !code; i++) {
+		const dt__variable *v = m->graph.variable[i];
+		if (!v->statistic) continue;
+		code = dt_allreduce(m->comm, m->replica[0].variables + v->offset, (size_t)v->size, DT_MEAN, err);
+		dt__spread(m->replica, v->offset, v->size);
+	}
+	if (!code) code = dt__sum_totals(m->comm, totals, err);
+	s->loss = totals[0]; s->accuracy = totals[1]; s->samples = totals[2]; *steps = totals[3];
+	return code;
+}
+
+// Returns 1 if the run shall stop; *code on failure. Parameter servers hand out the batches, so that a slow worker gets fewer.
 static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, long epoch, int *code, dt_error *err) {
 	dt_report *r = &m->report;
-	long at;
+	const long steps = r->steps, samples = r->samples, first = m->step, batches = DT__MIN((d->info.n + m->batch - 1) / m->batch, s->steps - steps);
+	long batch = 0;
+	double done = 0;
+	int stop = 0;
 	s->seconds = s->loss = s->accuracy = s->samples = 0;
 	s->epoch_start = dt__now();
-	for (at = 0; at < d->info.n && r->steps < s->steps; at += m->batch) {
+	if (m->servers) {
+		if ((*code = dt__stretch(m, batches, err)) != 0) return 1;
+		batch = m->push.next;
+		stop = m->stopped;
+	}
+	while (batch >= 0 && batch < batches && !stop) {
 		double seconds = dt__now();
-		long n = DT__MIN((long)m->batch, d->info.n - at);
+		long at = batch * m->batch, n = DT__MIN((long)m->batch, d->info.n - at);
 		dt__new_task(m, NULL, d, at, n);
+		m->step = first + batch;
 		m->task.epoch = epoch;
 		m->task.shuffle = !m->o.no_shuffle;
-		m->task.shared = m->processes > 1;
+		m->task.shared = dt__shares(m);
 		*code = dt__step_task(m, err);
 		m->task.n = 0;
 		if (*code) return 1;
 		seconds = dt__now() - seconds;
-		r->steps++;
+		r->steps = steps + batch + 1;
 		r->samples += n;
+		done++;
 		r->seconds += seconds;
 		r->samples_per_s = dt__ratio((double)r->samples, r->seconds);
 		s->seconds += seconds;
@@ -9393,9 +10063,15 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, l
 #ifndef DTRAIN_NO_STDIO
 		dt__show_progress(m, s);
 #endif
-		if (dt__stops(m, dt__tell(m, s, DT_EVENT_STEP))) return 1;
+		stop = dt__stops(m, dt__tell(m, s, DT_EVENT_STEP));
+		batch = m->servers ? m->push.next : batch + 1;
 	}
-	return 0;
+	if (m->servers) {
+		*code = dt__join_workers(m, s, &done, err);
+		if (m->own) { r->steps = steps + (long)done; r->samples = samples + (long)s->samples; m->step = first + (long)done; }
+		r->samples_per_s = dt__ratio((double)r->samples, r->seconds);
+	}
+	return stop || *code;
 }
 
 // The options of a run in place of the model's; in dt_options they stand side by side.
@@ -9431,6 +10107,8 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 	if (m->o.steps && m->o.steps < s.steps) s.steps = m->o.steps;
 	s.start = dt__now();
 	m->stop = m->stopped = 0;
+	m->pushes = 0;
+	m->staleness = 0;
 	memset(r, 0, sizeof *r);
 	r->eval_loss = r->eval_accuracy = (double)NAN;
 #if !defined(DTRAIN_NO_STDIO) && DT__POSIX
@@ -9518,6 +10196,8 @@ DT_API dt_report dt_model_report(const dt_model *m) {
 	r.process = m->process;
 	r.processes = m->processes;
 	r.strategy = m->strategy;
+	r.pushes = m->pushes;
+	r.staleness = dt__ratio(m->staleness, (double)m->pushes);
 	r.arena_bytes = m->bytes;
 	for (i = 0; i < m->graph.n_variables; i++)  // running statistics are no parameters
 		if (!m->graph.variable[i]->statistic) r.parameters += (size_t)m->graph.variable[i]->size;
@@ -9545,11 +10225,16 @@ typedef struct {
 #define DT__SWITCH_OF(field, help) DT__FLAG_OF(SWITCH, field, "off", help, NULL, 1)
 static const dt__flag dt__flags[] = {
 	DT__GROUP("distribution")
-	DT__FLAG_OF(ENUM, strategy, "mirrored if there are several replicas", "how replicas work together", "default one/OneDeviceStrategy mirrored/MirroredStrategy central/CentralStorageStrategy multiworker/MultiWorkerMirroredStrategy", 0)
+	DT__FLAG_OF(ENUM, strategy, "mirrored if there are several replicas", "how replicas work together", "default one/OneDeviceStrategy mirrored/MirroredStrategy central/CentralStorageStrategy multiworker/MultiWorkerMirroredStrategy ps/ParameterServerStrategy", 0)
 	DT__FLAG(WHOLE, replicas, "one per core", "copies of the model that share a batch")
 	DT__FLAG(WHOLE, batch, "32", "samples per step, over all replicas")
 	DT__FLAG(WHOLE, replica_batch, "off", "instead of --batch: samples per step and replica")
 	DT__FLAG(WHOLE, workers, "0", "start this many workers besides the chief, on this machine")
+	DT__FLAG_AS(WHOLE, "ps", servers, "0", "… and this many parameter servers", NULL, 0)
+	DT__SWITCH_OF(sync, "ps: one update from all workers' parts of a batch")
+	DT__FLAG(WHOLE, staleness, "any", "ps: steps that a worker may be ahead of the slowest")
+	DT__SWITCH_OF(full_rate, "ps: stale gradients count in full")
+	DT__FLAG(WHOLE, backup, "0", "ps, sync: the slowest so many workers do not count in a step")
 	DT__SWITCH_OF(print_cluster, "show rank and processes, and what says so, and stop")
 	DT__GROUP("run")
 	DT__FLAG(WHOLE, epochs, "1", "passes through the training data")
