@@ -576,6 +576,7 @@ typedef struct {
 	int replica_batch;     // instead: global batch = this x replicas x processes
 	dt_comm *comm;         // to the other processes, see dt_comm_open; borrowed
 	int workers, servers;  // dt_main: start so many more processes, and parameter servers, on this machine
+	int tier;              // dt_main: 0: as these two say; 1 basic: none; 2 standard_1: 4 and 3; 3 premium_1: 19 and 11
 	int sync;              // DT_PARAMETER_SERVER: 1: one update from all workers' parts of a batch, as DT_MULTIWORKER;
 	int staleness;         // … else each worker has batches of its own, and is so many steps ahead at most; 0 -> any number
 	int full_rate;         // 1: not divided by 1 + the updates made since a gradient's values were fetched
@@ -7421,7 +7422,7 @@ typedef struct dt__net {
 	float *room;  size_t room_floats;  // the others' parts of the own slice
 	double dead, began;  // seconds of silence that end a peer; start of the running collective
 	int spins;
-	uint64_t call;  // number of the running collective
+	uint64_t call, calls[2];  // number of the running collective; of collectives so far, of servers' rounds
 	uint8_t *(*place)(struct dt__net *net, dt__link *l);  // of a parameter server: where floats go
 	void *user;
 	float *buf, *into[2];  // what leaves; where results go: below `trained`, and behind it
@@ -7632,7 +7633,7 @@ static int dt__net_begin(dt__net *net, float *buf) {
 	dt__span none = {0, 0}, whole = {0, 0};
 	size_t floats;
 	whole.end = n;
-	net->call++;
+	net->call = ++net->calls[0];
 	net->buf = net->into[0] = net->into[1] = buf;
 	net->began = dt__now();
 	for (i = c->size - 1; i >= 0; i--) {
@@ -7717,7 +7718,7 @@ static int dt__net_push_all(dt_comm *c, dt__push *p, dt_error *err) {
 	c->kind = DT__PUSHING;
 	c->n = (size_t)p->all;
 	c->detail = p->kind;
-	net->call++;
+	net->call = ++net->calls[1];
 	net->began = dt__now();
 	net->buf = p->out;
 	net->into[0] = p->into; net->into[1] = p->sums;
@@ -8201,7 +8202,7 @@ static uint8_t *dt__server_place(dt__net *net, dt__link *l) {
 	dt__client *c = &s->client[DT__MIN(l - net->link, s->workers - 1)];
 	const dt__frame *f = &l->frame;
 	ptrdiff_t count = (ptrdiff_t)(f->bytes / sizeof(float));
-	if (l - net->link >= s->workers || f->type != DT__PART || c->state != DT__COMES || f->bytes % sizeof(float) || f->offset != (uint64_t)l->part_in.begin || count > l->part_in.end - l->part_in.begin) {
+	if (l - net->link >= s->workers || f->type != DT__PART || f->bytes % sizeof(float) || f->offset != (uint64_t)l->part_in.begin || count > l->part_in.end - l->part_in.begin) {
 		dt__net_lost(net, l, "it sent a frame out of turn");
 		return NULL;
 	}
@@ -8249,7 +8250,7 @@ static void dt__server_begin(dt_server *s, const int *who, int n) {
 		c->staleness = push && o->word[DT__VERSION] < s->version ? (double)(s->version - o->word[DT__VERSION]) : 0;
 		c->again = !push || o->word[DT__SEQUENCE] == c->last || (s->sync && c->staleness > 0);
 		c->last = o->word[DT__SEQUENCE];
-		c->pushes += push;
+		c->pushes += (uint64_t)push;
 		c->state = DT__AT_WORK;
 		c->done = 0;
 		c->weight = (float)dt__order_get(o, DT__WEIGHT);
@@ -8826,6 +8827,8 @@ static int dt__serve_run(const dt__who *w, const dt_options *o, dt_error *err) {
 
 // The comm of dt_run, or NULL for one process; *status of 0 or more: nothing is left to do.
 static dt_comm *dt__run_cluster(const dt_options *o, int *status, dt_error *err) {
+	static const int tiers[4][2] = {{0, 0}, {0, 0}, {4, 3}, {19, 11}};
+	int more = o->tier ? tiers[o->tier & 3][0] : o->workers, servers = o->tier ? tiers[o->tier & 3][1] : o->servers;
 	dt__who w;
 	*status = -1;
 	if (dt__who_am_i(NULL, &w, err)) return NULL;
@@ -8836,12 +8839,12 @@ static dt_comm *dt__run_cluster(const dt_options *o, int *status, dt_error *err)
 		*status = 0;
 		return NULL;
 	}
-	if (o->workers > 0 && w.size > 1) dt__fail(err, DT_ERR_CONFIG, "--workers starts processes, and this is one of %d already (%s): leave out one of the two", w.size, w.source);
-	else if (o->workers >= DT__BY_SIGNAL - 1 || o->servers >= DT__BY_SIGNAL - 1 - o->workers)
-		dt__fail(err, DT_ERR_CONFIG, "--workers is %d, --ps %d: give at most %d", o->workers, o->servers, DT__BY_SIGNAL - 2);
-	else if (w.size == 1 && o->workers + o->servers > 0) *status = dt__launch(o->workers, o->servers, o->json, &w, err);
-	else if (!w.servers && o->servers >= w.size) dt__fail(err, DT_ERR_CONFIG, "--ps is %d of %d processes: some must work", o->servers, w.size);
-	else if (!w.servers) w.servers = o->servers;
+	if (more > 0 && w.size > 1) dt__fail(err, DT_ERR_CONFIG, "--workers and --tier start processes, and this is one of %d already (%s): leave out one of the two", w.size, w.source);
+	else if (more >= DT__BY_SIGNAL - 1 || servers >= DT__BY_SIGNAL - 1 - more)
+		dt__fail(err, DT_ERR_CONFIG, "--workers is %d, --ps %d: give at most %d", more, servers, DT__BY_SIGNAL - 2);
+	else if (w.size == 1 && more + servers > 0) *status = dt__launch(more, servers, o->json, &w, err);
+	else if (!w.servers && servers >= w.size) dt__fail(err, DT_ERR_CONFIG, "--ps is %d of %d processes: some must work", servers, w.size);
+	else if (!w.servers && w.size > 1) w.servers = servers;
 	if (err->code || *status >= 0 || w.size == 1) return NULL;
 	if (dt__who_serves(&w)) { *status = dt__serve_run(&w, o, err); return NULL; }
 	return dt__net_open(&w, err);
@@ -9713,6 +9716,7 @@ static const dt__flag dt__flags[] = {
 	DT__FLAG(WHOLE, replica_batch, "off", "instead of --batch: samples per step and replica")
 	DT__FLAG(WHOLE, workers, "0", "start this many workers besides the chief, on this machine")
 	DT__FLAG_AS(WHOLE, "ps", servers, "0", "… and this many parameter servers", NULL, 0)
+	DT__FLAG_OF(ENUM, tier, "custom", "a whole cluster: standard_1 is 4 workers and 3 servers, premium_1 19 and 11", "custom/CUSTOM basic/BASIC standard_1/STANDARD_1 premium_1/PREMIUM_1", 0)
 	DT__SWITCH_OF(sync, "ps: one update from all workers' parts of a batch")
 	DT__FLAG(WHOLE, staleness, "any", "ps: steps that a worker may be ahead of the slowest")
 	DT__SWITCH_OF(full_rate, "ps: stale gradients count in full")
@@ -9801,7 +9805,7 @@ static int dt__find_flag(dt__flag *f, const char *name, size_t n) {
 }
 
 static int dt__set_flag(dt_options *o, const dt__flag *f, const char *value, dt_error *err) {
-	char *p = (char *)o + f->offset, choices[160];
+	char *p = (char *)o + f->offset, choices[200];
 	const char *needs = "a whole number of 0 or more";
 	int64_t whole = 0;
 	int ok = 1;
@@ -9820,6 +9824,7 @@ static int dt__set_flag(dt_options *o, const dt__flag *f, const char *value, dt_
 		whole = value && *value == '0' ? 0 : f->stores;
 	} else if (f->type == DT__ENUM) {
 		dt__writer w = dt__writer_on(choices, sizeof choices);
+		if (dt__glob("*TPU*,*tpu*,*GPU*,*gpu*", value)) dt__put_text(&w, "dtrain computes on CPUs: ");
 		dt__put_text(&w, "one of ");
 		dt__put_words(&w, f->names, -1);
 		needs = choices;
