@@ -17,6 +17,7 @@
 //    >>data         data sets: IDX, NPY, CIFAR-10, images, arrays
 //    >>replicas     collectives between threads; mirrored and central
 //    >>wire         processes join over TCP; collectives between them
+//    >>server       parameter servers
 //    >>cluster      who am I: TF_CONFIG, torchrun, MPI, Slurm; local clusters
 //    >>checkpoint   weights as .safetensors
 //    >>train        the loop, progress, flags, dt_main
@@ -46,7 +47,8 @@
 // OWN LOOP     dt_model_create, dt_step for every batch, dt_predict, dt_save, dt_model_free.
 // OWN STEP     dt_forward, dt_backward, dt_reduce, dt_update are the parts of dt_step.
 // PROCESSES    dt_main asks the environment who it is (a launcher's variables, or --workers N) and joins the others;
-//              rank 0, the chief, shows and saves for all. Own loops set .comm = dt_comm_open(NULL, &err).
+//              rank 0, the chief, shows and saves for all. Own loops set .comm = dt_comm_open(NULL, &err). With
+//              parameter servers (--ps 2) workers train at their own pace; or together, with .sync.
 // COLLECTIVES  dt_comm_open, dt_comm_group, dt_comm_from: allreduce and its relatives for processes, threads, MPI.
 // TABLES       examples/csv.h reads CSV: numbers and words, scaled, one-hot, hashed, bucketed or crossed.
 // MICROCONTROLLER  set .memory and .memory_size (dt_model_bytes() tells it); see SWITCHES. examples/export_c.h writes a
@@ -780,7 +782,7 @@ typedef struct {
 	dt_role role;  // DT_ROLE_PS: rank is a server's
 	const char *chief;  // "host:port" where rank 0 listens
 	const char *tf_config;  // {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}
-	const char *bind;  // host whose address to listen on; NULL -> this machine only, if the chief is on it; else all
+	const char *bind;  // host, or host:port, to listen on; NULL -> this machine only, if the chief is on it; else all
 	const char *secret;  // 16 characters or more, the same for all, needed beyond this machine; NULL: DTRAIN_SECRET, DTRAIN_SECRET_FILE
 	int insecure;  // 1: do without, though anybody in the network could join
 	int timeout_ms;  // for all to come; 0 -> 600,000
@@ -8682,7 +8684,7 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	w->listener = -1;
 	strcpy(w->source, "no variable of a launcher");
 	if (chief) dt__format(w->chief, sizeof w->chief, "%s", chief);
-	if (host) dt__format(w->bind, sizeof w->bind, "%s", host);
+	if (host && !dt__address(host, w->bind, sizeof w->bind, &w->port)) dt__format(w->bind, sizeof w->bind, "%s", host);
 	if (!secret && (file = dt__variable_of("DTRAIN_SECRET_FILE")) != NULL) {
 		FILE *f = fopen(file, "r");
 		int got = f && fgets(line, sizeof line, f);
