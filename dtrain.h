@@ -1652,6 +1652,12 @@ static int dt__file_read(const char *what, const char *path, dt__file *out, dt_e
 #define DT__LOAD(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
 #define DT__STORE(p, v) __atomic_store_n(p, v, __ATOMIC_RELEASE)
 #define DT__ADD(p, v) __atomic_add_fetch(p, v, __ATOMIC_ACQ_REL)
+#define DT__FENCE() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+#if defined(__x86_64__) || defined(__i386__)
+#define DT__PAUSE() __asm__ volatile("pause")
+#else
+#define DT__PAUSE() ((void)0)
+#endif
 
 #if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
 static int dt__read_numbers(const char *path, long *a, long *b) {
@@ -1716,9 +1722,7 @@ static int dt__meet(dt__meeting *b) {  // for all; 0, or 1 + the rank that has l
 		return 0;
 	}
 	for (spin = 0; spin < b->spins && DT__LOAD(&b->round) == round; spin++) {
-#if defined(__x86_64__) || defined(__i386__)
-		__asm__ volatile("pause");
-#endif
+		DT__PAUSE();
 	}
 	if (DT__LOAD(&b->round) == round) {
 		pthread_mutex_lock(&b->lock);
@@ -7403,6 +7407,7 @@ static int dt__link_read(dt__link *l, uint8_t *(*place)(void *user, dt__link *l)
 	}
 }
 
+static int dt__desk_run(dt_comm *c, float *buf, dt_error *err);
 static uint8_t *dt__place_small(void *user, dt__link *l) {
 	(void)user;
 	return l->frame.bytes < sizeof l->small ? (uint8_t *)memset(l->small, 0, sizeof l->small) : NULL;
@@ -7438,6 +7443,9 @@ typedef struct dt__net {
 	pthread_t heart;
 	pthread_mutex_t lock; // over the links: a collective's unless it waits, or that thread's
 	int beating, bell[2];
+	struct dt__desk *desk;  // [size] in a segment, or NULL; before them the areas
+	void *segment;  size_t segment_bytes;
+	int turn;  // of the areas
 } dt__net;
 
 #define DT__CHUNK 65536  // floats of a frame
@@ -7504,6 +7512,10 @@ static void dt__net_lost(dt__net *net, const dt__link *l, const char *why) {
 	dt__fail(&net->cause, DT_ERR_PEER, "%s %d (%s) is lost: %s", rank < workers ? "rank" : "parameter server", rank % workers, l->address, why);
 }
 
+static void dt__net_left(dt__net *net, int rank) {
+	dt__fail(&net->cause, DT_ERR_STATE, "%s: rank %d closed its handle: let all make the same calls first", dt__kind_names[net->comm->kind], rank);
+}
+
 // Where a frame's payload goes, if this is its time.
 static uint8_t *dt__net_place(void *user, dt__link *l) {
 	dt__net *net = (dt__net *)user;
@@ -7540,8 +7552,8 @@ static int dt__net_pull(dt__net *net, dt__link *l) {
 	else if (got == 1 && f->type == DT__ANSWER && rank >= net->comm->size) { l->greeted = 1; dt__order_read(l->small, &net->answer[rank - net->comm->size]); }
 	else if (got == 1 && f->type == DT__ORDER && net->place) l->greeted = 1;
 	else if (got == 1 && f->type == DT__BYE) l->left = 1;
-	else if (got == -1 && l->left && net->place) dt__link_close(l);
-	else if (got == -1 && l->left) dt__fail(&net->cause, DT_ERR_STATE, "%s: rank %d closed its handle: let all make the same calls first", dt__kind_names[net->comm->kind], rank);
+	else if (got == -1 && l->left && (net->place || net->comm->run == dt__desk_run)) dt__link_close(l);
+	else if (got == -1 && l->left) dt__net_left(net, rank);
 	else if (got == -1) dt__net_lost(net, l, "its connection has ended");
 	else if (got == -2) dt__net_lost(net, l, "it sent damaged bytes");
 	return 1;
@@ -7626,6 +7638,16 @@ static void dt__link_rest(dt__link *l) {  // it takes no part
 	l->announced = l->greeted = 1;
 }
 
+// n floats of each rank.
+static int dt__net_room(dt__net *net, ptrdiff_t n) {
+	size_t floats = (size_t)n * (size_t)net->comm->size;
+	if (floats <= net->room_floats) return 0;
+	free(net->room);
+	net->room = (float *)malloc(floats * sizeof(float));
+	net->room_floats = net->room ? floats : 0;
+	return net->room ? 0 : dt__fail(&net->cause, DT_ERR_MEMORY, "%s: no memory for %zu values of other ranks", dt__kind_names[net->comm->kind], floats);
+}
+
 // Who sends and adds what: slices for sums and gathering, all for short sums and the root of a broadcast.
 static int dt__net_begin(dt__net *net, float *buf) {
 	const dt_comm *c = net->comm;
@@ -7633,7 +7655,6 @@ static int dt__net_begin(dt__net *net, float *buf) {
 	int sums = c->kind <= DT__REDUCE_SCATTER, everybody = net->everybody = c->kind == DT__ALLREDUCE && n <= DT__SHORT, i;
 	int hands_out = !everybody && c->kind != DT__REDUCE_SCATTER;
 	dt__span none = {0, 0}, whole = {0, 0};
-	size_t floats;
 	whole.end = n;
 	net->call = ++net->calls[0];
 	net->buf = net->into[0] = net->into[1] = buf;
@@ -7655,12 +7676,7 @@ static int dt__net_begin(dt__net *net, float *buf) {
 		net->link[i].part_in.begin = net->link[i].part_in.end = net->mine.end;
 	}
 	net->ready = sums ? net->mine.begin : net->mine.end;
-	floats = sums ? (size_t)(net->mine.end - net->mine.begin) * (size_t)c->size : 0;
-	if (floats <= net->room_floats) return 0;
-	free(net->room);
-	net->room = (float *)malloc(floats * sizeof(float));
-	net->room_floats = net->room ? floats : 0;
-	return net->room ? 0 : dt__fail(&net->cause, DT_ERR_MEMORY, "%s: no memory for %zu values of other ranks", dt__kind_names[c->kind], floats);
+	return dt__net_room(net, sums ? net->mine.end - net->mine.begin : 0);
 }
 
 // Wait until something moves, but not for a silent peer.
@@ -7751,12 +7767,147 @@ static int dt__net_push_all(dt_comm *c, dt__push *p, dt_error *err) {
 	return i;
 }
 
+// ---- ranks that share memory: a segment instead of the sockets, which still tell who has died
+
+#define DT__AREA 65536  // floats
+typedef struct dt__desk {  // a rank's, with two areas that it uses in turn
+	unsigned arrived, sleeping;  // meetings it has come to; it waits at its sockets
+	char apart[56];
+	dt_comm call[2];  // of which kind, n and detail are read
+} dt__desk;
+
+static float *dt__area(const dt__net *net, int rank, int turn) {
+	return (float *)(void *)net->desk - ((ptrdiff_t)rank * 2 + turn + 1) * DT__AREA;
+}
+
+static int dt__desk_late(const dt__net *net, int rank, unsigned round) { return (int)(DT__LOAD(&net->desk[rank].arrived) - round) < 0; }
+static int dt__desk_all(const dt__net *net, unsigned round) {  // have come?
+	int i = 0;
+	while (i < net->comm->size && !dt__desk_late(net, i, round)) i++;
+	return i == net->comm->size;
+}
+
+static void dt__desk_meet(dt__net *net) {
+	dt__desk *own = &net->desk[net->comm->rank];
+	unsigned round = own->arrived + 1;
+	dt__link *l;
+	int i, spin;
+	DT__STORE(&own->arrived, round);
+	DT__FENCE();
+	DT__EACH_LINK(net, i, l) if (i < net->comm->size && DT__LOAD(&net->desk[i].sleeping)) {  // a frame wakes it
+		pthread_mutex_lock(&net->lock);
+		if (dt__link_idle(l)) dt__link_queue(l, dt__frame_of(DT__HEARTBEAT, net->comm->rank, 0), NULL);
+		dt__link_flush(l);
+		pthread_mutex_unlock(&net->lock);
+	}
+	for (spin = 0; !dt__desk_all(net, round) && spin < 5 * net->spins; spin++) DT__PAUSE();
+	if (dt__desk_all(net, round)) return;
+	pthread_mutex_lock(&net->lock);
+	DT__STORE(&own->sleeping, 1);
+	DT__FENCE();
+	while (!dt__desk_all(net, round) && !net->cause.code) {
+		dt__net_wait(net);
+		DT__EACH_LINK(net, i, l) while (!net->cause.code && l->fd >= 0 && dt__net_pull(net, l)) {}
+		for (i = 0; i < net->comm->size; i++) if (net->link[i].left && dt__desk_late(net, i, round)) dt__net_left(net, i);
+	}
+	DT__STORE(&own->sleeping, 0);
+	pthread_mutex_unlock(&net->lock);
+}
+
+// What a rank brings to, or owns of, values at .. at + count - 1, from at.
+static dt__span dt__desk_part(const dt_comm *c, int rank, ptrdiff_t at, ptrdiff_t count) {
+	dt__span s = dt__comm_slice(c, rank);
+	if (c->kind == DT__BROADCAST) { s.begin = 0; s.end = rank == c->detail ? (ptrdiff_t)c->n : 0; }
+	s.begin = DT__MAX(s.begin - at, 0);
+	s.end = DT__MAX(DT__MIN(s.end - at, count), s.begin);
+	return s;
+}
+
+// Those values by way of the areas; sums in the same order as through sockets.
+static void dt__desk_piece(dt__net *net, float *buf, ptrdiff_t at, ptrdiff_t count) {
+	const dt_comm *c = net->comm;
+	int turn = net->turn ^= 1, sums = c->kind <= DT__REDUCE_SCATTER, everybody = c->kind == DT__ALLREDUCE && c->n <= DT__SHORT, i;
+	dt__span all = {0, 0}, s;
+	all.end = count;
+	s = sums ? all : dt__desk_part(c, c->rank, at, count);
+	net->desk[c->rank].call[turn] = *c;
+	if (s.end) memcpy(dt__area(net, c->rank, turn) + s.begin, buf + at + s.begin, (size_t)(s.end - s.begin) * sizeof *buf);
+	dt__desk_meet(net);
+	for (i = 1; i < c->size && !net->cause.code; i++) dt__same_call(&net->desk[0].call[turn], &net->desk[i].call[turn], &net->cause);
+	for (i = 0; i < c->size && !net->cause.code; i++) {
+		net->part[i] = dt__area(net, i, turn);
+		if (everybody) net->part[i] = (float *)memcpy(net->room + i * count, net->part[i], (size_t)count * sizeof *buf);
+		s = dt__desk_part(c, i, at, count);
+		if (!sums && s.end && i != c->rank) memcpy(buf + at + s.begin, net->part[i] + s.begin, (size_t)(s.end - s.begin) * sizeof *buf);
+	}
+	if (!sums || net->cause.code) return;
+	dt__reduce_slice(net->part, c->size, everybody ? all : dt__slice_of(count, 16, c->size, c->rank), (dt_reduction)c->detail, 0);
+	if (!everybody) dt__desk_meet(net);
+	s = c->kind == DT__ALLREDUCE ? all : dt__desk_part(c, c->rank, at, count);
+	if (!net->cause.code) memcpy(buf + at + s.begin, net->part[0] + s.begin, (size_t)(s.end - s.begin) * sizeof *buf);
+}
+
+static int dt__desk_run(dt_comm *c, float *buf, dt_error *err) {
+	dt__net *net = c->net;
+	ptrdiff_t n = (ptrdiff_t)c->n, at, count;
+	dt__link *l;
+	int i;
+	if (!net->cause.code) dt__check_call(c, buf, &net->cause);
+	net->began = dt__now();
+	DT__EACH_LINK(net, i, l) l->announced = l->greeted = 0;
+	if (c->kind == DT__ALLREDUCE && n <= DT__SHORT) dt__net_room(net, n);
+	for (at = 0; !net->cause.code && (!at || at < n); at += DT__AREA) {
+		count = DT__MIN(n - at, DT__AREA);
+		dt__desk_piece(net, buf, at, count);
+	}
+	if (net->cause.code) dt__net_end(net, DT__ABORT, 0.5);
+	return dt__pass_error(err, &net->cause);
+}
+
+// All ranks map a file that rank 0 makes, if they find there what it says that it has written; or else they go on with sockets.
+static int dt__desk_open(dt__net *net, dt_error *err) {
+	dt_comm *c = net->comm;
+	const char *wish = getenv("DTRAIN_TRANSPORT");
+	char path[48] = "/dev/shm/dtrain-XXXXXX";
+	float said[64] = {0}, failed;  // the path and the token, byte by byte
+	uint8_t token[16], *p = (uint8_t *)MAP_FAILED;
+	size_t bytes = (size_t)c->size * (sizeof *net->desk + 2 * DT__AREA * sizeof(float)), i;
+	int fd = -1, must = wish && !strcmp(wish, "shm"), code;
+	struct stat st;
+	if (wish && !strcmp(wish, "tcp")) return 0;
+	if (wish && !must && strcmp(wish, "auto")) return dt__fail(err, DT_ERR_CONFIG, "DTRAIN_TRANSPORT is \"%.40s\": auto, tcp or shm is needed", wish);
+	if (!c->rank) {
+		fd = mkstemp(path);
+		if (fd < 0) fd = mkstemp(strcpy(path, "/tmp/dtrain-XXXXXX"));
+#ifdef __linux__
+		if (fd >= 0 && posix_fallocate(fd, 0, (off_t)bytes)) { unlink(path); close(fd); fd = -1; }  // or else a full disk would kill
+#endif
+		dt__random_bytes(token);
+		for (i = 0; i < 64 && fd >= 0; i++) said[i] = (float)(i < 48 ? path[i] : token[i - 48]);
+		if (fd >= 0 && pwrite(fd, token, 16, (off_t)bytes) < 16) *said = 0;
+	}
+	code = dt_broadcast(c, said, 64, 0, err);
+	for (i = 0; i < 64 && c->rank; i++) if (i < 48) path[i] = (char)said[i]; else token[i - 48] = (uint8_t)said[i];
+	if (c->rank && *said > 0) fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd >= 0 && !fstat(fd, &st) && (size_t)st.st_size >= bytes + 16) p = (uint8_t *)mmap(NULL, bytes + 16, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (fd >= 0) close(fd);
+	failed = p == (uint8_t *)MAP_FAILED || memcmp(p + bytes, token, 16);
+	if (!code) code = dt_allreduce(c, &failed, 1, DT_MAX, err);
+	if (!c->rank && *said > 0) unlink(path);
+	if (p != (uint8_t *)MAP_FAILED) { net->segment = p; net->segment_bytes = bytes + 16; }
+	net->desk = (dt__desk *)(void *)(p + (size_t)c->size * 2 * DT__AREA * sizeof(float));
+	if (!code && failed == 0) c->run = dt__desk_run;
+	else if (!code && must) code = dt__fail(err, DT_ERR_CONFIG, "DTRAIN_TRANSPORT=shm: the ranks do not find the same memory: leave it out, or set tcp");
+	return code;
+}
+
 // cause: what the others are told; NULL after a good end.
 static void dt__net_close(dt_comm *c, const dt_error *cause) {
 	dt__net *net = c->net;
 	if (cause && !net->cause.code) dt__fail(&net->cause, DT_ERR_PEER, "rank %d: %s", c->rank, cause->text);
 	dt__net_end(net, cause ? DT__ABORT : DT__BYE, cause ? 0.5 : c->rank ? 2 : 5);
 	pthread_mutex_destroy(&net->lock);
+	if (net->segment) munmap(net->segment, net->segment_bytes);
 	free(net->room);
 	free(net);
 }
@@ -8087,8 +8238,8 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 	if (!dt__join(net, w, &own) && !pipe(net->bell)) {
 		for (i = 0; i < 2; i++) fcntl(net->bell[i], F_SETFD, FD_CLOEXEC);
 		net->beating = !pthread_create(&net->heart, NULL, dt__heart_main, net);
-		if (net->beating) return net->comm;
-		for (i = 0; i < 2; i++) close(net->bell[i]);
+		if (net->beating && (w->rank >= net->comm->size || net->comm->size < 2 || !dt__desk_open(net, &own))) return net->comm;
+		for (i = 0; i < 2 && !net->beating; i++) close(net->bell[i]);
 	}
 	if (!own.code) dt__fail(&own, DT_ERR_MEMORY, "the system refuses a pipe or a thread");
 	dt__net_close(net->comm, &own);
@@ -8705,7 +8856,7 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	code = dt__who_speaks(given, w, &spoke, err);
 	if (code || (w->size == 1 && !w->rank)) return code;
 	if (w->size < 1 || w->rank < 0 || w->rank >= w->size || w->size >= DT__BY_SIGNAL || w->servers >= w->size)
-		return dt__fail(err, DT_ERR_CONFIG, "rank %d of %d processes, %d of them parameter servers (%s): ranks are 0 to size - 1", w->rank, w->size, w->servers, w->source);
+		return dt__fail(err, DT_ERR_CONFIG, "rank %d of %d processes (%s), %d of them parameter servers: ranks are 0 to size - 1", w->rank, w->size, w->source, w->servers);
 	if (!strncmp(w->chief, "127.0.0.1:", 10) || !strncmp(w->chief, "localhost:", 10)) w->local = w->size;
 	if (*w->chief) return 0;
 	return dt__fail(err, DT_ERR_CONFIG, "%s: nothing says where rank 0 is: set DTRAIN_CHIEF=host:port for all processes", w->source);
