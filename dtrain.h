@@ -5789,15 +5789,19 @@ static const char *const dt__kind_names[] = {"dt_allreduce", "dt_reduce_scatter"
 // What a worker tells its parameter servers, and is told: DT__PUSH: gradients for values; DT__STRETCH: values, once all workers
 // ask, and how many batches there are to share; DT__SETUP: the chief's values and settings; DT__SETUP_DECAY: where they decay.
 enum { DT__PUSH, DT__STRETCH, DT__SETUP, DT__SETUP_DECAY };
+typedef struct {  // as it travels: eight bytes each
+	uint64_t sequence, begin, trained, all;  // number of the round; the server's slice
+	uint64_t version;  // updates of the values that the gradients are based on, or that come back
+	int64_t stop, batches, next;  // stop: as the model's; next: the batch to work on, or -1
+	double rate, weight, seeds;  // weight and seeds: as dt__divisor takes them
+	double staleness;  // updates between
+	double kind, n_slots, momentum, beta1, beta2, alpha, epsilon, decay, sync, ahead, backup, full_rate;  // DT__SETUP
+} dt__order;
 typedef struct {
-	int kind, stop;  // stop: see dt_model; also an answer
+	int kind;
 	float *out, *into, *sums;  // [all] that leaves; [trained] that comes, and what lies behind it
 	ptrdiff_t trained, all;
-	double rate, weight, seeds;  // as dt__divisor takes them
-	long batches, next;  // next: the batch to work on, or -1; an answer
-	double staleness;  // an answer: updates since the values were fetched on which the gradient is based
-	const dt__optimizer *optimizer;
-	const dt_options *options;
+	dt__order order;  // and then the answer
 } dt__push;
 
 struct dt_comm {
@@ -6332,13 +6336,12 @@ static void dt__push_gradients(dt_model *m, const double *totals, double clipped
 	dt__push *p = &m->push;
 	p->kind = DT__PUSH;
 	p->out = r->gradients;
-	p->weight = dt__totals_weight(&m->graph, totals) / clipped;
-	p->seeds = totals[2 * DT_MAX_INPUTS + DT__SEEDED] / clipped;
-	p->all = m->graph.n_gradients;
-	p->rate = m->rate;
-	p->stop = m->stop;
+	p->order.weight = dt__totals_weight(&m->graph, totals) / clipped;
+	p->order.seeds = totals[2 * DT_MAX_INPUTS + DT__SEEDED] / clipped;
+	p->order.rate = m->rate;
+	p->order.stop = m->stop;
 	if (!m->comm->push(m->comm, p, &r->error)) m->pushes++;
-	m->staleness += p->staleness;
+	m->staleness += p->order.staleness;
 }
 
 static void dt__update_slice(dt__replica *r, double scale) {
@@ -6405,7 +6408,7 @@ static void dt__job_update(dt__replica *set, int n) {
 	for (i = 0; i < n && !failed; i++) dt__update_slice(&set[i], scale * clipped);
 	if (set->rank == 0) {
 		m->bad = bad;
-		m->stopped = m->servers ? m->push.stop : (int)totals[2 * DT_MAX_INPUTS + DT__STOPS];
+		m->stopped = m->servers ? (int)m->push.order.stop : (int)totals[2 * DT_MAX_INPUTS + DT__STOPS];
 		if (!failed) {
 			m->norm = need_norm ? norm : (double)NAN;
 			m->report.train_loss = loss;
@@ -6846,20 +6849,21 @@ static int dt__diagnose(dt_model *m, dt_error *err) {
 
 // All workers' values become the chief's, on the servers too; batches: to be drawn from now on.
 static int dt__stretch(dt_model *m, long batches, dt_error *err) {
+	const dt__optimizer *q = &m->optimizer;
+	const dt_options *o = &m->o;
 	dt__push *p = &m->push;
+	const dt__order order = {0, 0, 0, 0, 0, m->stop, batches, 0, 0, 0, 0, 0, q->kind, q->n_slots, q->momentum, q->beta1, q->beta2, q->alpha, q->epsilon, q->decay,
+		o->sync, o->staleness, o->backup, o->full_rate};
 	int code = 0;
 	ptrdiff_t i;
 	p->trained = m->graph.n_trainable;
+	p->all = m->graph.n_gradients;
 	p->into = m->replica[0].variables;
 	p->sums = m->replica[0].gradients;
-	p->optimizer = &m->optimizer;
-	p->options = &m->o;
-	p->all = m->graph.n_gradients;
-	p->stop = m->stop;
-	p->batches = batches;
 	if (!m->process && (!m->served || m->changed)) {
 		p->kind = DT__SETUP;
 		p->out = p->into;
+		p->order = order;
 		code = m->comm->push(m->comm, p, err);
 		for (i = 0; i < m->graph.n_variables; i++) {
 			const dt__variable *v = m->graph.variable[i];
@@ -6872,9 +6876,10 @@ static int dt__stretch(dt_model *m, long batches, dt_error *err) {
 		memset(p->sums, 0, (size_t)p->trained * sizeof(float));
 	}
 	p->kind = DT__STRETCH;
+	p->order = order;
 	if (!code) code = m->comm->push(m->comm, p, err);
 	dt__spread(m->replica, 0, p->trained);
-	m->stopped = p->stop;
+	m->stopped = (int)p->order.stop;
 	m->served = 1;
 	m->changed = 0;
 	return code;
@@ -7265,16 +7270,6 @@ enum { DT__HELLO = 1, DT__CHALLENGE, DT__PROOF, DT__WELCOME, DT__ROSTER, DT__HEA
 
 typedef struct { int type, rank, kind, detail; size_t bytes; uint64_t n, call, offset; } dt__frame;
 
-// What a worker orders from its servers, and is answered: as words on the wire.
-enum { DT__SEQUENCE, DT__VERSION, DT__RATE, DT__WEIGHT, DT__SEEDS, DT__STOP, DT__BATCHES, DT__NEXT, DT__STALENESS, DT__BEGIN, DT__TRAINED, DT__ALL, DT__SETTINGS, DT__ORDER_WORDS = DT__SETTINGS + 12 };
-#define DT__ORDER_BYTES (8 * DT__ORDER_WORDS)
-typedef struct { uint64_t word[DT__ORDER_WORDS]; } dt__order;
-
-static void dt__order_write(uint8_t *p, const dt__order *o) { int i; for (i = 0; i < DT__ORDER_WORDS; i++) dt__write_le(p + 8 * i, o->word[i], 8); }
-static void dt__order_read(const uint8_t *p, dt__order *o) { int i; for (i = 0; i < DT__ORDER_WORDS; i++) o->word[i] = dt__read_le(p + 8 * i, 8); }
-static void dt__order_set(dt__order *o, int i, double v) { memcpy(&o->word[i], &v, sizeof v); }
-static double dt__order_get(const dt__order *o, int i) { double v; memcpy(&v, &o->word[i], sizeof v); return v; }
-
 static dt__frame dt__frame_of(int type, int rank, size_t bytes) {
 	dt__frame f = {0, 0, 0, 0, 0, 0, 0, 0};
 	f.type = type;
@@ -7300,7 +7295,7 @@ typedef struct {
 	dt__span part_out, part_in, result_out, result_in;  // still missing of the collective, in floats
 	int announced, greeted;
 	dt__span held;  // by a server
-	uint8_t order[DT__ORDER_BYTES];  // or answer that leaves
+	dt__order order;  // or answer that leaves
 	uint8_t said[DT__SAID];  // joining
 } dt__link;
 
@@ -7549,7 +7544,7 @@ static int dt__net_pull(dt__net *net, dt__link *l) {
 	if (got == 1 && f->type == DT__PART) l->part_in.begin += count;
 	else if (got == 1 && f->type == DT__RESULT) l->result_in.begin += count;
 	else if (got == 1 && f->type == DT__ABORT) dt__fail(&net->cause, DT__ELSE(f->detail, DT_ERR_PEER), "%s", *l->small ? (const char *)l->small : "a process ended without a word");
-	else if (got == 1 && f->type == DT__ANSWER && rank >= net->comm->size) { l->greeted = 1; dt__order_read(l->small, &net->answer[rank - net->comm->size]); }
+	else if (got == 1 && f->type == DT__ANSWER && rank >= net->comm->size) { l->greeted = 1; memcpy(&net->answer[rank - net->comm->size], l->small, sizeof(dt__order)); }
 	else if (got == 1 && f->type == DT__ORDER && net->place) l->greeted = 1;
 	else if (got == 1 && f->type == DT__BYE) l->left = 1;
 	else if (got == -1 && l->left && (net->place || net->comm->run == dt__desk_run)) dt__link_close(l);
@@ -7567,18 +7562,17 @@ static int dt__net_flush(dt__net *net, dt__link *l) {
 }
 
 static void dt__order_send(dt__net *net, dt__link *l) {
-	dt__order o = net->order;
-	dt__frame f = dt__frame_of(DT__ORDER, net->comm->rank, DT__ORDER_BYTES);
+	dt__frame f = dt__frame_of(DT__ORDER, net->comm->rank, sizeof l->order);
 	f.kind = DT__PUSHING;
 	f.detail = net->comm->detail;
 	f.n = net->comm->n;
 	f.call = net->call;
-	o.word[DT__VERSION] = net->answer[l - net->link - net->comm->size].word[DT__VERSION];
-	o.word[DT__BEGIN] = (uint64_t)l->held.begin;
-	o.word[DT__TRAINED] = (uint64_t)(DT__MIN(l->held.end, net->trained) - l->held.begin);
-	o.word[DT__ALL] = (uint64_t)(l->held.end - l->held.begin);
-	dt__order_write(l->order, &o);
-	dt__link_queue(l, f, l->order);
+	l->order = net->order;
+	l->order.version = net->answer[l - net->link - net->comm->size].version;
+	l->order.begin = (uint64_t)l->held.begin;
+	l->order.trained = (uint64_t)(DT__MIN(l->held.end, net->trained) - l->held.begin);
+	l->order.all = (uint64_t)(l->held.end - l->held.begin);
+	dt__link_queue(l, f, &l->order);
 	l->announced = 1;
 }
 
@@ -7729,9 +7723,6 @@ static int dt__net_run(dt_comm *c, float *buf, dt_error *err) {
 // A worker's round with all its servers, each of which holds a slice.
 static int dt__net_push_all(dt_comm *c, dt__push *p, dt_error *err) {
 	dt__net *net = c->net;
-	dt__order *o = &net->order, *answer = &net->answer[net->servers - 1];
-	const dt__optimizer *q = p->optimizer;
-	const double setting[] = {q->kind, q->n_slots, q->momentum, q->beta1, q->beta2, q->alpha, q->epsilon, q->decay, p->options->sync, p->options->staleness, p->options->backup, p->options->full_rate};
 	int i;
 	c->kind = DT__PUSHING;
 	c->n = (size_t)p->all;
@@ -7741,13 +7732,8 @@ static int dt__net_push_all(dt_comm *c, dt__push *p, dt_error *err) {
 	net->buf = p->out;
 	net->into[0] = p->into; net->into[1] = p->sums;
 	net->trained = p->trained;
-	o->word[DT__SEQUENCE] = net->call;
-	o->word[DT__STOP] = (uint64_t)p->stop;
-	o->word[DT__BATCHES] = (uint64_t)p->batches;
-	dt__order_set(o, DT__RATE, p->rate);
-	dt__order_set(o, DT__WEIGHT, p->weight);
-	dt__order_set(o, DT__SEEDS, p->seeds);
-	for (i = 0; i < DT__COUNT(setting); i++) dt__order_set(o, DT__SETTINGS + i, setting[i]);
+	net->order = p->order;
+	net->order.sequence = net->call;
 	for (i = 0; i < net->n; i++) {
 		dt__link *l = &net->link[i];
 		dt__link_rest(l);
@@ -7761,9 +7747,7 @@ static int dt__net_push_all(dt_comm *c, dt__push *p, dt_error *err) {
 		if (p->kind == DT__STRETCH) l->result_in.end = DT__MIN(l->held.end, p->trained);
 	}
 	i = dt__net_finish(net, err);
-	p->stop = (int)answer->word[DT__STOP];
-	p->next = (long)answer->word[DT__NEXT];
-	p->staleness = dt__order_get(answer, DT__STALENESS);
+	p->order = net->answer[net->servers - 1];
 	return i;
 }
 
@@ -8273,19 +8257,19 @@ typedef struct {  // a worker, as its server sees it
 	ptrdiff_t done;  // values worked on
 	uint64_t last, pushes, arrived;  // number of its last push; pushes since the last stretch; when this order came
 	float weight, seeds;
-	double scale, rate, staleness;
-	uint64_t version, next;
+	double scale;
 } dt__client;
 
 struct dt_server {
 	dt__net *net;
 	dt__optimizer optimizer;
 	int sync, full_rate, backup, workers, stopped, n_queue, n_group;
-	double staleness;  // most steps that a worker may be ahead; 0: any number
+	double ahead;  // most steps that a worker may be; 0: any number
 	ptrdiff_t begin, trained, all;  // its slice; with what lies behind
 	float *variables, *slot[2], **part;
 	ptrdiff_t *border;  int n_borders;  // where weight decay ends and begins, in turn
-	uint64_t version, base, cursor, batches, stop, orders;  // version: updates; base: before this stretch
+	uint64_t version, base, orders;  // updates; before this stretch; orders so far
+	int64_t cursor, batches, stop;
 	double sum_staleness;
 	dt__client *client;  // [workers]
 	int *queue, *group;  // [workers] at work: pushes by themselves, in their order; those that count as one
@@ -8301,22 +8285,18 @@ static void dt__server_forget(dt_server *s) {
 
 // The chief says how much there is to hold.
 static int dt__server_setup(dt_server *s, const dt__order *o) {
-	const uint64_t *w = o->word;
+	const uint64_t most = PTRDIFF_MAX / 8;
 	int i, lost = 0;
-	double number[12];
-	dt__optimizer *q = &s->optimizer;
-	if (w[DT__ALL] > (uint64_t)PTRDIFF_MAX / 8 || w[DT__TRAINED] > w[DT__ALL] || w[DT__BEGIN] > (uint64_t)PTRDIFF_MAX / 8) return 0;
-	for (i = 0; i < 12; i++) number[i] = dt__order_get(o, DT__SETTINGS + i);
-	if (!(number[0] >= 0 && number[0] <= DT_RMSPROP && number[1] >= 0 && number[1] <= 2)) return 0;
-	s->sync = number[8] > 0; s->staleness = number[9]; s->backup = (int)DT__MIN(DT__MAX(number[10], 0), s->workers - 1); s->full_rate = number[11] != 0;
-	if (s->variables && s->begin == (ptrdiff_t)w[DT__BEGIN] && s->trained == (ptrdiff_t)w[DT__TRAINED] && s->all == (ptrdiff_t)w[DT__ALL]) return 1;
+	if (o->all > most || o->trained > o->all || o->begin > most || !(o->kind >= 0 && o->kind <= DT_RMSPROP && o->n_slots >= 0 && o->n_slots <= 2)) return 0;
+	s->sync = o->sync > 0; s->ahead = o->ahead; s->backup = (int)DT__MIN(DT__MAX(o->backup, 0), s->workers - 1); s->full_rate = o->full_rate > 0;
+	if (s->variables && s->begin == (ptrdiff_t)o->begin && s->trained == (ptrdiff_t)o->trained && s->all == (ptrdiff_t)o->all) return 1;
 	dt__server_forget(s);
-	q->kind = (dt_optimizer)(int)number[0]; q->n_slots = (int)number[1];
-	q->momentum = number[2]; q->beta1 = number[3]; q->beta2 = number[4]; q->alpha = number[5]; q->epsilon = number[6]; q->decay = number[7];
-	s->begin = (ptrdiff_t)w[DT__BEGIN]; s->trained = (ptrdiff_t)w[DT__TRAINED]; s->all = (ptrdiff_t)w[DT__ALL];
+	s->optimizer.kind = (dt_optimizer)(int)o->kind; s->optimizer.momentum = o->momentum; s->optimizer.beta1 = o->beta1; s->optimizer.beta2 = o->beta2;
+	s->optimizer.alpha = o->alpha; s->optimizer.epsilon = o->epsilon; s->optimizer.decay = o->decay;
+	s->begin = (ptrdiff_t)o->begin; s->trained = (ptrdiff_t)o->trained; s->all = (ptrdiff_t)o->all;
 	s->version = 0;
-	for (i = -1; i < q->n_slots + s->workers; i++) {
-		float **to = i < 0 ? &s->variables : i < q->n_slots ? &s->slot[i] : &s->client[i - q->n_slots].buf;
+	for (i = -1; i < (int)o->n_slots + s->workers; i++) {
+		float **to = i < 0 ? &s->variables : i < (int)o->n_slots ? &s->slot[i] : &s->client[i - (int)o->n_slots].buf;
 		lost |= (*to = (float *)calloc((size_t)s->all + 1, sizeof(float))) == NULL;
 	}
 	if (lost) dt__fail(&s->net->cause, DT_ERR_MEMORY, "a parameter server has no memory for %td values of %d workers", s->all, s->workers);
@@ -8346,7 +8326,7 @@ static void dt__server_apply(dt_server *s, const dt__client *c, ptrdiff_t from, 
 		while (i < s->n_borders && s->border[i] <= at) i++;
 		to = i < s->n_borders ? DT__MIN(end, s->border[i]) : end;
 		dt__optimizer_apply(&s->optimizer, to - at, s->variables + at, g + (at - from), s->slot[0] ? s->slot[0] + at : NULL, s->slot[1] ? s->slot[1] + at : NULL,
-				c->scale, c->rate, (long)c->version, i % 2);
+				c->scale, c->order.rate, (long)c->order.version, i % 2);
 	}
 }
 
@@ -8367,22 +8347,22 @@ static uint8_t *dt__server_place(dt__net *net, dt__link *l) {
 static void dt__server_take(dt_server *s, int rank) {
 	dt__link *l = &s->net->link[rank];
 	dt__client *c = &s->client[DT__MIN(rank, s->workers - 1)];
-	const uint64_t *w = c->order.word;
+	const dt__order *o = &c->order;
 	const dt__span none = {0, 0};
-	int kind = l->frame.detail, ok = rank < s->workers && kind <= DT__SETUP_DECAY && l->frame.bytes == DT__ORDER_BYTES;
+	int kind = l->frame.detail, ok = rank < s->workers && kind <= DT__SETUP_DECAY && l->frame.bytes == sizeof *o;
 	l->greeted = 0;
 	if (c->state == DT__ANSWERED && l->result_out.begin == l->result_out.end && dt__link_idle(l)) c->state = DT__IDLE;
 	ok = ok && c->state == DT__IDLE;
 	if (ok) {
-		dt__order_read(l->small, &c->order);
+		memcpy(&c->order, l->small, sizeof c->order);
 		c->frame = l->frame;
-		if (kind == DT__SETUP) ok = !rank && dt__server_setup(s, &c->order);
-		else if (kind != DT__STRETCH) ok = s->variables && w[DT__BEGIN] == (uint64_t)s->begin && w[DT__TRAINED] == (uint64_t)s->trained && w[DT__ALL] == (uint64_t)s->all;
+		if (kind == DT__SETUP) ok = !rank && dt__server_setup(s, o);
+		else if (kind != DT__STRETCH) ok = s->variables && o->begin == (uint64_t)s->begin && o->trained == (uint64_t)s->trained && o->all == (uint64_t)s->all;
 	}
 	if (!ok) { dt__net_lost(s->net, l, "its order does not fit the servers' state"); return; }
 	c->state = DT__COMES;
 	c->arrived = ++s->orders;
-	s->stop = DT__MAX(s->stop, w[DT__STOP]);
+	s->stop = DT__MAX(s->stop, o->stop);
 	l->part_in = l->result_out = none;
 	if (kind == DT__STRETCH) return;
 	l->part_in.begin = s->begin;
@@ -8398,16 +8378,15 @@ static void dt__server_begin(dt_server *s, const int *who, int n) {
 	for (i = 0; i < n; i++) {
 		dt__client *c = &s->client[who[i]];
 		dt__link *l = &s->net->link[who[i]];
-		const dt__order *o = &c->order;
+		dt__order *o = &c->order;
 		int push = c->frame.detail == DT__PUSH;
-		c->staleness = push && o->word[DT__VERSION] < s->version ? (double)(s->version - o->word[DT__VERSION]) : 0;
-		c->again = !push || o->word[DT__SEQUENCE] == c->last || (s->sync && c->staleness > 0);
-		c->last = o->word[DT__SEQUENCE];
+		o->staleness = push && o->version < s->version ? (double)(s->version - o->version) : 0;
+		c->again = !push || o->sequence == c->last || (s->sync && o->staleness > 0);
+		c->last = o->sequence;
 		c->pushes += (uint64_t)push;
 		c->state = DT__AT_WORK;
 		c->done = 0;
-		c->weight = (float)dt__order_get(o, DT__WEIGHT);
-		c->seeds = (float)dt__order_get(o, DT__SEEDS);
+		c->weight = (float)o->weight; c->seeds = (float)o->seeds;
 		if (c->frame.detail < DT__SETUP) { l->result_out.begin = s->begin; l->result_out.end = s->begin + (push ? s->all : s->trained); }
 	}
 	for (step = 1; step < n; step *= 2)
@@ -8417,14 +8396,14 @@ static void dt__server_begin(dt_server *s, const int *who, int n) {
 		}
 	first->scale = dt__divisor((double)first->weight, (double)first->seeds);
 	first->scale = first->scale > 0 ? 1 / first->scale : 0;
-	first->rate = dt__order_get(&first->order, DT__RATE);
-	if (!s->full_rate) first->rate /= 1 + first->staleness;
-	if (!first->again) { s->version++; s->sum_staleness += first->staleness; }
+	if (!s->full_rate) first->order.rate /= 1 + first->order.staleness;
+	if (!first->again) { s->version++; s->sum_staleness += first->order.staleness; }
 	for (i = 0; i < n; i++) {
-		dt__client *c = &s->client[who[i]];
-		c->version = s->version;
-		c->next = s->sync || c->frame.detail >= DT__SETUP ? s->version - s->base : s->cursor++;
-		if (c->next >= s->batches) c->next = UINT64_MAX;
+		dt__order *o = &s->client[who[i]].order;
+		o->version = s->version;
+		o->stop = s->stop;
+		o->next = s->sync || first->frame.detail >= DT__SETUP ? (int64_t)(s->version - s->base) : s->cursor++;
+		if (o->next >= s->batches) o->next = -1;
 	}
 }
 
@@ -8468,10 +8447,10 @@ static void dt__server_admit(dt_server *s, int i) {
 	const dt__client *c = &s->client[i];
 	uint64_t slowest = c->pushes;
 	int k;
-	if (s->sync && c->order.word[DT__VERSION] >= s->version && c->order.word[DT__SEQUENCE] != c->last) return;
-	for (k = 0; k < s->workers && !s->sync && s->staleness > 0; k++)
+	if (s->sync && c->order.version >= s->version && c->order.sequence != c->last) return;
+	for (k = 0; k < s->workers && !s->sync && s->ahead > 0; k++)
 		if (dt__server_alive(s, k) && !dt__client_waits(s, k, DT__STRETCH)) slowest = DT__MIN(slowest, s->client[k].pushes);
-	if ((double)(c->pushes - slowest) > s->staleness && s->staleness > 0) return;
+	if ((double)(c->pushes - slowest) > s->ahead && s->ahead > 0) return;
 	s->queue[s->n_queue++] = i;
 	dt__server_begin(s, &i, 1);
 }
@@ -8486,7 +8465,7 @@ static void dt__server_stretch(dt_server *s) {
 	if (!waiting || waiting < alive || !s->variables) return;
 	s->base = s->version;
 	s->cursor = 0;
-	s->batches = s->client[0].order.word[DT__BATCHES];
+	s->batches = s->client[0].order.batches;
 	for (i = 0; i < s->workers; i++) {
 		dt__client *c = &s->client[i];
 		if (!dt__client_waits(s, i, DT__STRETCH)) continue;
@@ -8495,6 +8474,7 @@ static void dt__server_stretch(dt_server *s) {
 		memcpy(c->buf, s->variables, (size_t)s->trained * sizeof(float));
 		c->done = s->trained;
 	}
+	s->stop = 0;
 }
 
 static int dt__server_work(dt_server *s) {
@@ -8539,15 +8519,10 @@ static int dt__server_send(dt_server *s, int rank) {
 		f.offset = (uint64_t)l->result_out.begin;
 		f.bytes = (size_t)DT__MAX(count, 0) * sizeof(float);
 		if (c->state == DT__AT_WORK) {
-			dt__order o = c->order;
-			o.word[DT__VERSION] = c->version;
-			o.word[DT__NEXT] = c->next;
-			o.word[DT__STOP] = s->stop;
-			dt__order_set(&o, DT__STALENESS, c->staleness);
-			dt__order_write(l->order, &o);
+			l->order = c->order;
 			f.type = DT__ANSWER;
-			f.bytes = DT__ORDER_BYTES;
-			dt__link_queue(l, f, l->order);
+			f.bytes = sizeof l->order;
+			dt__link_queue(l, f, &l->order);
 			c->state = DT__ANSWERED;
 		} else if (left > 0 && count > 0) {
 			dt__link_queue(l, f, c->buf + at);
@@ -9674,7 +9649,7 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, l
 	s->epoch_start = dt__now();
 	if (m->servers) {
 		if ((*code = dt__stretch(m, batches, err)) != 0) return 1;
-		batch = m->push.next;
+		batch = (long)m->push.order.next;
 		stop = m->stopped;
 	}
 	while (batch >= 0 && batch < batches && !stop) {
@@ -9702,7 +9677,7 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, l
 		dt__show_progress(m, s);
 #endif
 		stop = dt__stops(m, dt__tell(m, s, DT_EVENT_STEP));
-		batch = m->servers ? m->push.next : batch + 1;
+		batch = m->servers ? (long)m->push.order.next : batch + 1;
 	}
 	if (m->servers) {
 		*code = dt__join_workers(m, s, &done, err);

@@ -156,14 +156,14 @@ static double push(dt_comm *c, dt__push *p, int kind, float *out, dt_error *err)
     double begin = now();
     p->kind = kind;
     p->out = out;
+    p->order.rate = 0.01;
+    p->order.weight = 1;
     c->push(c, p, err);
     return now() - begin;
 }
 
 static int measure_servers(int servers, size_t n) {
     dt_cluster cluster = {.world_size = 1, .servers = servers, .chief = "127.0.0.1:29511"};
-    dt_options o = DT_DEFAULTS;
-    dt__optimizer sgd;
     dt_error err = DT_DEFAULTS;
     float *g = (float *)calloc(n, sizeof *g), *w = (float *)calloc(n, sizeof *w), *sums = (float *)calloc(n, sizeof *sums);
     double took[MOST_ROUNDS];
@@ -179,8 +179,7 @@ static int measure_servers(int servers, size_t n) {
         _exit(err.code != 0);
     }
     dt_comm *c = dt_comm_open(&cluster, &err);
-    dt__optimizer_open(&sgd, &o, &err);
-    dt__push p = {.into = w, .sums = sums, .trained = (ptrdiff_t)n, .all = (ptrdiff_t)n, .rate = 0.01, .weight = 1, .optimizer = &sgd, .options = &o};
+    dt__push p = {.into = w, .sums = sums, .trained = (ptrdiff_t)n, .all = (ptrdiff_t)n};
     if (c && g && w && sums) {
         push(c, &p, DT__SETUP, w, &err);
         push(c, &p, DT__STRETCH, NULL, &err);
