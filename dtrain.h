@@ -7188,10 +7188,10 @@ DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->o
 // Owns:    dt__net: the sockets, that thread, memory for the others' slices.
 // Uses:    >>replicas (dt_comm), >>base.   Used by: >>cluster.
 // Promise: every wait has a deadline, every length is checked first, and all ranks that outlive a failure tell the same cause.
-//          Who joins proves that he knows the secret; nothing is encrypted.
+//          Who joins proves that he knows the secret, and so does each of his frames; nothing is encrypted.
 // Frame:   64 bytes, little-endian: 0 "DTR1" | 4 version | 5 type | 6 kind | 8 rank (4) | 12 detail (4) | 16 n (8) | 24 call (8)
 //          | 32 offset (8) | 40 bytes of payload (4) | 48 number of the frame (8) | 56 CRC-32C of the payload, but not of
-//          floats (4) | 60 CRC-32C of bytes 0 to 59 (4). Then the payload.
+//          floats (4) | 60 CRC-32C of bytes 0 to 59 (4); or, with a secret, 56 SipHash of bytes 0 to 55 and the payload (8).
 // ========================================
 
 #ifndef DTRAIN_NO_SOCKETS
@@ -7252,6 +7252,31 @@ static void dt__proof(const char *secret, const uint8_t *said, char side, uint8_
 	}
 }
 
+// SipHash-2-4 (Aumasson & Bernstein 2012) of a head's first 56 bytes and a payload.
+static uint64_t dt__tag(const uint64_t key[2], const uint8_t *head, const uint8_t *p, size_t n) {
+	uint64_t v[4], m;
+	size_t word, words = n / 8 + 8, i;
+	int round;
+	v[0] = key[0] ^ UINT64_C(0x736f6d6570736575); v[1] = key[1] ^ UINT64_C(0x646f72616e646f6d);
+	v[2] = key[0] ^ UINT64_C(0x6c7967656e657261); v[3] = key[1] ^ UINT64_C(0x7465646279746573);
+#define DT__TURN(x, k) ((x) << (k) | (x) >> (64 - (k)))
+	for (word = 0; word <= words; word++) {
+		if (word < 7) m = dt__read_le(head + 8 * word, 8);
+		else if (word < words - 1) m = dt__read_le(p + 8 * (word - 7), 8);
+		else for (m = (uint64_t)(n + 56) << 56, i = 0; i < n % 8; i++) m |= (uint64_t)p[n / 8 * 8 + i] << 8 * i;
+		if (word < words) v[3] ^= m; else { v[2] ^= 0xff; m = 0; }
+		for (round = word < words ? 2 : 4; round; round--) {
+			v[0] += v[1]; v[1] = DT__TURN(v[1], 13) ^ v[0]; v[0] = DT__TURN(v[0], 32);
+			v[2] += v[3]; v[3] = DT__TURN(v[3], 16) ^ v[2];
+			v[0] += v[3]; v[3] = DT__TURN(v[3], 21) ^ v[0];
+			v[2] += v[1]; v[1] = DT__TURN(v[1], 17) ^ v[2]; v[2] = DT__TURN(v[2], 32);
+		}
+		v[0] ^= m;
+	}
+#undef DT__TURN
+	return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+
 static int dt__differs(const uint8_t *a, const uint8_t *b) {  // of 32 bytes, in constant time
 	int i, d = 0;
 	for (i = 0; i < 32; i++) d |= a[i] ^ b[i];
@@ -7284,6 +7309,8 @@ typedef struct {
 	char address[64];
 	double began, heard;  // when it was opened; when bytes came last
 	uint64_t sent, received;  // frames are numbered
+	int keyed;  // frames carry a tag,
+	uint64_t key_out[2], key_in[2];  // … by these
 	uint8_t head[64];  // of the frame that leaves,
 	struct iovec out[2];  // … and what is left of it
 	uint8_t in[8192];  size_t from, to;  // bytes that came ahead of their turn
@@ -7315,8 +7342,11 @@ static void dt__link_queue(dt__link *l, dt__frame f, const void *payload) {
 	dt__write_le(h + 32, f.offset, 8);
 	dt__write_le(h + 40, f.bytes, 4);
 	dt__write_le(h + 48, l->sent++, 8);
-	if (f.type < DT__PART) dt__write_le(h + 56, dt__crc32c(0, payload, f.bytes), 4);
-	dt__write_le(h + 60, dt__crc32c(0, h, 60), 4);
+	if (l->keyed) dt__write_le(h + 56, dt__tag(l->key_out, h, (const uint8_t *)payload, f.bytes), 8);
+	else {
+		if (f.type < DT__PART) dt__write_le(h + 56, dt__crc32c(0, payload, f.bytes), 4);
+		dt__write_le(h + 60, dt__crc32c(0, h, 60), 4);
+	}
 	l->out[0].iov_base = h;
 	l->out[0].iov_len = 64;
 	l->out[1].iov_base = (void *)(uintptr_t)payload;
@@ -7357,7 +7387,7 @@ static int dt__link_head(dt__link *l) {
 	f->call = dt__read_le(h + 24, 8);
 	f->offset = dt__read_le(h + 32, 8);
 	f->bytes = (size_t)dt__read_le(h + 40, 4);
-	return !memcmp(h, "DTR1\1", 5) && dt__read_le(h + 60, 4) == dt__crc32c(0, h, 60) && dt__read_le(h + 48, 8) == l->received++;
+	return !memcmp(h, "DTR1\1", 5) && (l->keyed || dt__read_le(h + 60, 4) == dt__crc32c(0, h, 60)) && dt__read_le(h + 48, 8) == l->received++;
 }
 
 // Take in what has come. 1: a frame; 0: not yet; -1: the connection has ended; -2: damaged, or no peer of ours. place says where
@@ -7383,6 +7413,7 @@ static int dt__link_read(dt__link *l, uint8_t *(*place)(void *user, dt__link *l)
 			l->from += n; l->place += n; l->missing -= n;
 			if (!l->missing) {
 				l->stage = 0;
+				if (l->keyed) return dt__read_le(l->head_in + 56, 8) == dt__tag(l->key_in, l->head_in, l->payload, l->frame.bytes) ? 1 : -2;
 				return l->frame.type >= DT__PART || dt__read_le(l->head_in + 56, 4) == dt__crc32c(0, l->payload, l->frame.bytes) ? 1 : -2;
 			}
 		}
@@ -8044,6 +8075,17 @@ static int dt__link_gone(const dt__link *l) {
 	return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
+// From now on frames carry tags, if there is a secret. Each direction has a key of its own.
+static void dt__link_seal(dt__link *l, const char *secret, int dialled) {
+	uint8_t key[32];
+	int i, side;
+	l->keyed = *secret != 0;
+	for (side = 0; side < 2; side++) {
+		dt__proof(secret, l->said, side ? 'D' : 'A', key);
+		for (i = 0; i < 2; i++) (side == dialled ? l->key_out : l->key_in)[i] = dt__read_le(key + 8 * i, 8);
+	}
+}
+
 // Dial a rank until it answers or time is over.
 static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *address, int port, double until, dt_error *err) {
 	dt__link *l = &net->link[rank];
@@ -8068,7 +8110,7 @@ static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *addres
 				if (dt__differs(proof, l->small + 16)) return dt__fail(err, DT_ERR_CONFIG, "rank %d (%s) knows another secret: set the same DTRAIN_SECRET for all", rank, address);
 				dt__proof(w->secret, l->said, 'd', proof);
 				dt__link_tell(l, DT__PROOF, w->rank, proof, sizeof proof);
-				if (!dt__link_await(l, DT__WELCOME, dt__place_small, NULL, until)) return 0;
+				if (!dt__link_await(l, DT__WELCOME, dt__place_small, NULL, until)) { dt__link_seal(l, w->secret, 1); return 0; }
 			}
 			if (l->frame.type == DT__ABORT) return dt__fail(err, DT_ERR_CONFIG, "rank %d (%s) refuses: %s", rank, address, (const char *)l->small);
 			why = "no answer from a process of this job";
@@ -8104,6 +8146,7 @@ static int dt__join_greet(dt__net *net, const dt__who *w, dt__link *half, int *m
 	else if (net->link[rank].fd >= 0 && !dt__link_gone(&net->link[rank])) dt__format(text, sizeof text, "there is a rank %d already", rank);
 	dt__link_tell(half, *text ? DT__ABORT : DT__WELCOME, w->rank, text, strlen(text));
 	if (*text || !dt__link_idle(half)) return 0;
+	dt__link_seal(half, w->secret, 0);
 	dt__format(half->address + strlen(half->address), 8, ":%d", (int)(dt__read_le(hello + 8, 4) & 0xffff));
 	if (net->link[rank].fd >= 0) dt__link_close(&net->link[rank]); else --*missing;  // it had died, and was started again
 	net->link[rank] = *half;
