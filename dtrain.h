@@ -1020,7 +1020,7 @@ static void dt__put_double(dt__writer *w, double v, int digits, int fixed) {
 	uint64_t m = 0, unit = 1, rest = 0;
 	int e = 0, e2, n, last, point, scientific;
 	if (v != v) { dt__put_text(w, "nan"); return; }
-	if (v < 0 || (v == 0 && 1 / v < 0)) { dt__put(w, '-'); v = -v; }
+	if (copysign(1, v) < 0) { dt__put(w, '-'); v = -v; }
 	if (v > DBL_MAX) { dt__put_text(w, "inf"); return; }
 	for (n = fixed ? 0 : 1; n < digits; n++) unit *= 10;
 	if (fixed && v * (double)unit < 1e18) {
@@ -1056,16 +1056,15 @@ static void dt__put_double(dt__writer *w, double v, int digits, int fixed) {
 	dt__put_uint(w, (uint64_t)(e < 0 ? -e : e), 10, 2);
 }
 
-// Only printf's %s %c %d %u %x %ld %lu %zu %ju %jd %td %g %f with flags 0 -, width and precision.
+// Only printf's %s %c %d %u %x %ld %lu %zu %ju %jd %td %g %f with flag 0, width and precision.
 static void dt__vprint(dt__writer *w, const char *f, va_list a) {
 	for (; *f; f++) {
-		int left = 0, width = 0, precision = -1, size = 0, n = 0;
+		int width = 0, precision = -1, size = 0, n = 0;
 		char fill = ' ', number[48];
 		const char *s = number;
 		dt__writer t = dt__writer_on(number, sizeof number);
 		if (*f != '%') { dt__put(w, *f); continue; }
-		for (f++; *f == '-' || *f == '0'; f++) { if (*f == '-') left = 1; else fill = '0'; }
-		if (*f == '*') { width = va_arg(a, int); f++; }
+		if (*++f == '0') { fill = '0'; f++; }
 		for (; *f >= '0' && *f <= '9'; f++) width = width * 10 + (*f - '0');
 		if (*f == '.' && f[1] == '*') { precision = va_arg(a, int); f += 2; }
 		else if (*f == '.') for (f++, precision = 0; *f >= '0' && *f <= '9'; f++) precision = precision * 10 + (*f - '0');
@@ -1087,10 +1086,9 @@ static void dt__vprint(dt__writer *w, const char *f, va_list a) {
 		} else dt__put(&t, *f == 'c' ? (char)va_arg(a, int) : *f);
 		if (*f != 's') n = (int)t.n;
 		width -= n;
-		if (fill == '0' && !left && *s == '-') { dt__put(w, *s++); n--; }  // zeros go behind the sign
-		for (; width > 0 && !left; width--) dt__put(w, fill);
+		if (fill == '0' && *s == '-') { dt__put(w, *s++); n--; }  // zeros go behind the sign
+		for (; width > 0; width--) dt__put(w, fill);
 		while (n-- > 0) dt__put(w, *s++);
-		for (; width > 0; width--) dt__put(w, ' ');
 	}
 }
 
@@ -1239,6 +1237,8 @@ static void *dt__take(dt__pool *pool, size_t bytes) {  // NULL: out of memory; t
 	return memset(p + DT__UNIT, 0, bytes);
 }
 
+#define DT__NEW(pool, n, type) ((type *)dt__take(pool, (size_t)(n) * sizeof(type)))
+
 static void dt__pool_open(dt__pool *pool, const dt_options *o, int measuring) {
 	const dt__pool p = {(uint8_t *)o->memory, o->memory_size, 0, o->alloc, o->release, o->alloc_user, NULL, measuring};
 	*pool = p;
@@ -1343,7 +1343,7 @@ typedef struct {
 static int dt__json_fail(dt__json *j, const char *what) { if (!j->error) j->error = what; return 0; }
 
 static void dt__json_blank(dt__json *j) {
-	while (!j->error && j->p < j->end && (*j->p == ' ' || *j->p == '\t' || *j->p == '\n' || *j->p == '\r')) j->p++;
+	while (!j->error && j->p < j->end && memchr(" \t\n\r", *j->p, 4)) j->p++;
 }
 
 // The next byte that is not blank; 0 at the end or after an error.
@@ -1668,10 +1668,7 @@ static int dt__read_numbers(const char *path, long *a, long *b) {
 
 // Cores that this process may use: its affinity mask, and its cgroup's quota (version 2 or 1) rounded up.
 static int dt__cores(void) {
-	long n = sysconf(_SC_NPROCESSORS_ONLN);
-#if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
-	long quota = 0, period = 0, none;
-#endif
+	long n = sysconf(_SC_NPROCESSORS_ONLN), quota = 0, period = 0;
 #if defined(__linux__) && defined(SYS_sched_getaffinity) && defined(_DEFAULT_SOURCE)
 	uint8_t mask[1024];
 	long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask), i, set = 0;
@@ -1679,12 +1676,12 @@ static int dt__cores(void) {
 	if (set > 0) n = set;
 #endif
 #if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
-	if (dt__read_numbers("/sys/fs/cgroup/cpu.max", &quota, &period) < 2) {
-		dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", &quota, &none);
-		dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_period_us", &period, &none);
+	if (dt__read_numbers("/sys/fs/cgroup/cpu.max", &quota, &period) < 2) {  // the others hold one number each
+		dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", &quota, &period);
+		dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_period_us", &period, &quota);
 	}
-	if (quota > 0 && period > 0 && (quota - 1) / period + 1 < n) n = (quota - 1) / period + 1;
 #endif
+	if (quota > 0 && period > 0) n = DT__MIN(n, (quota - 1) / period + 1);
 	return n < 1 ? 1 : n > 1024 ? 1024 : (int)n;
 }
 
@@ -2802,7 +2799,7 @@ static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrd
 // What:    net builds nodes; dt__graph_finish numbers them in post-order from net's output, names them and
 //          lays one replica's activations, gradients and scratch into one block by liveness. A step runs in
 //          segments, strip by strip of the batch, so that a layer finds in the cache what the one before it wrote;
-//          a table says which neighbours become one pass (.no_fusion: neither).
+//          some neighbours become one pass (.no_fusion: neither).
 // Owns:    the graph (shared, constant once finished) and what one replica needs to run it.
 // Uses:    >>kernels, >>base.   Used by: everything below. Operations are records of >>layers and >>losses.
 // Promise: a step allocates nothing; a partial batch runs the same plan; numbers, names and seeds depend on
@@ -3005,13 +3002,14 @@ static const char *dt__shape_of(const dt_tensor *t, dt__shape_text *out) {
 
 static int dt__set_name(dt_tensor *t, const char *name) {
 	const char *p = name;
+	size_t length = name ? strlen(name) : 0;
 	int n = 1;
 	if (!name) return 0;
-	if (!*name || strlen(name) >= DT_MAX_NAME)
-		return dt__refuse(&t->graph->error, "dt_%s: the name \"%.70s\" has %zu bytes: use 1 to %d", t->op->name, name, strlen(name), DT_MAX_NAME - 1);
-	for (; n && *p; p += n) n = dt__utf8((const uint8_t *)p, (ptrdiff_t)strlen(p));
+	if (!length || length >= DT_MAX_NAME)
+		return dt__refuse(&t->graph->error, "dt_%s: the name \"%.70s\" has %zu bytes: use 1 to %d", t->op->name, name, length, DT_MAX_NAME - 1);
+	for (; n && *p; p += n) n = dt__utf8((const uint8_t *)p, 4);
 	if (!n) return dt__refuse(&t->graph->error, "dt_%s: a name is no valid UTF-8, which files need", t->op->name);
-	memcpy(t->name, name, strlen(name) + 1);
+	memcpy(t->name, name, length + 1);
 	return 0;
 }
 
@@ -3094,7 +3092,7 @@ static int dt__add_variable(dt_tensor *t, const dt_tensor *share, int slot, cons
 	for (i = 0; share && i < rank; i++)
 		if (v->dim[i] != dim[i]) return dt__bad(t, ".share: dimension %d of the other layer's weights is %d, this one needs %d", i, v->dim[i], dim[i]);
 	if (share || !rank) return 0;
-	v = t->variable[slot] = (dt__variable *)dt__take(t->graph->pool, sizeof *v);
+	v = t->variable[slot] = DT__NEW(t->graph->pool, 1, dt__variable);
 	if (!v) return dt__graph_full(t->graph, t->op->name);
 	if ((unsigned)init > DT_CONSTANT || !(init_value - init_value == 0)) return dt__bad(t, ".init %d, .init_value %g: one of dt_initializer and a finite number are needed", (int)init, init_value);
 	v->owner = t;
@@ -3170,7 +3168,7 @@ DT_API dt_tensor *dt_output(dt_tensor *t, const char *name) {
 	dt__named **at, *o;
 	if (!g || g->error.code || g->sealed) return t;
 	for (at = &g->outputs; name && *at && strcmp((*at)->name, name) < 0; at = &(*at)->next) {}
-	o = (dt__named *)dt__take(g->pool, sizeof *o);
+	o = DT__NEW(g->pool, 1, dt__named);
 	if (!name || !*name || strlen(name) >= DT_MAX_NAME) dt__refuse(&g->error, "dt_output: an output needs a name of 1 to %d bytes", DT_MAX_NAME - 1);
 	else if (*at && !strcmp((*at)->name, name)) dt__called_twice(g, "outputs", name);
 	else if (!o) dt__graph_full(g, "output");
@@ -3203,7 +3201,7 @@ static void dt__default_name(dt__graph *g, dt_tensor *t) {
 	const dt_tensor *other;
 	int i, k = 1;
 	if (t->name[0]) return;
-	if (t == g->input[0]) { dt__format(t->name, sizeof t->name, "input"); return; }
+	if (t == g->input[0]) { memcpy(t->name, "input", 6); return; }
 	for (i = 0; i < t->number || (t->number < 0 && i < g->n); i++) k += g->node[i]->op == t->op && g->node[i] != t;
 	for (other = g->last_made; other && t->number < 0; other = other->made_before)  // one that only lends its variables
 		k += other != t && other->number < 0 && other->op == t->op && other->name[0];
@@ -3215,7 +3213,7 @@ static int dt__graph_number(dt__graph *g) {
 	dt_tensor *t;
 	int i, j, k, n = 0;
 	for (t = g->last_made; t; t = t->made_before) n++;
-	g->node = (dt_tensor **)dt__take(g->pool, (size_t)n * sizeof *g->node);
+	g->node = DT__NEW(g->pool, n, dt_tensor *);
 	if (!g->node) return dt__graph_full(g, "order");
 	dt__graph_walk(g, g->output);
 	dt__graph_walk(g, g->main_loss);
@@ -3229,7 +3227,7 @@ static int dt__graph_number(dt__graph *g) {
 		dt__default_name(g, g->node[i]);
 		for (k = 0; k < DT__MAX_VARIABLES; k++) n += g->node[i]->variable[k] != NULL;
 	}
-	g->variable = (dt__variable **)dt__take(g->pool, (size_t)n * sizeof *g->variable);
+	g->variable = DT__NEW(g->pool, n, dt__variable *);
 	if (!g->variable) return dt__graph_full(g, "variables");
 	for (i = 0; i < g->n; i++) for (k = 0; k < DT__MAX_VARIABLES; k++) {
 		dt__variable *v = g->node[i]->variable[k];
@@ -3392,7 +3390,7 @@ static void dt__plan_gradients(dt__graph *g) {
 static int dt__plan_segments(dt__graph *g) {
 	int time, n = g->n, end = g->training ? 4 * n : 2 * n, whole = 0, phases = 0;
 	ptrdiff_t floats = 1;
-	dt__segment *s = g->segment = (dt__segment *)dt__take(g->pool, ((size_t)end + 1) * sizeof *s);
+	dt__segment *s = g->segment = DT__NEW(g->pool, end + 1, dt__segment);
 	if (!s) return dt__graph_full(g, "segments");
 	for (time = 1; time <= end; time++) {
 		dt_tensor *t;
@@ -3459,31 +3457,20 @@ static void dt__fuse_pool(dt_tensor *relu, dt_tensor *pool) {
 // The layer before applies the relu, if both have one place.
 static void dt__fuse_relu(dt_tensor *x, dt_tensor *relu) { if (relu->value == x->value) x->relu = relu->fused = 1; }
 
-static const struct { int planned; const char *first, *second; void (*fuse)(dt_tensor *first, dt_tensor *second); } dt__fusions[] = {
-	{0, "relu", "maxpool2d", dt__fuse_pool},
-	{1, "conv2d", "relu", dt__fuse_relu}, {1, "dense", "relu", dt__fuse_relu}, {1, "batchnorm", "relu", dt__fuse_relu}, {1, "add", "relu", dt__fuse_relu}, {1, "maxpool2d", "relu", dt__fuse_relu},
-};
-
-// planned: the values have their places.
-static void dt__fuse(dt__graph *g, int planned) {
-	int i, k;
+static void dt__fuse(const dt__graph *g, const char *first, const char *second, void (*fuse)(dt_tensor *first, dt_tensor *second)) {
+	int i;
 	for (i = 0; i < g->n && !g->no_fusion; i++) {
 		dt_tensor *t = g->node[i], *x = t->n_in ? t->in[0] : NULL;
-		for (k = 0; x && k < DT__COUNT(dt__fusions); k++)
-			if (dt__fusions[k].planned == planned && !strcmp(x->op->name, dt__fusions[k].first) && !strcmp(t->op->name, dt__fusions[k].second) &&
-				x->consumers == 1 && !x->is_output) {
-				dt__fusions[k].fuse(x, t);
-				break;
-			}
+		if (x && x->consumers == 1 && !x->is_output && dt__glob(first, x->op->name) && dt__glob(second, t->op->name)) fuse(x, t);
 	}
 }
 
 // Largest buffer first, each at the lowest place free while it lives.
 static void dt__plan_place(dt__graph *g) {
-	int first = -1, k, i, time;
+	int first = -1, k, i;
 	for (k = 0; k < g->n_buffers; k++) {
 		dt__buffer *b = NULL;
-		ptrdiff_t at = 0;
+		ptrdiff_t at = 0, alive = 0;
 		int *link;
 		for (i = 0; i < g->n_buffers; i++)
 			if (g->buffer[i].offset < 0 && (!b || g->buffer[i].floats > b->floats)) b = &g->buffer[i];
@@ -3498,10 +3485,7 @@ static void dt__plan_place(dt__graph *g) {
 		b->next = *link;
 		*link = (int)(b - g->buffer);
 		g->block_floats = DT__MAX(g->block_floats, at + b->floats);
-	}
-	for (time = 0; time <= 4 * g->n + 1; time++) {
-		ptrdiff_t alive = 0;
-		for (i = 0; i < g->n_buffers; i++) if (g->buffer[i].birth <= time && time <= g->buffer[i].death) alive += g->buffer[i].floats;
+		for (i = 0; i < g->n_buffers; i++) if (g->buffer[i].birth <= b->birth && b->birth <= g->buffer[i].death) alive += g->buffer[i].floats;
 		g->lower_bound = DT__MAX(g->lower_bound, alive);
 	}
 }
@@ -3519,12 +3503,12 @@ static int dt__graph_finish(dt__graph *g, const char *freeze, const char *no_dec
 		if (!dt__mul(t->size + t->saved_row, g->rows, &bytes) || bytes > PTRDIFF_MAX / 64)
 			return dt__fail(&g->error, DT_ERR_MEMORY, "layer \"%s\": %td samples of %td values are too large for memory: use a smaller .batch", t->name, g->rows, t->size);
 	}
-	g->buffer = (dt__buffer *)dt__take(g->pool, (size_t)g->n * 5 * sizeof *g->buffer);
+	g->buffer = DT__NEW(g->pool, 5 * (ptrdiff_t)g->n, dt__buffer);
 	if (!g->buffer) return dt__graph_full(g, "plan");
-	dt__fuse(g, 0);
+	dt__fuse(g, "relu", "maxpool2d", dt__fuse_pool);
 	dt__plan_values(g);
 	if (g->training) dt__plan_gradients(g);
-	dt__fuse(g, 1);
+	dt__fuse(g, "conv2d,dense,batchnorm,add,maxpool2d", "relu", dt__fuse_relu);
 	if (dt__plan_segments(g)) return g->error.code;
 	dt__plan_strips(g);
 	for (i = 0, bytes = slack; i < g->n_buffers; bytes += g->buffer[i++].floats)
@@ -3538,11 +3522,9 @@ static int dt__graph_finish(dt__graph *g, const char *freeze, const char *no_dec
 
 // first: the index of p[0].
 static void dt__check_finite(dt__replica *r, const dt_tensor *t, const float *p, ptrdiff_t n, ptrdiff_t first, const char *what) {
-	ptrdiff_t i;
-	if (!p || r->error.code) return;
-	for (i = 0; i < n && p[i] - p[i] == 0; i++) {}
-	if (i == n) return;
-	dt__fail(&r->error, DT_ERR_NUMERIC, "step %ld, replica %d: the %s of layer \"%s\" is not finite (%g at index %td): lower .learning_rate, scale the input, or set .clip_norm",
+	ptrdiff_t i = 0;
+	while (p && i < n && p[i] - p[i] == 0) i++;
+	if (p && i < n) dt__fail(&r->error, DT_ERR_NUMERIC, "step %ld, replica %d: the %s of layer \"%s\" is not finite (%g at index %td): lower .learning_rate, scale the input, or set .clip_norm",
 			r->step, r->rank, what, t->name, (double)p[i], first + i);
 }
 
@@ -9056,10 +9038,10 @@ static int dt__tensors_read(dt__tensors *t) {
 	for (k = 0; k < n; k++) t->cap += p[k] == '{';  // an entry has a '{' and at least 40 bytes
 	t->cap = DT__MIN(t->cap, (size_t)n / 40 + 1);
 	for (t->table_size = 16; t->table_size < 2 * t->cap;) t->table_size *= 2;
-	t->names = (char *)dt__take(&t->pool, (size_t)n);
-	t->entry = (dt__entry *)dt__take(&t->pool, t->cap * sizeof *t->entry);
-	t->place = (dt__entry **)dt__take(&t->pool, t->cap * sizeof *t->place);
-	t->table = (dt__entry **)dt__take(&t->pool, t->table_size * sizeof *t->table);
+	t->names = DT__NEW(&t->pool, n, char);
+	t->entry = DT__NEW(&t->pool, t->cap, dt__entry);
+	t->place = DT__NEW(&t->pool, t->cap, dt__entry *);
+	t->table = DT__NEW(&t->pool, t->table_size, dt__entry *);
 	if (!t->names || !t->entry || !t->place || !t->table) return dt__tensors_memory(t);
 	j.p = (const char *)p; j.end = j.p + n; j.error = NULL;
 	if (!dt__tensors_header(t, &j)) {
