@@ -1139,7 +1139,8 @@ static double dt__parse_double(const char *s, const char *limit, const char **en
 	scale = m ? DT__MAX(-400, DT__MIN(scale, 400)) : 0;
 	if (m < UINT64_C(9007199254740992) && scale >= -22 && scale <= 22) {  // both exact: the compiler's own result
 		w = dt__wide_power10(scale < 0 ? -scale : scale);
-		v = scale < 0 ? (double)m / ldexp((double)w.m, w.e) : (double)m * ldexp((double)w.m, w.e);
+		v = ldexp((double)w.m, w.e);
+		v = scale < 0 ? (double)m / v : (double)m * v;
 	} else { w = dt__wide_mul(dt__wide_of(m, 0), dt__wide_power10(scale)); v = ldexp((double)w.m, w.e); }
 	return negative ? -v : v;
 }
@@ -1517,13 +1518,11 @@ static int dt__new_file_fail(dt__new_file *n, dt_error *err, const char *doing) 
 
 static int dt__new_file_open(dt__new_file *n, const char *what, const char *path, dt_error *err) {
 	long process = 0;
-#if DT__POSIX
-	struct stat s;
-#endif
 	memset(n, 0, sizeof *n);
 	n->path = path; n->what = what;
 	if (!path || !*path) return dt__refuse(err, "%s: the path is empty: name a file", what);
 #if DT__POSIX
+	struct stat s;
 	if (!stat(path, &s) && !S_ISREG(s.st_mode)) return dt__fail(err, DT_ERR_IO, "%s: \"%s\" is no regular file: name another", what, path);
 	process = (long)getpid();
 #endif
@@ -1624,14 +1623,11 @@ static int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file
 static int dt__file_read(const char *what, const char *path, dt__file *out, dt_error *err) {
 	FILE *f = fopen(path, "rb");
 	int code = 0;
-#if DT__POSIX
-	size_t n = strlen(path);
-	struct stat s;
-#endif
 	memset(out, 0, sizeof *out);
 	if (!f) return dt__fail(err, DT_ERR_IO, "%s: cannot open \"%s\": %s", what, path, strerror(errno));
 #if DT__POSIX
-	if (n > 3 && !strcmp(path + n - 3, ".gz")) code = dt__gunzip(what, path, f, out, err);
+	struct stat s;
+	if (dt__glob("?*.gz", path)) code = dt__gunzip(what, path, f, out, err);
 	else if (!fstat(fileno(f), &s)) {
 		if (S_ISCHR(s.st_mode) || S_ISBLK(s.st_mode)) code = dt__fail(err, DT_ERR_IO, "%s: \"%s\" is a device, no file", what, path);
 		if (S_ISREG(s.st_mode) && s.st_size > 0 && (uint64_t)s.st_size < SIZE_MAX / 2) {
@@ -3058,7 +3054,7 @@ static dt_tensor *dt__layer(const dt__op *op, dt_tensor *const *in, int n_in, co
 	t->type = DT_FLOAT32;
 	for (i = 0; i < n_in; i++) t->in[i] = in[i];
 	if (op->flags & DT__PER_FEATURE) memcpy(t->hwc, in[0]->hwc, sizeof t->hwc);
-	if (dt__set_name(t, name) || op->shape(t) || g->error.code) return &g->failed;
+	if (dt__set_name(t, name) || op->shape(t)) return &g->failed;
 	t->made_before = g->last_made;
 	g->last_made = t;
 	return t;
@@ -3202,9 +3198,9 @@ static void dt__default_name(dt__graph *g, dt_tensor *t) {
 	int i, k = 1;
 	if (t->name[0]) return;
 	if (t == g->input[0]) { memcpy(t->name, "input", 6); return; }
-	for (i = 0; i < t->number || (t->number < 0 && i < g->n); i++) k += g->node[i]->op == t->op && g->node[i] != t;
+	for (i = 0; i < (t->number < 0 ? g->n : t->number); i++) k += g->node[i]->op == t->op;
 	for (other = g->last_made; other && t->number < 0; other = other->made_before)  // one that only lends its variables
-		k += other != t && other->number < 0 && other->op == t->op && other->name[0];
+		k += other->number < 0 && other->op == t->op && other->name[0];
 	dt__format(t->name, sizeof t->name, "%s_%d", t->op->name, k);
 }
 
@@ -4954,9 +4950,9 @@ static int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_ty
 
 typedef struct {
 	dt_optimizer kind;
-	double rate, momentum, beta1, beta2, alpha, epsilon, decay, clip, final_rate, factor;
+	double rate, momentum, beta1, beta2, alpha, epsilon, decay, clip, final_rate, factor, warmup;
 	dt_schedule schedule;
-	long warmup, total, decay_steps;
+	long total, decay_steps;
 	double (*rate_at)(long step, void *user);
 	void *user;
 	int n_slots;  // arrays of moments
@@ -4975,7 +4971,7 @@ static int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *e
 		{"clip_norm", &p->clip, dt__default(o->clip_norm, 0), HUGE_VAL},
 		{"final_rate", &p->final_rate, o->final_rate, 1e6},
 		{"decay_factor", &p->factor, DT__ELSE(o->decay_factor, o->schedule == DT_STEP_DECAY ? 0.1 : 0.96), 1e6},
-		{"warmup_steps", NULL, (double)o->warmup_steps, HUGE_VAL}, {"total_steps", NULL, (double)o->total_steps, HUGE_VAL},
+		{"warmup_steps", &p->warmup, (double)o->warmup_steps, HUGE_VAL}, {"total_steps", NULL, (double)o->total_steps, HUGE_VAL},
 		{"decay_steps", NULL, (double)o->decay_steps, HUGE_VAL}, {"optimizer", NULL, (double)o->optimizer, DT_RMSPROP + 1},
 		{"schedule", NULL, (double)o->schedule, DT_LINEAR_DECAY + 1}
 	};
@@ -4986,7 +4982,6 @@ static int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *e
 	}
 	p->kind = o->optimizer;
 	p->schedule = o->schedule;
-	p->warmup = o->warmup_steps;
 	p->total = o->total_steps;
 	p->decay_steps = o->decay_steps;
 	p->rate_at = o->rate_at;
@@ -4997,12 +4992,12 @@ static int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *e
 
 // The learning rate after `step` updates.
 static double dt__rate_of(const dt__optimizer *p, long step) {
-	double t = (double)(step - p->warmup), n = p->total > p->warmup ? (double)(p->total - p->warmup) : 1;
+	double t = (double)step - p->warmup, n = DT__MAX((double)p->total - p->warmup, 1);
 	if (p->rate_at) return p->rate_at(step, p->user);
-	if (step < p->warmup) return p->rate * (double)(step + 1) / (double)(p->warmup + 1);
+	if (t < 0) return p->rate * (double)(step + 1) / (p->warmup + 1);
 	if (p->schedule == DT_COSINE_DECAY || p->schedule == DT_LINEAR_DECAY) {
 		if (p->total == 0) return p->rate;  // length unknown: dt_train fills it in
-		t = t < n ? t / n : 1;
+		t = DT__MIN(t / n, 1);
 		if (p->schedule == DT_LINEAR_DECAY) return p->rate + (p->final_rate - p->rate) * t;
 		return p->final_rate + (p->rate - p->final_rate) * 0.5 * (1 + cos(3.14159265358979323846 * t));
 	}
@@ -9120,8 +9115,7 @@ static void dt__load_tell(dt_load_options *o, dt_load_result result, const char 
 
 // Tell how file and model differ; err receives the first difference.
 static void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_load_options *o, dt_error *err) {
-	static const char counter[] = "num_batches_tracked";  // by PyTorch's batch norm; nothing here needs it
-	size_t n = sizeof counter - 1, j;
+	size_t j;
 	int k, wanted = 0;
 	for (k = 0; k < m->graph.n_variables; k++) {
 		const dt__variable *v = m->graph.variable[k];
@@ -9138,9 +9132,9 @@ static void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_load_op
 		dt__bad_file(err, "dt_load: \"%s\" has %s order of features, this net another (see dt_load): save the same net, or load by a glob", t->path, t->hwc ? "this library's" : "PyTorch's");
 	for (j = 0; j < t->n; j++) {
 		const dt__entry *e = t->place[j];
-		char name[DT_MAX_NAME + 16];
-		if (e->used || (e->name_length >= n && !memcmp(e->name + e->name_length - n, counter, n))) continue;
+		char name[DT_MAX_NAME + 32];
 		dt__format(name, sizeof name, "%.*s", (int)DT__MIN(e->name_length, sizeof name), e->name);
+		if (e->used || dt__glob("*num_batches_tracked", name)) continue;  // by PyTorch's batch norm; nothing here needs it
 		dt__load_tell(o, DT_UNEXPECTED, name);
 		dt__bad_file(err, "dt_load: \"%s\" has the tensor \"%.60s\", the model not: is it of this net? A glob loads a part", t->path, name);
 	}
@@ -9151,7 +9145,7 @@ static int dt__load_values(dt_model *m, const dt__tensors *t, const dt__variable
 	ptrdiff_t i, k, count, width = dt__dtype[e->dtype].bits / 8;
 	for (i = 0; i < v->size; i += count) {
 		const uint8_t *p;
-		count = DT__MIN(v->size - i, (ptrdiff_t)DT__PIECE);
+		count = DT__MIN(v->size - i, DT__PIECE);
 		p = dt__tensors_bytes(t, t->data_at + e->begin + (uint64_t)(i * width), (size_t)(count * width), bytes);
 		if (!p) return DT_ERR_CALLBACK;
 		for (k = 0; k < count; k++) *dt__element(m, v, i + k) = dt__file_value(p + k * width, e->dtype);
