@@ -1092,15 +1092,13 @@ static void dt__vprint(dt__writer *w, const char *f, va_list a) {
 	}
 }
 
-DT__FORMAT(2) static void dt__print(dt__writer *w, const char *format, ...) {
-	va_list a;
-	va_start(a, format); dt__vprint(w, format, a); va_end(a);
-}
+#define DT__VPRINT(w, format) { va_list a; va_start(a, format); dt__vprint(w, format, a); va_end(a); }
+
+DT__FORMAT(2) static void dt__print(dt__writer *w, const char *format, ...) { DT__VPRINT(w, format); }
 
 DT__FORMAT(3) static size_t dt__format(char *out, size_t size, const char *format, ...) {
 	dt__writer w = dt__writer_on(out, size);
-	va_list a;
-	va_start(a, format); dt__vprint(&w, format, a); va_end(a);
+	DT__VPRINT(&w, format);
 	return w.n;
 }
 
@@ -1166,11 +1164,11 @@ DT_API const char *dt_error_name(int code) {
 }
 
 DT__FORMAT(3) static int dt__fail(dt_error *err, int code, const char *format, ...) {
-	dt__writer w; va_list a;
+	dt__writer w;
 	if (!err || err->code) return code;  // the first error stays
 	err->code = code;
 	w = dt__writer_on(err->text, sizeof err->text);
-	va_start(a, format); dt__vprint(&w, format, a); va_end(a);
+	DT__VPRINT(&w, format);
 	return code;
 }
 
@@ -1696,8 +1694,9 @@ static int dt__meeting_open(dt__meeting *b, int n) {
 	b->n = n;
 	b->spins = n > dt__cores() ? 0 : DT__SPINS;
 	if (pthread_mutex_init(&b->lock, NULL)) return DT_ERR_MEMORY;
-	if (pthread_cond_init(&b->wake, NULL)) { pthread_mutex_destroy(&b->lock); return DT_ERR_MEMORY; }
-	return 0;
+	if (!pthread_cond_init(&b->wake, NULL)) return 0;
+	pthread_mutex_destroy(&b->lock);
+	return DT_ERR_MEMORY;
 }
 
 static void dt__meeting_close(dt__meeting *b) { pthread_mutex_destroy(&b->lock); pthread_cond_destroy(&b->wake); }
@@ -2846,7 +2845,7 @@ typedef struct {
 struct dt_tensor {
 	dt__graph *graph;
 	const dt__op *op;
-	dt_tensor **in;
+	dt_tensor *in[DT_MAX_INPUTS];
 	int n_in, rank, dim[DT_MAX_RANK];  // dim[0], the batch, is 0
 	ptrdiff_t size;  // values of one sample
 	dt_type type;
@@ -2978,10 +2977,7 @@ static ptrdiff_t dt__rows(const dt__replica *r, const dt_tensor *t) { return t->
 DT__FORMAT(2) static int dt__bad(dt_tensor *t, const char *format, ...) {
 	char text[240];
 	dt__writer w = dt__writer_on(text, sizeof text);
-	va_list a;
-	va_start(a, format);
-	dt__vprint(&w, format, a);
-	va_end(a);
+	DT__VPRINT(&w, format);
 	return dt__fail(&t->graph->error, DT_ERR_SHAPE, t->name[0] ? "dt_%s \"%s\": %s" : "dt_%s%s: %s", t->op->name, t->name, text);
 }
 
@@ -3042,13 +3038,12 @@ static dt_tensor *dt__layer(const dt__op *op, dt_tensor *const *in, int n_in, co
 		else if (in[i]->graph != g) dt__refuse(&g->error, "dt_%s: input %d belongs to another model: use tensors made from net's x", op->name, i);
 	}
 	if (g->error.code) return &g->failed;
-	t = (dt_tensor *)dt__take(g->pool, sizeof *t + (size_t)n_in * sizeof *t->in);
+	t = DT__NEW(g->pool, 1, dt_tensor);
 	if (t && options_size) t->options = dt__take(g->pool, options_size);
 	if (!t || (options_size && !t->options)) { dt__graph_full(g, op->name); return &g->failed; }
 	if (options_size) memcpy(t->options, options, options_size);
 	t->graph = g;
 	t->op = op;
-	t->in = (dt_tensor **)(void *)(t + 1);
 	t->n_in = n_in;
 	t->number = t->value = t->gradient = t->saved = t->scratch[0] = t->scratch[1] = t->label = -1;
 	t->type = DT_FLOAT32;
@@ -3155,6 +3150,7 @@ DT_API dt_tensor *dt_input_opt(dt_input_options o) {
 	t = dt__layer1(&dt__input, o.x, &o, sizeof o, o.name);
 	if (!t || t == &g->failed) return t;
 	t->n_in = 0;  // x only said which model
+	t->in[0] = NULL;
 	for (i = g->n_inputs++; i > 1 && strcmp(g->input[i - 1]->name, t->name) > 0; i--) g->input[i] = g->input[i - 1];
 	return g->input[i] = t;
 }
@@ -3210,7 +3206,10 @@ static int dt__graph_number(dt__graph *g) {
 	int i, j, k, n = 0;
 	for (t = g->last_made; t; t = t->made_before) n++;
 	g->node = DT__NEW(g->pool, n, dt_tensor *);
-	if (!g->node) return dt__graph_full(g, "order");
+	g->variable = DT__NEW(g->pool, n * DT__MAX_VARIABLES, dt__variable *);
+	g->buffer = DT__NEW(g->pool, n * 5, dt__buffer);
+	g->segment = DT__NEW(g->pool, n * (g->training ? 4 : 2) + 1, dt__segment);
+	if (!g->node || !g->variable || !g->buffer || !g->segment) return dt__graph_full(g, "plan");
 	dt__graph_walk(g, g->output);
 	dt__graph_walk(g, g->main_loss);
 	for (o = g->outputs; o; o = o->next) dt__graph_walk(g, o->t);
@@ -3219,12 +3218,7 @@ static int dt__graph_number(dt__graph *g) {
 		if (!strcmp(g->input[i]->name, g->input[i - 1]->name)) return dt__called_twice(g, "inputs", g->input[i]->name);
 	for (i = 0; i < g->n_inputs; i++)
 		if (g->input[i]->number < 0) return dt__refuse(&g->error, "input \"%s\" reaches nothing that net returns: use it or leave it out", i ? g->input[i]->name : "x");
-	for (i = n = 0; i < g->n; i++) {
-		dt__default_name(g, g->node[i]);
-		for (k = 0; k < DT__MAX_VARIABLES; k++) n += g->node[i]->variable[k] != NULL;
-	}
-	g->variable = DT__NEW(g->pool, n, dt__variable *);
-	if (!g->variable) return dt__graph_full(g, "variables");
+	for (i = 0; i < g->n; i++) dt__default_name(g, g->node[i]);
 	for (i = 0; i < g->n; i++) for (k = 0; k < DT__MAX_VARIABLES; k++) {
 		dt__variable *v = g->node[i]->variable[k];
 		if (!v || v->number >= 0) continue;
@@ -3339,7 +3333,7 @@ static dt__phase *dt__phase_at(const dt__graph *g, int time, dt_tensor **t) {
 static void dt__plan_values(dt__graph *g) {
 	int i, k, n = g->n, end = g->training ? 4 * n + 1 : 2 * n + 1;
 	for (i = 0; i < n; i++) {
-		dt_tensor *t = g->node[i], *x = t->n_in ? t->in[0] : NULL;
+		dt_tensor *t = g->node[i], *x = t->in[0];
 		unsigned flags = t->op->flags;
 		int forward = dt__forward_time(t), backward = dt__backward_time(t);
 		for (k = 0; k < t->n_in; k++) {
@@ -3383,11 +3377,10 @@ static void dt__plan_gradients(dt__graph *g) {
 #endif
 
 // Cut the times into segments: where a phase wants all rows, or all sums of the phase before it.
-static int dt__plan_segments(dt__graph *g) {
+static void dt__plan_segments(dt__graph *g) {
 	int time, n = g->n, end = g->training ? 4 * n : 2 * n, whole = 0, phases = 0;
 	ptrdiff_t floats = 1;
-	dt__segment *s = g->segment = DT__NEW(g->pool, end + 1, dt__segment);
-	if (!s) return dt__graph_full(g, "segments");
+	dt__segment *s = NULL;
 	for (time = 1; time <= end; time++) {
 		dt_tensor *t;
 		dt__phase *phase = dt__phase_at(g, time, &t);
@@ -3407,7 +3400,6 @@ static int dt__plan_segments(dt__graph *g) {
 		floats = DT__MIN(floats + (time > 2 * n ? 2 : 1) * (t->size + t->saved_row), DT_STRIP_FLOATS);
 		if (phases > 1) s->strip = dt__block(g->rows, DT__MAX(DT_STRIP_FLOATS / floats, 1), 1);
 	}
-	return 0;
 }
 
 // The segment of a time if it runs in several strips, else NULL.
@@ -3456,7 +3448,7 @@ static void dt__fuse_relu(dt_tensor *x, dt_tensor *relu) { if (relu->value == x-
 static void dt__fuse(const dt__graph *g, const char *first, const char *second, void (*fuse)(dt_tensor *first, dt_tensor *second)) {
 	int i;
 	for (i = 0; i < g->n && !g->no_fusion; i++) {
-		dt_tensor *t = g->node[i], *x = t->n_in ? t->in[0] : NULL;
+		dt_tensor *t = g->node[i], *x = t->in[0];
 		if (x && x->consumers == 1 && !x->is_output && dt__glob(first, x->op->name) && dt__glob(second, t->op->name)) fuse(x, t);
 	}
 }
@@ -3499,13 +3491,11 @@ static int dt__graph_finish(dt__graph *g, const char *freeze, const char *no_dec
 		if (!dt__mul(t->size + t->saved_row, g->rows, &bytes) || bytes > PTRDIFF_MAX / 64)
 			return dt__fail(&g->error, DT_ERR_MEMORY, "layer \"%s\": %td samples of %td values are too large for memory: use a smaller .batch", t->name, g->rows, t->size);
 	}
-	g->buffer = DT__NEW(g->pool, 5 * (ptrdiff_t)g->n, dt__buffer);
-	if (!g->buffer) return dt__graph_full(g, "plan");
 	dt__fuse(g, "relu", "maxpool2d", dt__fuse_pool);
 	dt__plan_values(g);
 	if (g->training) dt__plan_gradients(g);
 	dt__fuse(g, "conv2d,dense,batchnorm,add,maxpool2d", "relu", dt__fuse_relu);
-	if (dt__plan_segments(g)) return g->error.code;
+	dt__plan_segments(g);
 	dt__plan_strips(g);
 	for (i = 0, bytes = slack; i < g->n_buffers; bytes += g->buffer[i++].floats)
 		if (g->buffer[i].floats > PTRDIFF_MAX / 8 - bytes) return dt__fail(&g->error, DT_ERR_MEMORY, "the layers' values for %td samples are too large for memory: use a smaller .batch", g->rows);
