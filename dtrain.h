@@ -913,7 +913,6 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <dirent.h>
@@ -1651,7 +1650,7 @@ static int dt__file_read(const char *what, const char *path, dt__file *out, dt_e
 #define DT__STORE(p, v) __atomic_store_n(p, v, __ATOMIC_RELEASE)
 #define DT__ADD(p, v) __atomic_add_fetch(p, v, __ATOMIC_ACQ_REL)
 
-#if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
+#ifndef DTRAIN_NO_STDIO
 static int dt__read_numbers(const char *path, long *a, long *b) {
 	FILE *f = fopen(path, "r");
 	int n = f ? fscanf(f, "%ld %ld", a, b) : 0;
@@ -1663,13 +1662,13 @@ static int dt__read_numbers(const char *path, long *a, long *b) {
 // Cores that this process may use: its affinity mask, and its cgroup's quota (version 2 or 1) rounded up.
 static int dt__cores(void) {
 	long n = sysconf(_SC_NPROCESSORS_ONLN), quota = 0, period = 0;
-#if defined(__linux__) && defined(SYS_sched_getaffinity) && defined(_DEFAULT_SOURCE)
+#if defined(SYS_sched_getaffinity) && defined(_DEFAULT_SOURCE)
 	uint8_t mask[1024];
 	long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask), i, set = 0;
 	for (i = 0; i < bytes * 8; i++) set += mask[i / 8] >> (i % 8) & 1;
 	if (set > 0) n = set;
 #endif
-#if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
+#ifndef DTRAIN_NO_STDIO
 	if (dt__read_numbers("/sys/fs/cgroup/cpu.max", &quota, &period) < 2) {  // the others hold one number each
 		dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", &quota, &period);
 		dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_period_us", &period, &quota);
@@ -2946,19 +2945,18 @@ static int dt__is_target(const dt_tensor *t, int k) { return t->op->flags & DT__
 
 static void dt__zero(ptrdiff_t n, float *x) { if (n > 0) memset(x, 0, (size_t)n * sizeof(float)); }
 
-// Before n floats of a gradient are written. *add: d already holds something; add NULL: d starts with zeros.
+// Before n floats of a gradient, if d is one, are written. *add: d already holds something; add NULL: d starts with zeros.
 static float *dt__claim(float *d, ptrdiff_t n, uint8_t *written, int *add) {
 	if (add) *add = *written;
-	else if (!*written) dt__zero(n, d);
-	*written = 1;
+	else if (d && !*written) dt__zero(n, d);
+	*written |= d != NULL;
 	return d;
 }
 
 // Where the gradient of input i goes, or of variable i; NULL: nobody wants it.
 static float *dt__dx(dt__replica *r, const dt_tensor *t, int i, int *add) {
 	const dt_tensor *x = t->in[i];
-	if (add) *add = 0;
-	return x->back && x->gradient >= 0 ? dt__claim(dt__gradient(r, x), r->rows * x->size, &r->written[x->number], add) : NULL;
+	return dt__claim(dt__gradient(r, x), r->rows * x->size, &r->written[x->number], add);
 }
 static float *dt__dw(dt__replica *r, const dt_tensor *t, int i, int *add) {
 	const dt__variable *v = t->variable[i];
@@ -3509,8 +3507,8 @@ static int dt__graph_finish(dt__graph *g, const char *freeze, const char *no_dec
 // first: the index of p[0].
 static void dt__check_finite(dt__replica *r, const dt_tensor *t, const float *p, ptrdiff_t n, ptrdiff_t first, const char *what) {
 	ptrdiff_t i = 0;
-	while (p && i < n && p[i] - p[i] == 0) i++;
-	if (p && i < n) dt__fail(&r->error, DT_ERR_NUMERIC, "step %ld, replica %d: the %s of layer \"%s\" is not finite (%g at index %td): lower .learning_rate, scale the input, or set .clip_norm",
+	while (i < n && p[i] - p[i] == 0) i++;
+	if (i < n) dt__fail(&r->error, DT_ERR_NUMERIC, "step %ld, replica %d: the %s of layer \"%s\" is not finite (%g at index %td): lower .learning_rate, scale the input, or set .clip_norm",
 			r->step, r->rank, what, t->name, (double)p[i], first + i);
 }
 
@@ -3581,7 +3579,7 @@ static void dt__backward(dt__replica *set, int n, int seeded) {
 	}
 	dt__run_segments(set, n, 1, seeded);
 	for (i = 0; i < n; i++)  // no loss depends on input 0
-		if (x->back && x->gradient >= 0 && !set[i].written[x->number]) dt__zero(x->size * set[i].rows, dt__gradient(&set[i], x));
+		if (x->back && !set[i].written[x->number]) dt__zero(x->size * set[i].rows, dt__gradient(&set[i], x));
 }
 
 // Variables that no backward reached have gradient 0.
@@ -8930,8 +8928,9 @@ static void dt__tensor_entry(dt__json *j, dt__entry *e) {
 }
 
 static int dt__tensors_fail(const dt__tensors *t, const dt__entry *e, const char *what) {
-	if (!e) return dt__bad_file(t->err, "\"%s\" is no valid safetensors file: %s", t->path, what);
-	return dt__bad_file(t->err, "\"%s\" is no valid safetensors file: tensor \"%.*s\": %s", t->path, (int)DT__MIN(e->name_length, 60), e->name, what);
+	char name[80] = "";
+	if (e) dt__format(name, sizeof name, "tensor \"%.*s\": ", (int)DT__MIN(e->name_length, 60), e->name);
+	return dt__bad_file(t->err, "\"%s\" is no valid safetensors file: %s%s", t->path, name, what);
 }
 
 // By place in the data; empty tensors come before the one that begins there.
