@@ -1587,7 +1587,7 @@ static int dt__stream_read(FILE *in, dt__file *out) {  // to its end
 #if DT__POSIX
 // gzip reads the open file and writes to a pipe. No shell: a name is never more than a name.
 static int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file *out, dt_error *err) {
-	int fd[2], status = -1, code;  // -1: unknown, where the program ignores SIGCHLD
+	int fd[2], status = -1, code, missing;  // -1: unknown, where the program ignores SIGCHLD
 	pid_t pid; FILE *in;
 	if (pipe(fd)) return dt__fail(err, DT_ERR_IO, "%s: pipe: %s", what, strerror(errno));
 	if ((pid = fork()) == 0) {
@@ -1610,9 +1610,11 @@ static int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
 	if (!code && status == 0) return 0;
 	dt__file_free(out);
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 127) return dt__fail(err, DT_ERR_IO, "%s: \"%s\" needs gzip, which is not here: unpack it yourself", what, path);
-	if (status == -1) return dt__fail(err, DT_ERR_IO, "%s: \"%s\": this program ignores SIGCHLD, so nobody knows how gzip ended: do not, or unpack it yourself", what, path);
-	return dt__fail(err, code ? code : DT_ERR_FORMAT, "%s: \"%s\" cannot be unpacked: gzip finds it damaged or cut", what, path);
+	missing = WIFEXITED(status) && WEXITSTATUS(status) == 127;
+	return dt__fail(err, missing || status == -1 ? DT_ERR_IO : code ? code : DT_ERR_FORMAT, "%s: \"%s\"%s", what, path,
+			missing ? " needs gzip, which is not here: unpack it yourself"
+			: status == -1 ? ": this program ignores SIGCHLD, so nobody knows how gzip ended: do not, or unpack it yourself"
+			: " cannot be unpacked: gzip finds it damaged or cut");
 }
 #endif
 
@@ -3148,7 +3150,6 @@ DT_API dt_tensor *dt_input_opt(dt_input_options o) {
 	t = dt__layer1(&dt__input, o.x, &o, sizeof o, o.name);
 	if (!t || t == &g->failed) return t;
 	t->n_in = 0;  // x only said which model
-	t->in[0] = NULL;
 	for (i = g->n_inputs++; i > 1 && strcmp(g->input[i - 1]->name, t->name) > 0; i--) g->input[i] = g->input[i - 1];
 	return g->input[i] = t;
 }
@@ -3447,7 +3448,7 @@ static void dt__fuse(const dt__graph *g, const char *first, const char *second, 
 	int i;
 	for (i = 0; i < g->n && !g->no_fusion; i++) {
 		dt_tensor *t = g->node[i], *x = t->in[0];
-		if (x && x->consumers == 1 && !x->is_output && dt__glob(first, x->op->name) && dt__glob(second, t->op->name)) fuse(x, t);
+		if (x->consumers == 1 && !x->is_output && dt__glob(first, x->op->name) && dt__glob(second, t->op->name)) fuse(x, t);
 	}
 }
 
