@@ -1067,7 +1067,7 @@ static void dt__vprint(dt__writer *w, const char *f, va_list a) {
 		for (; *f >= '0' && *f <= '9'; f++) width = width * 10 + (*f - '0');
 		if (*f == '.' && f[1] == '*') { precision = va_arg(a, int); f += 2; }
 		else if (*f == '.') for (f++, precision = 0; *f >= '0' && *f <= '9'; f++) precision = precision * 10 + (*f - '0');
-		for (; *f == 'l' || *f == 'z' || *f == 't' || *f == 'j'; f++) size = *f;
+		while (*f && strchr("lztj", *f)) size = *f++;
 		if (*f == 's') {
 			if (!(s = va_arg(a, const char *))) s = "(none)";
 			while (n != precision && s[n]) n++;
@@ -3008,7 +3008,7 @@ static int dt__set_name(dt_tensor *t, const char *name) {
 // Give t the shape [batch, dim[1], …].
 static int dt__set_shape(dt_tensor *t, int rank, const int *dim) {
 	int i;
-	if (rank < 1 || rank > DT_MAX_RANK) return dt__bad(t, "%d dimensions: at most %d with the batch", rank, DT_MAX_RANK);
+	if (rank > DT_MAX_RANK) return dt__bad(t, "%d dimensions: at most %d with the batch", rank, DT_MAX_RANK);
 	t->rank = rank;
 	t->size = 1;
 	t->dim[0] = 0;
@@ -3068,7 +3068,7 @@ static int dt__needs_floats(dt_tensor *t) {
 static int dt__share(dt_tensor *t, const dt_tensor *from) {
 	if (!from) return 0;
 	if (from->graph != t->graph || from->op != t->op)
-		return dt__bad(t, ".share is a dt_%s%s: it must be a dt_%s of this model", from->op ? from->op->name : "?", from->graph != t->graph ? " of another model" : "", t->op->name);
+		return dt__bad(t, ".share is a dt_%s%s: it must be a dt_%s of this model", from->op->name, from->graph != t->graph ? " of another model" : "", t->op->name);
 	memcpy(t->variable, from->variable, sizeof t->variable);
 	return 0;
 }
