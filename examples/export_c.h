@@ -32,8 +32,6 @@ typedef struct {
 // (dt_custom); DT_ERR_NUMERIC: a weight is not finite. C++ compilers take the file too.
 DT_API int dt_export_c(dt_model *m, const char *path, dt_export_options *o, dt_error *err);
 
-#define DT__MIN(a, b) ((a) < (b) ? (a) : (b))
-#define DT__MAX(a, b) ((a) > (b) ? (a) : (b))
 #ifndef DTRAIN_NO_STDIO
 // Operations, by name so that exporting links no layer; the function for them; what it gets, by letters: numbers (capitals), x and z
 // inputs (X: bytes, T: tokens), w weights, s their scales, b bias, y output; its code. Filters are dot products: the sum stays in a
@@ -479,7 +477,4 @@ DT_API int dt_export_c(dt_model *m, const char *path, dt_export_options *o, dt_e
     return dt__disabled(err, "dt_export_c", "DTRAIN_NO_STDIO");
 }
 #endif
-
-#undef DT__MIN
-#undef DT__MAX
 #endif

@@ -1,6 +1,6 @@
 // regression.c - predict a number from the other columns of a table
 //
-// Shows:   dt_csv with columns brought to one scale, squared error, five-fold cross-validation (dt_fold), and
+// Shows:   dt_csv (of csv.h) with columns brought to one scale, squared error, five-fold cross-validation (dt_fold), and
 //          what a network is to be compared with: the mean, and a straight line. With 61 rows the line wins.
 // Data:    a CSV file with the number to predict in its last column; or else the table below.
 // Build:   cc -O2 examples/regression.c -o regression -lm -pthread
@@ -13,6 +13,7 @@
 //              16 hidden units  0.534
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
+#include "csv.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

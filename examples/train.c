@@ -15,6 +15,7 @@
 //          epoch 5/5  loss 0.1657  accuracy 0.9458  test loss 0.1202  test accuracy 0.9499  76,934 samples/s  0.0 s
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
+#include "csv.h"
 #include "export_c.h"
 #include "digits.h"
 #include <math.h>
@@ -94,6 +95,7 @@ static int data_open(job_data *d, const char *name, dt_error *err) {
     const char *path;
     dt_source train = DT_DEFAULTS, test = DT_DEFAULTS;
     int whole = 0;  // one source: every fifth sample is held out
+    int table = 0;
     if (strcmp(name, "digits") == 0) {
         digits_decode(images, labels);
         train = dt_arrays(images, DT_UINT8, labels, DT_UINT8, DIGITS);
@@ -112,7 +114,7 @@ static int data_open(job_data *d, const char *name, dt_error *err) {
         whole = 1;
     } else if ((path = after(name, "csv"))) {
         train = dt_csv(path, .columns = d->columns, .fitted = d->fitted);
-        whole = 1;
+        whole = table = 1;
     } else if ((path = after(name, "synthetic")) && synthetic_parse(&d->made, path)) {
         train = dt_from(synthetic_read, &d->made, d->made.n);
         memcpy(d->input, d->made.shape, sizeof d->made.shape);
@@ -123,13 +125,13 @@ static int data_open(job_data *d, const char *name, dt_error *err) {
         return DT_ERR_USAGE;
     }
 
-    if (train.csv.path && !d->fitted) {  // what is fitted to the columns comes from the training rows
+    if (table && !d->fitted) {  // what is fitted to the columns comes from the training rows
         test = dt_fold(train, 5, 4, DT_TEST);
         train = dt_fold(train, 5, 4, DT_TRAIN);
         whole = 0;
     }
     for (int i = 0; i < (whole ? 1 : 2); i++) {
-        if (i && train.csv.path) test.csv.fitted = dt_dataset_columns(d->open[0]);
+        if (i && table) test.fitted = dt_dataset_columns(d->open[0]);
         d->open[i] = dt_dataset_open(i ? &test : &train, err);
         if (!d->open[i]) return err->code;
         dt_dataset_info info = dt_dataset_describe(d->open[i]);

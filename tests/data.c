@@ -6,6 +6,7 @@
  */
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
+#include "../examples/csv.h"
 #include "test.h"
 #include "scratch.h"
 
@@ -1072,7 +1073,7 @@ static void test_tokens_as_floats(void) {
 
 /* the rows of a source as the net sees them, [n][features], and its number of features */
 static int rows_of(dt_source source, const char *fitted, float *x, dt_error *err) {
-    source.csv.fitted = fitted;
+    source.fitted = fitted;
     dt_dataset *d = dt_dataset_open(&source, err);
     if (!d) return 0;
     dt_dataset_info info = dt_dataset_describe(d);
@@ -1167,7 +1168,7 @@ static void test_columns_refused(void) {
     put_text("other.csv", "age,kind\n20,a\n");
     expect_open_error(&other, DT_ERR_FORMAT, "2 columns", "a column less");
     put_text("other.csv", "1,2\n3,4\n");  /* a label that nothing was learned of */
-    other.csv.fitted = "[[\"number\",[0],1]]";
+    other.fitted = "[[\"number\",[0],1]]";
     expect_open_error(&other, DT_ERR_FORMAT, "had no label", "an unknown label");
     /* of two words about a column the last one counts, and nothing of the first is left */
     char word[128];
@@ -1249,7 +1250,7 @@ static void test_columns_travel_with_the_model(void) {
     dt_model_free(m);
 
     o.train = o.test, o.test = (dt_source)DT_DEFAULTS;       /* a model made from the second table … */
-    o.train.csv.columns = "size standardise, colour onehot";
+    o.train.columns = "size standardise, colour onehot";
     o.seed = 4;
     m = dt_model_create(&o, &err);
     CHECK(dt_load(m, at("columns.safetensors"), NULL, &err) == 0);  /* … takes over the columns of the first */
@@ -1290,7 +1291,7 @@ static void test_columns_travel_with_the_model(void) {
     dt_model_free(m);
     dt_source lost = dt_csv_opt((dt_csv_options){ .path = at("second.csv"), .fitted = at("second.csv") });
     expect_open_error(&lost, DT_ERR_FORMAT, "no valid safetensors", "a table as .fitted");
-    lost.csv.fitted = "nowhere.safetensors";
+    lost.fitted = "nowhere.safetensors";
     expect_open_error(&lost, DT_ERR_IO, "nowhere", "no file as .fitted");
 }
 

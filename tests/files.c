@@ -14,6 +14,7 @@ static void *test_realloc(void *p, size_t n) { return refuse() ? NULL : realloc(
 #define realloc test_realloc
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
+#include "../examples/csv.h"
 #undef malloc
 #undef calloc
 #undef realloc

@@ -133,6 +133,55 @@ else
     skip "c++" "no C++ compiler"
 fi
 
+# csv.h, whose calls other files may use too.
+printf '1,cat,3\n4,dog,6\n' >"$scratch/table.csv"
+cat >"$scratch/table.h" <<X
+#include <stdio.h>
+static int table(void) {
+    dt_error err = DT_DEFAULTS;
+    dt_csv_options o = DT_DEFAULTS;
+    dt_source s;
+    dt_dataset *d;
+    int n;
+    o.label = 2;
+#ifdef __cplusplus
+    s = dt_csv("$scratch/table.csv", o);
+#else
+    s = dt_csv("$scratch/table.csv", .label = o.label);
+#endif
+    d = dt_dataset_open(&s, &err);
+    n = dt_dataset_describe(d).input[0];
+    dt_dataset_close(d);
+    return err.code ? puts(err.text), 1 : n != 2;
+}
+X
+source_file csv_impl.c <<X
+@impl
+#include "examples/csv.h"
+#include "examples/csv.h"
+X
+source_file csv_user.c <<X
+@
+#include "examples/csv.h"
+#include "table.h"
+int main(void) { return table(); }
+X
+cp "$scratch/csv_user.c" "$scratch/csv_user.cpp"
+source_file csv_last.cpp <<X
+#include "csv_user.c"
+@impl
+#include "examples/export_c.h"
+#include "examples/csv.h"
+X
+csv_mixed() { (cd "$scratch" && $CXX -std=gnu++11 $warnings -c csv_user.cpp -o csv_user.o && $CC $warnings -c csv_impl.c -o csv_impl.o) && runs csv_mixed "$CXX" csv_user.o csv_impl.o; }
+check "csv.h: implementation in a file of its own" runs csv_own "$CC" csv_user.c csv_impl.c
+if have_cxx; then
+    check "csv.h: c++ user of a C implementation" csv_mixed
+    check "csv.h: c++11, implementation last, behind export_c.h" runs csv_cxx "$CXX -std=gnu++11" csv_last.cpp
+else
+    skip "csv.h in c++" "no C++ compiler"
+fi
+
 # The public part must not bring in more than stddef.h and stdint.h.
 source_file public.c <<X
 @

@@ -9,6 +9,7 @@
  * table of numbers and words, which is written as a CSV and must come back.
  */
 #include "fuzz.h"
+#include "../../examples/csv.h"
 
 #define FILES 3
 #define ROWS 64
@@ -95,8 +96,8 @@ static int append(void *user, const void *data, size_t n) {
 static void again(dt_dataset *d, dt_source s, const char *fitted) {
     dt_error err = {0};
     dt_dataset *e;
-    s.csv.columns = NULL;
-    s.csv.fitted = fitted;
+    s.columns = NULL;
+    s.fitted = fitted;
     e = dt_dataset_open(&s, &err);
     MUST(e && !err.code);
     same(d, e);
