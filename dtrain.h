@@ -2875,7 +2875,7 @@ struct dt__graph {
 enum { DT__PROFILED_ROWS, DT__PROFILED_ROWS_BACK, DT__PROFILED_REDUCE, DT__PROFILED_UPDATE, DT__PROFILED_ALL };
 
 // Totals: for each loss its sum and its weights, then these.
-enum { DT__RIGHT, DT__COUNTED, DT__RIGHT_TOP, DT__SEEDED, DT__ROWS, DT__STOPS, DT__N_TOTALS, DT__TOTALS = 2 * DT_MAX_INPUTS + DT__N_TOTALS };
+enum { DT__RIGHT = 2 * DT_MAX_INPUTS, DT__COUNTED, DT__RIGHT_TOP, DT__SEEDED, DT__ROWS, DT__STOPS, DT__TOTALS };
 
 struct dt__replica {
 	const dt__graph *graph;
@@ -4692,10 +4692,9 @@ static int dt__ignored(const dt_loss_options *o, int label) {
 }
 
 static void dt__count(dt__replica *r, int right, int right_top) {
-	float *totals = r->chunk_totals + 2 * DT_MAX_INPUTS;
-	totals[DT__COUNTED] += 1;
-	totals[DT__RIGHT] += (float)right;
-	totals[DT__RIGHT_TOP] += (float)right_top;
+	r->chunk_totals[DT__COUNTED] += 1;
+	r->chunk_totals[DT__RIGHT] += (float)right;
+	r->chunk_totals[DT__RIGHT_TOP] += (float)right_top;
 }
 
 // One row: returns its loss, sets weight and gradient d. soft: the label as floats, or NULL.
@@ -4850,17 +4849,17 @@ static double dt__totals_loss(const dt__graph *g, const double *totals) {
 
 // What summed gradients are divided by: the first mean loss's weights, or the rows of mixed losses; and rows seeded by hand.
 static double dt__totals_divisor(const dt__graph *g, const double *totals) {
-	double seeded = totals[2 * DT_MAX_INPUTS + DT__SEEDED];
+	double seeded = totals[DT__SEEDED];
 	int i;
-	if (g->mixed_losses) return totals[2 * DT_MAX_INPUTS + DT__ROWS] + seeded;
+	if (g->mixed_losses) return totals[DT__ROWS] + seeded;
 	for (i = 0; i < g->n_losses; i++) if (dt__loss_means(g, i)) return totals[2 * i + 1] + seeded;
 	return seeded > 0 ? seeded : 1;
 }
 
 static double dt__totals_accuracy(const dt__graph *g, const double *totals, int which) {
-	double counted = totals[2 * DT_MAX_INPUTS + DT__COUNTED];
+	double counted = totals[DT__COUNTED];
 	if (counted == 0 || (which == DT__RIGHT_TOP && ((const dt_loss_options *)g->loss[0]->options)->kind != DT_CROSS_ENTROPY)) return (double)NAN;
-	return totals[2 * DT_MAX_INPUTS + which] / counted;
+	return totals[which] / counted;
 }
 
 // Mixed losses: scale each one's gradient so that one division serves all.
@@ -6134,8 +6133,8 @@ static void dt__feed(dt__replica *r, int part) {
 	r->checking = k->checking;
 	r->step = m->step;
 	memset(r->chunk_totals, 0, sizeof r->chunk_totals);
-	r->chunk_totals[2 * DT_MAX_INPUTS + DT__ROWS] = (float)r->rows;
-	if (!part && !r->rank) r->chunk_totals[2 * DT_MAX_INPUTS + DT__STOPS] = (float)m->stop;
+	r->chunk_totals[DT__ROWS] = (float)r->rows;
+	if (!part && !r->rank) r->chunk_totals[DT__STOPS] = (float)m->stop;
 	r->sample_weight = k->batch && k->batch->weight ? k->batch->weight + r->first_row : NULL;
 	for (i = 0; i < r->rows && !r->error.code; i++) if (k->data) dt__feed_sample(r, i); else dt__feed_row(r, i);
 	if (r->error.code) r->rows = 0;  // go on without rows, so that nobody waits for this replica in vain
@@ -6173,7 +6172,7 @@ static void dt__job_backward(dt__replica *set, int n) {
 		float *totals = r->gradients + g->totals;
 		if (k->seed) {
 			dt__copy(r->rows * g->output->size, 1, k->seed + r->first_row * g->output->size, dt__gradient(r, g->output), 0);
-			totals[2 * DT_MAX_INPUTS + DT__SEEDED] += (float)r->rows;
+			totals[DT__SEEDED] += (float)r->rows;
 		} else for (j = 0; j < DT__TOTALS; j++) totals[j] += r->chunk_totals[j];
 	}
 	dt__backward(set, n, k->seed != NULL);
@@ -6294,7 +6293,7 @@ static void dt__job_update(dt__replica *set, int n) {
 	for (i = 0; i < n && !failed; i++) dt__update_slice(&set[i], scale);
 	if (set->rank == 0) {
 		m->bad = bad;
-		m->stopped = (int)totals[2 * DT_MAX_INPUTS + DT__STOPS];
+		m->stopped = (int)totals[DT__STOPS];
 		if (!failed) {
 			m->norm = need_norm ? norm : (double)NAN;
 			m->report.train_loss = loss;
@@ -6968,7 +6967,7 @@ static int dt__evaluate_data(dt_model *m, const dt_dataset *d, int shared, dt_me
 	}
 	if (shared && !code) code = dt__sum_totals(m->comm, totals, err);
 	out->loss = dt__totals_loss(g, totals);
-	out->n = kind <= DT_BINARY_CROSS_ENTROPY ? (long)totals[2 * DT_MAX_INPUTS + DT__COUNTED] : d->info.n;
+	out->n = kind <= DT_BINARY_CROSS_ENTROPY ? (long)totals[DT__COUNTED] : d->info.n;
 	out->accuracy = dt__totals_accuracy(g, totals, DT__RIGHT);
 	out->top_k_accuracy = dt__totals_accuracy(g, totals, DT__RIGHT_TOP);
 	out->classes = kind == DT_CROSS_ENTROPY ? logits->dim[logits->rank - 1] : 0;
