@@ -1424,32 +1424,31 @@ static int dt__json_uint(dt__json *j, uint64_t *out) {  // 0 to 2^64 - 1 in plai
 	return 1;
 }
 
-// In an object or list: 1 if a member follows, 0 at the end (stepped over) or on an error. *first is 1 before all.
-static int dt__json_more(dt__json *j, char closing, int *first) {
+// In an object or list, from right behind its bracket on: 1 if a member follows, 0 at the end (stepped over) or on an error.
+static int dt__json_more(dt__json *j, char closing) {
+	int first = !j->error && (j->p[-1] == '{' || j->p[-1] == '[');  // no member ends so
 	char c = dt__json_peek(j);
 	if (j->error) return 0;
 	if (c == closing) { j->p++; return 0; }
-	if (!*first) {
+	if (!first) {
 		if (!dt__json_expect(j, ',', "',' or the end is expected")) return 0;
 		if (dt__json_peek(j) == closing) return dt__json_fail(j, "comma before the end");
 	}
-	*first = 0;
 	return 1;
 }
 
 static int dt__json_skip(dt__json *j) {
 	char closing[DT__JSON_DEPTH];
-	int depth = 0, first = 0;
+	int depth = 0;
 	do {
 		const char *word; double number;
 		size_t n; char c;
-		if (depth && !dt__json_more(j, closing[depth - 1], &first)) { depth--; first = 0; continue; }
+		if (depth && !dt__json_more(j, closing[depth - 1])) { depth--; continue; }
 		if (depth && closing[depth - 1] == '}') dt__json_key(j, NULL, 0, &n);
 		c = dt__json_peek(j);
 		word = c == 't' ? "true" : c == 'f' ? "false" : "null";
 		n = strlen(word);
-		first = c == '{' || c == '[';
-		if (first) {
+		if (c == '{' || c == '[') {
 			if (depth == DT__JSON_DEPTH) return dt__json_fail(j, "nested too deep");
 			closing[depth++] = c == '{' ? '}' : ']';
 			j->p++;
@@ -7918,11 +7917,11 @@ typedef struct { int role, index, count[4]; char first[2][280], own[280]; int cl
 
 // A role's addresses: a list, or an object by index.
 static void dt__spec_hosts(dt__json *j, int role, dt__spec *s) {
-	int object = dt__json_peek(j) == '{', first = 1, index = 0, ok = 1, port;
+	int object = dt__json_peek(j) == '{', index = 0, ok = 1, port;
 	char text[280], host[256];
 	size_t n;
 	if (!dt__json_expect(j, object ? '{' : '[', "a list of addresses is expected")) return;
-	for (; dt__json_more(j, object ? '}' : ']', &first); index++) {
+	for (; dt__json_more(j, object ? '}' : ']'); index++) {
 		if (object && dt__json_key(j, text, sizeof text, &n)) { text[DT__MIN(n, sizeof text - 1)] = 0; index = (int)dt__parse_whole(text, 4095, &ok); }
 		if (!dt__json_string(j, text, sizeof text, &n)) return;
 		text[DT__MIN(n, sizeof text - 1)] = 0;
@@ -7935,16 +7934,15 @@ static void dt__spec_hosts(dt__json *j, int role, dt__spec *s) {
 
 // {"cluster": {"worker": ["host:port", …], …}, "task": {"type": "worker", "index": 0}}; the task is read first.
 static void dt__spec_read(dt__json *j, int part, dt__spec *s) {
-	int first = 1, inner;
 	char key[32], word[32];
 	size_t n;
 	if (!dt__json_expect(j, '{', "'{' is expected")) return;
-	while (dt__json_more(j, '}', &first) && dt__json_key(j, key, sizeof key, &n)) {
+	while (dt__json_more(j, '}') && dt__json_key(j, key, sizeof key, &n)) {
 		int task = dt__equals(key, DT__MIN(n, sizeof key), "task"), cluster = dt__equals(key, DT__MIN(n, sizeof key), "cluster");
 		if (part ? !cluster : !task) { dt__json_skip(j); continue; }
 		if (!dt__json_expect(j, '{', "'{' is expected")) return;
 		if (task) s->task = 1; else s->cluster = 1;
-		for (inner = 1; dt__json_more(j, '}', &inner) && dt__json_key(j, key, sizeof key - 1, &n);) {
+		while (dt__json_more(j, '}') && dt__json_key(j, key, sizeof key - 1, &n)) {
 			uint64_t v = 0;
 			int ok = 1;
 			key[DT__MIN(n, sizeof key - 1)] = 0;
@@ -8366,10 +8364,9 @@ static int dt__tensors_memory(const dt__tensors *t) {
 static void dt__metadata(dt__tensors *t, dt__json *j) {
 	const char *seen[64];  // starts of keys, for duplicates
 	size_t n, n_seen = 0, k;
-	int first = 1;
 	if (dt__json_peek(j) == 'n') { dt__json_skip(j); return; }
 	dt__json_expect(j, '{', "__metadata__ must be a map");
-	while (dt__json_more(j, '}', &first)) {
+	while (dt__json_more(j, '}')) {
 		char key[128], other[128];
 		const char *start = j->p;
 		size_t length;
@@ -8391,9 +8388,9 @@ static void dt__metadata(dt__tensors *t, dt__json *j) {
 // {"dtype":…, "shape":[…], "data_offsets":[a, b]} in any order, other fields skipped
 static void dt__tensor_entry(dt__json *j, dt__entry *e) {
 	uint64_t elements = 1, v = 0;
-	int first = 1, inner = 1, has = 0, overflow = 0;
+	int has = 0, overflow = 0;
 	dt__json_expect(j, '{', "an entry is no map");
-	while (dt__json_more(j, '}', &first)) {
+	while (dt__json_more(j, '}')) {
 		char text[16]; size_t n;
 		int field;
 		dt__json_key(j, text, sizeof text, &n);
@@ -8406,7 +8403,7 @@ static void dt__tensor_entry(dt__json *j, dt__entry *e) {
 			if (e->dtype == DT__COUNT(dt__dtype)) { e->dtype = 0; dt__json_fail(j, "unknown dtype"); }
 		} else if (field == 2) {
 			dt__json_expect(j, '[', "shape must be a list");
-			for (; dt__json_more(j, ']', &inner); e->rank++) {
+			for (; dt__json_more(j, ']'); e->rank++) {
 				dt__json_uint(j, &v);
 				if (e->rank < DT_MAX_RANK) e->dim[e->rank] = v;
 				if (v && elements > UINT64_MAX / v) overflow = 1;
@@ -8470,10 +8467,10 @@ static int dt__tensors_tile(const dt__tensors *t) {  // no hole, no overlap, not
 }
 
 static int dt__tensors_header(dt__tensors *t, dt__json *j) {
-	int first = 1, metadata = 0;
+	int metadata = 0;
 	char *name = t->names;
 	dt__json_expect(j, '{', "the header is no JSON object");
-	while (dt__json_more(j, '}', &first)) {
+	while (dt__json_more(j, '}')) {
 		dt__entry *e = &t->entry[t->n], **slot;
 		size_t n;
 		if (t->n == t->cap) return dt__json_fail(j, "an entry is no map");

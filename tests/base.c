@@ -545,13 +545,12 @@ static void test_json_error_stays(void) {
     uint64_t u;
     double d;
     size_t n;
-    int more = 1;
     CHECK(!dt__json_uint(&j, &u));
     first = j.error;
     CHECK(first != NULL);
     CHECK(dt__json_peek(&j) == 0);
     CHECK(!dt__json_expect(&j, '{', "second") && j.error == first);
-    CHECK(!dt__json_more(&j, '}', &more) && j.error == first);
+    CHECK(!dt__json_more(&j, '}') && j.error == first);
     CHECK(!dt__json_skip(&j) && j.error == first);
     CHECK(!dt__json_string(&j, NULL, 0, &n) && j.error == first);
     j = json_on("2", 1);
@@ -569,9 +568,9 @@ static void test_json_members(void) {
     int i;
     for (i = 0; i < COUNT(row); i++) {
         dt__json j = json_on(row[i].text, strlen(row[i].text));
-        int first = 1, n = 0;
+        int n = 0;
         CHECK(dt__json_expect(&j, '[', "a list"));
-        while (dt__json_more(&j, row[i].closing, &first) && dt__json_skip(&j)) n++;
+        while (dt__json_more(&j, row[i].closing) && dt__json_skip(&j)) n++;
         CHECK_MSG(n == row[i].n && (j.error == NULL) == row[i].good, "%s: %d members, %s", row[i].text, n, j.error ? j.error : "no error");
         if (row[i].good) CHECK(j.p == j.end);
     }
