@@ -909,7 +909,6 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <dirent.h>
@@ -1016,7 +1015,7 @@ static void dt__put_double(dt__writer *w, double v, int digits, int fixed) {
 	uint64_t m = 0, unit = 1, rest = 0;
 	int e = 0, e2, n, last, point, scientific;
 	if (v != v) { dt__put_text(w, "nan"); return; }
-	if (v < 0 || (v == 0 && 1 / v < 0)) { dt__put(w, '-'); v = -v; }
+	if (copysign(1, v) < 0) { dt__put(w, '-'); v = -v; }
 	if (v > DBL_MAX) { dt__put_text(w, "inf"); return; }
 	for (n = fixed ? 0 : 1; n < digits; n++) unit *= 10;
 	if (fixed && v * (double)unit < 1e18) {
@@ -1052,20 +1051,19 @@ static void dt__put_double(dt__writer *w, double v, int digits, int fixed) {
 	dt__put_uint(w, (uint64_t)(e < 0 ? -e : e), 10, 2);
 }
 
-// Only printf's %s %c %d %u %x %ld %lu %zu %ju %jd %td %g %f with flags 0 -, width and precision.
+// Only printf's %s %c %d %u %x %ld %lu %zu %ju %jd %td %g %f with flag 0, width and precision.
 static void dt__vprint(dt__writer *w, const char *f, va_list a) {
 	for (; *f; f++) {
-		int left = 0, width = 0, precision = -1, size = 0, n = 0;
+		int width = 0, precision = -1, size = 0, n = 0;
 		char fill = ' ', number[48];
 		const char *s = number;
 		dt__writer t = dt__writer_on(number, sizeof number);
 		if (*f != '%') { dt__put(w, *f); continue; }
-		for (f++; *f == '-' || *f == '0'; f++) { if (*f == '-') left = 1; else fill = '0'; }
-		if (*f == '*') { width = va_arg(a, int); f++; }
+		if (*++f == '0') { fill = '0'; f++; }
 		for (; *f >= '0' && *f <= '9'; f++) width = width * 10 + (*f - '0');
 		if (*f == '.' && f[1] == '*') { precision = va_arg(a, int); f += 2; }
 		else if (*f == '.') for (f++, precision = 0; *f >= '0' && *f <= '9'; f++) precision = precision * 10 + (*f - '0');
-		for (; *f == 'l' || *f == 'z' || *f == 't' || *f == 'j'; f++) size = *f;
+		while (*f && strchr("lztj", *f)) size = *f++;
 		if (*f == 's') {
 			if (!(s = va_arg(a, const char *))) s = "(none)";
 			while (n != precision && s[n]) n++;
@@ -1083,22 +1081,19 @@ static void dt__vprint(dt__writer *w, const char *f, va_list a) {
 		} else dt__put(&t, *f == 'c' ? (char)va_arg(a, int) : *f);
 		if (*f != 's') n = (int)t.n;
 		width -= n;
-		if (fill == '0' && !left && *s == '-') { dt__put(w, *s++); n--; }  // zeros go behind the sign
-		for (; width > 0 && !left; width--) dt__put(w, fill);
+		if (fill == '0' && *s == '-') { dt__put(w, *s++); n--; }  // zeros go behind the sign
+		for (; width > 0; width--) dt__put(w, fill);
 		while (n-- > 0) dt__put(w, *s++);
-		for (; width > 0; width--) dt__put(w, ' ');
 	}
 }
 
-DT__FORMAT(2) static void dt__print(dt__writer *w, const char *format, ...) {
-	va_list a;
-	va_start(a, format); dt__vprint(w, format, a); va_end(a);
-}
+#define DT__VPRINT(w, format) { va_list a; va_start(a, format); dt__vprint(w, format, a); va_end(a); }
+
+DT__FORMAT(2) static void dt__print(dt__writer *w, const char *format, ...) { DT__VPRINT(w, format); }
 
 DT__FORMAT(3) static size_t dt__format(char *out, size_t size, const char *format, ...) {
 	dt__writer w = dt__writer_on(out, size);
-	va_list a;
-	va_start(a, format); dt__vprint(&w, format, a); va_end(a);
+	DT__VPRINT(&w, format);
 	return w.n;
 }
 
@@ -1137,7 +1132,8 @@ static double dt__parse_double(const char *s, const char *limit, const char **en
 	scale = m ? DT__MAX(-400, DT__MIN(scale, 400)) : 0;
 	if (m < UINT64_C(9007199254740992) && scale >= -22 && scale <= 22) {  // both exact: the compiler's own result
 		w = dt__wide_power10(scale < 0 ? -scale : scale);
-		v = scale < 0 ? (double)m / ldexp((double)w.m, w.e) : (double)m * ldexp((double)w.m, w.e);
+		v = ldexp((double)w.m, w.e);
+		v = scale < 0 ? (double)m / v : (double)m * v;
 	} else { w = dt__wide_mul(dt__wide_of(m, 0), dt__wide_power10(scale)); v = ldexp((double)w.m, w.e); }
 	return negative ? -v : v;
 }
@@ -1163,11 +1159,11 @@ DT_API const char *dt_error_name(int code) {
 }
 
 DT__FORMAT(3) static int dt__fail(dt_error *err, int code, const char *format, ...) {
-	dt__writer w; va_list a;
+	dt__writer w;
 	if (!err || err->code) return code;  // the first error stays
 	err->code = code;
 	w = dt__writer_on(err->text, sizeof err->text);
-	va_start(a, format); dt__vprint(&w, format, a); va_end(a);
+	DT__VPRINT(&w, format);
 	return code;
 }
 
@@ -1234,6 +1230,8 @@ static void *dt__take(dt__pool *pool, size_t bytes) {  // NULL: out of memory; t
 	}
 	return memset(p + DT__UNIT, 0, bytes);
 }
+
+#define DT__NEW(pool, n, type) ((type *)dt__take(pool, (size_t)(n) * sizeof(type)))
 
 static void dt__pool_open(dt__pool *pool, const dt_options *o, int measuring) {
 	const dt__pool p = {(uint8_t *)o->memory, o->memory_size, 0, o->alloc, o->release, o->alloc_user, NULL, measuring};
@@ -1339,7 +1337,7 @@ typedef struct {
 static int dt__json_fail(dt__json *j, const char *what) { if (!j->error) j->error = what; return 0; }
 
 static void dt__json_blank(dt__json *j) {
-	while (!j->error && j->p < j->end && (*j->p == ' ' || *j->p == '\t' || *j->p == '\n' || *j->p == '\r')) j->p++;
+	while (!j->error && j->p < j->end && memchr(" \t\n\r", *j->p, 4)) j->p++;
 }
 
 // The next byte that is not blank; 0 at the end or after an error.
@@ -1448,32 +1446,31 @@ static int dt__json_uint(dt__json *j, uint64_t *out) {  // 0 to 2^64 - 1 in plai
 	return 1;
 }
 
-// In an object or list: 1 if a member follows, 0 at the end (stepped over) or on an error. *first is 1 before all.
-static int dt__json_more(dt__json *j, char closing, int *first) {
+// In an object or list, from right behind its bracket on: 1 if a member follows, 0 at the end (stepped over) or on an error.
+static int dt__json_more(dt__json *j, char closing) {
+	int first = !j->error && (j->p[-1] == '{' || j->p[-1] == '[');  // no member ends so
 	char c = dt__json_peek(j);
 	if (j->error) return 0;
 	if (c == closing) { j->p++; return 0; }
-	if (!*first) {
+	if (!first) {
 		if (!dt__json_expect(j, ',', "',' or the end is expected")) return 0;
 		if (dt__json_peek(j) == closing) return dt__json_fail(j, "comma before the end");
 	}
-	*first = 0;
 	return 1;
 }
 
 static int dt__json_skip(dt__json *j) {
 	char closing[DT__JSON_DEPTH];
-	int depth = 0, first = 0;
+	int depth = 0;
 	do {
 		const char *word; double number;
 		size_t n; char c;
-		if (depth && !dt__json_more(j, closing[depth - 1], &first)) { depth--; first = 0; continue; }
+		if (depth && !dt__json_more(j, closing[depth - 1])) { depth--; continue; }
 		if (depth && closing[depth - 1] == '}') dt__json_key(j, NULL, 0, &n);
 		c = dt__json_peek(j);
 		word = c == 't' ? "true" : c == 'f' ? "false" : "null";
 		n = strlen(word);
-		first = c == '{' || c == '[';
-		if (first) {
+		if (c == '{' || c == '[') {
 			if (depth == DT__JSON_DEPTH) return dt__json_fail(j, "nested too deep");
 			closing[depth++] = c == '{' ? '}' : ']';
 			j->p++;
@@ -1513,13 +1510,11 @@ static int dt__new_file_fail(dt__new_file *n, dt_error *err, const char *doing) 
 
 static int dt__new_file_open(dt__new_file *n, const char *what, const char *path, dt_error *err) {
 	long process = 0;
-#if DT__POSIX
-	struct stat s;
-#endif
 	memset(n, 0, sizeof *n);
 	n->path = path; n->what = what;
 	if (!path || !*path) return dt__refuse(err, "%s: the path is empty: name a file", what);
 #if DT__POSIX
+	struct stat s;
 	if (!stat(path, &s) && !S_ISREG(s.st_mode)) return dt__fail(err, DT_ERR_IO, "%s: \"%s\" is no regular file: name another", what, path);
 	process = (long)getpid();
 #endif
@@ -1587,7 +1582,7 @@ static int dt__stream_read(FILE *in, dt__file *out) {  // to its end
 #if DT__POSIX
 // gzip reads the open file and writes to a pipe. No shell: a name is never more than a name.
 static int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file *out, dt_error *err) {
-	int fd[2], status = -1, code;  // -1: unknown, where the program ignores SIGCHLD
+	int fd[2], status = -1, code, missing;  // -1: unknown, where the program ignores SIGCHLD
 	pid_t pid; FILE *in;
 	if (pipe(fd)) return dt__fail(err, DT_ERR_IO, "%s: pipe: %s", what, strerror(errno));
 	if ((pid = fork()) == 0) {
@@ -1610,9 +1605,11 @@ static int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
 	if (!code && status == 0) return 0;
 	dt__file_free(out);
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 127) return dt__fail(err, DT_ERR_IO, "%s: \"%s\" needs gzip, which is not here: unpack it yourself", what, path);
-	if (status == -1) return dt__fail(err, DT_ERR_IO, "%s: \"%s\": this program ignores SIGCHLD, so nobody knows how gzip ended: do not, or unpack it yourself", what, path);
-	return dt__fail(err, code ? code : DT_ERR_FORMAT, "%s: \"%s\" cannot be unpacked: gzip finds it damaged or cut", what, path);
+	missing = WIFEXITED(status) && WEXITSTATUS(status) == 127;
+	return dt__fail(err, missing || status == -1 ? DT_ERR_IO : code ? code : DT_ERR_FORMAT, "%s: \"%s\"%s", what, path,
+			missing ? " needs gzip, which is not here: unpack it yourself"
+			: status == -1 ? ": this program ignores SIGCHLD, so nobody knows how gzip ended: do not, or unpack it yourself"
+			: " cannot be unpacked: gzip finds it damaged or cut");
 }
 #endif
 
@@ -1620,14 +1617,11 @@ static int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file
 static int dt__file_read(const char *what, const char *path, dt__file *out, dt_error *err) {
 	FILE *f = fopen(path, "rb");
 	int code = 0;
-#if DT__POSIX
-	size_t n = strlen(path);
-	struct stat s;
-#endif
 	memset(out, 0, sizeof *out);
 	if (!f) return dt__fail(err, DT_ERR_IO, "%s: cannot open \"%s\": %s", what, path, strerror(errno));
 #if DT__POSIX
-	if (n > 3 && !strcmp(path + n - 3, ".gz")) code = dt__gunzip(what, path, f, out, err);
+	struct stat s;
+	if (dt__glob("?*.gz", path)) code = dt__gunzip(what, path, f, out, err);
 	else if (!fstat(fileno(f), &s)) {
 		if (S_ISCHR(s.st_mode) || S_ISBLK(s.st_mode)) code = dt__fail(err, DT_ERR_IO, "%s: \"%s\" is a device, no file", what, path);
 		if (S_ISREG(s.st_mode) && s.st_size > 0 && (uint64_t)s.st_size < SIZE_MAX / 2) {
@@ -1659,7 +1653,7 @@ static int dt__file_read(const char *what, const char *path, dt__file *out, dt_e
 #define DT__PAUSE() ((void)0)
 #endif
 
-#if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
+#ifndef DTRAIN_NO_STDIO
 static int dt__read_numbers(const char *path, long *a, long *b) {
 	FILE *f = fopen(path, "r");
 	int n = f ? fscanf(f, "%ld %ld", a, b) : 0;
@@ -1670,23 +1664,20 @@ static int dt__read_numbers(const char *path, long *a, long *b) {
 
 // Cores that this process may use: its affinity mask, and its cgroup's quota (version 2 or 1) rounded up.
 static int dt__cores(void) {
-	long n = sysconf(_SC_NPROCESSORS_ONLN);
-#if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
-	long quota = 0, period = 0, none;
-#endif
-#if defined(__linux__) && defined(SYS_sched_getaffinity) && defined(_DEFAULT_SOURCE)
+	long n = sysconf(_SC_NPROCESSORS_ONLN), quota = 0, period = 0;
+#if defined(SYS_sched_getaffinity) && defined(_DEFAULT_SOURCE)
 	uint8_t mask[1024];
 	long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask), i, set = 0;
 	for (i = 0; i < bytes * 8; i++) set += mask[i / 8] >> (i % 8) & 1;
 	if (set > 0) n = set;
 #endif
-#if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
-	if (dt__read_numbers("/sys/fs/cgroup/cpu.max", &quota, &period) < 2) {
-		dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", &quota, &none);
-		dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_period_us", &period, &none);
+#ifndef DTRAIN_NO_STDIO
+	if (dt__read_numbers("/sys/fs/cgroup/cpu.max", &quota, &period) < 2) {  // the others hold one number each
+		dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", &quota, &period);
+		dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_period_us", &period, &quota);
 	}
-	if (quota > 0 && period > 0 && (quota - 1) / period + 1 < n) n = (quota - 1) / period + 1;
 #endif
+	if (quota > 0 && period > 0) n = DT__MIN(n, (quota - 1) / period + 1);
 	return n < 1 ? 1 : n > 1024 ? 1024 : (int)n;
 }
 
@@ -1705,8 +1696,9 @@ static int dt__meeting_open(dt__meeting *b, int n) {
 	b->n = n;
 	b->spins = n > dt__cores() ? 0 : DT__SPINS;
 	if (pthread_mutex_init(&b->lock, NULL)) return DT_ERR_MEMORY;
-	if (pthread_cond_init(&b->wake, NULL)) { pthread_mutex_destroy(&b->lock); return DT_ERR_MEMORY; }
-	return 0;
+	if (!pthread_cond_init(&b->wake, NULL)) return 0;
+	pthread_mutex_destroy(&b->lock);
+	return DT_ERR_MEMORY;
 }
 
 static void dt__meeting_close(dt__meeting *b) { pthread_mutex_destroy(&b->lock); pthread_cond_destroy(&b->wake); }
@@ -2802,7 +2794,7 @@ static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrd
 // What:    net builds nodes; dt__graph_finish numbers them in post-order from net's output, names them and
 //          lays one replica's activations, gradients and scratch into one block by liveness. A step runs in
 //          segments, strip by strip of the batch, so that a layer finds in the cache what the one before it wrote;
-//          a table says which neighbours become one pass (.no_fusion: neither).
+//          some neighbours become one pass (.no_fusion: neither).
 // Owns:    the graph (shared, constant once finished) and what one replica needs to run it.
 // Uses:    >>kernels, >>base.   Used by: everything below. Operations are records of >>layers and >>losses.
 // Promise: a step allocates nothing; a partial batch runs the same plan; numbers, names and seeds depend on
@@ -2853,7 +2845,7 @@ typedef struct {
 struct dt_tensor {
 	dt__graph *graph;
 	const dt__op *op;
-	dt_tensor **in;
+	dt_tensor *in[DT_MAX_INPUTS];
 	int n_in, rank, dim[DT_MAX_RANK];  // dim[0], the batch, is 0
 	ptrdiff_t size;  // values of one sample
 	dt_type type;
@@ -2908,7 +2900,7 @@ struct dt__graph {
 enum { DT__PROFILED_ROWS, DT__PROFILED_ROWS_BACK, DT__PROFILED_REDUCE, DT__PROFILED_UPDATE, DT__PROFILED_ALL };
 
 // Totals: for each loss its sum and its weights, then these.
-enum { DT__RIGHT, DT__COUNTED, DT__RIGHT_TOP, DT__SEEDED, DT__ROWS, DT__STOPS, DT__N_TOTALS, DT__TOTALS = 2 * DT_MAX_INPUTS + DT__N_TOTALS };
+enum { DT__RIGHT = 2 * DT_MAX_INPUTS, DT__COUNTED, DT__RIGHT_TOP, DT__SEEDED, DT__ROWS, DT__STOPS, DT__TOTALS };
 
 struct dt__replica {
 	const dt__graph *graph;
@@ -2954,19 +2946,18 @@ static int dt__is_target(const dt_tensor *t, int k) { return t->op->flags & DT__
 
 static void dt__zero(ptrdiff_t n, float *x) { if (n > 0) memset(x, 0, (size_t)n * sizeof(float)); }
 
-// Before n floats of a gradient are written. *add: d already holds something; add NULL: d starts with zeros.
+// Before n floats of a gradient, if d is one, are written. *add: d already holds something; add NULL: d starts with zeros.
 static float *dt__claim(float *d, ptrdiff_t n, uint8_t *written, int *add) {
 	if (add) *add = *written;
-	else if (!*written) dt__zero(n, d);
-	*written = 1;
+	else if (d && !*written) dt__zero(n, d);
+	*written |= d != NULL;
 	return d;
 }
 
 // Where the gradient of input i goes, or of variable i; NULL: nobody wants it.
 static float *dt__dx(dt__replica *r, const dt_tensor *t, int i, int *add) {
 	const dt_tensor *x = t->in[i];
-	if (add) *add = 0;
-	return x->back && x->gradient >= 0 ? dt__claim(dt__gradient(r, x), r->rows * x->size, &r->written[x->number], add) : NULL;
+	return dt__claim(dt__gradient(r, x), r->rows * x->size, &r->written[x->number], add);
 }
 static float *dt__dw(dt__replica *r, const dt_tensor *t, int i, int *add) {
 	const dt__variable *v = t->variable[i];
@@ -2985,10 +2976,7 @@ static ptrdiff_t dt__rows(const dt__replica *r, const dt_tensor *t) { return t->
 DT__FORMAT(2) static int dt__bad(dt_tensor *t, const char *format, ...) {
 	char text[240];
 	dt__writer w = dt__writer_on(text, sizeof text);
-	va_list a;
-	va_start(a, format);
-	dt__vprint(&w, format, a);
-	va_end(a);
+	DT__VPRINT(&w, format);
 	return dt__fail(&t->graph->error, DT_ERR_SHAPE, t->name[0] ? "dt_%s \"%s\": %s" : "dt_%s%s: %s", t->op->name, t->name, text);
 }
 
@@ -3005,20 +2993,21 @@ static const char *dt__shape_of(const dt_tensor *t, dt__shape_text *out) {
 
 static int dt__set_name(dt_tensor *t, const char *name) {
 	const char *p = name;
+	size_t length = name ? strlen(name) : 0;
 	int n = 1;
 	if (!name) return 0;
-	if (!*name || strlen(name) >= DT_MAX_NAME)
-		return dt__refuse(&t->graph->error, "dt_%s: the name \"%.70s\" has %zu bytes: use 1 to %d", t->op->name, name, strlen(name), DT_MAX_NAME - 1);
-	for (; n && *p; p += n) n = dt__utf8((const uint8_t *)p, (ptrdiff_t)strlen(p));
+	if (!length || length >= DT_MAX_NAME)
+		return dt__refuse(&t->graph->error, "dt_%s: the name \"%.70s\" has %zu bytes: use 1 to %d", t->op->name, name, length, DT_MAX_NAME - 1);
+	for (; n && *p; p += n) n = dt__utf8((const uint8_t *)p, 4);
 	if (!n) return dt__refuse(&t->graph->error, "dt_%s: a name is no valid UTF-8, which files need", t->op->name);
-	memcpy(t->name, name, strlen(name) + 1);
+	memcpy(t->name, name, length + 1);
 	return 0;
 }
 
 // Give t the shape [batch, dim[1], …].
 static int dt__set_shape(dt_tensor *t, int rank, const int *dim) {
 	int i;
-	if (rank < 1 || rank > DT_MAX_RANK) return dt__bad(t, "%d dimensions: at most %d with the batch", rank, DT_MAX_RANK);
+	if (rank > DT_MAX_RANK) return dt__bad(t, "%d dimensions: at most %d with the batch", rank, DT_MAX_RANK);
 	t->rank = rank;
 	t->size = 1;
 	t->dim[0] = 0;
@@ -3048,19 +3037,18 @@ static dt_tensor *dt__layer(const dt__op *op, dt_tensor *const *in, int n_in, co
 		else if (in[i]->graph != g) dt__refuse(&g->error, "dt_%s: input %d belongs to another model: use tensors made from net's x", op->name, i);
 	}
 	if (g->error.code) return &g->failed;
-	t = (dt_tensor *)dt__take(g->pool, sizeof *t + (size_t)n_in * sizeof *t->in);
+	t = DT__NEW(g->pool, 1, dt_tensor);
 	if (t && options_size) t->options = dt__take(g->pool, options_size);
 	if (!t || (options_size && !t->options)) { dt__graph_full(g, op->name); return &g->failed; }
 	if (options_size) memcpy(t->options, options, options_size);
 	t->graph = g;
 	t->op = op;
-	t->in = (dt_tensor **)(void *)(t + 1);
 	t->n_in = n_in;
 	t->number = t->value = t->gradient = t->saved = t->scratch[0] = t->scratch[1] = t->label = -1;
 	t->type = DT_FLOAT32;
 	for (i = 0; i < n_in; i++) t->in[i] = in[i];
 	if (op->flags & DT__PER_FEATURE) memcpy(t->hwc, in[0]->hwc, sizeof t->hwc);
-	if (dt__set_name(t, name) || op->shape(t) || g->error.code) return &g->failed;
+	if (dt__set_name(t, name) || op->shape(t)) return &g->failed;
 	t->made_before = g->last_made;
 	g->last_made = t;
 	return t;
@@ -3079,7 +3067,7 @@ static int dt__needs_floats(dt_tensor *t) {
 static int dt__share(dt_tensor *t, const dt_tensor *from) {
 	if (!from) return 0;
 	if (from->graph != t->graph || from->op != t->op)
-		return dt__bad(t, ".share is a dt_%s%s: it must be a dt_%s of this model", from->op ? from->op->name : "?", from->graph != t->graph ? " of another model" : "", t->op->name);
+		return dt__bad(t, ".share is a dt_%s%s: it must be a dt_%s of this model", from->op->name, from->graph != t->graph ? " of another model" : "", t->op->name);
 	memcpy(t->variable, from->variable, sizeof t->variable);
 	return 0;
 }
@@ -3094,7 +3082,7 @@ static int dt__add_variable(dt_tensor *t, const dt_tensor *share, int slot, cons
 	for (i = 0; share && i < rank; i++)
 		if (v->dim[i] != dim[i]) return dt__bad(t, ".share: dimension %d of the other layer's weights is %d, this one needs %d", i, v->dim[i], dim[i]);
 	if (share || !rank) return 0;
-	v = t->variable[slot] = (dt__variable *)dt__take(t->graph->pool, sizeof *v);
+	v = t->variable[slot] = DT__NEW(t->graph->pool, 1, dt__variable);
 	if (!v) return dt__graph_full(t->graph, t->op->name);
 	if ((unsigned)init > DT_CONSTANT || !(init_value - init_value == 0)) return dt__bad(t, ".init %d, .init_value %g: one of dt_initializer and a finite number are needed", (int)init, init_value);
 	v->owner = t;
@@ -3170,7 +3158,7 @@ DT_API dt_tensor *dt_output(dt_tensor *t, const char *name) {
 	dt__named **at, *o;
 	if (!g || g->error.code || g->sealed) return t;
 	for (at = &g->outputs; name && *at && strcmp((*at)->name, name) < 0; at = &(*at)->next) {}
-	o = (dt__named *)dt__take(g->pool, sizeof *o);
+	o = DT__NEW(g->pool, 1, dt__named);
 	if (!name || !*name || strlen(name) >= DT_MAX_NAME) dt__refuse(&g->error, "dt_output: an output needs a name of 1 to %d bytes", DT_MAX_NAME - 1);
 	else if (*at && !strcmp((*at)->name, name)) dt__called_twice(g, "outputs", name);
 	else if (!o) dt__graph_full(g, "output");
@@ -3203,10 +3191,10 @@ static void dt__default_name(dt__graph *g, dt_tensor *t) {
 	const dt_tensor *other;
 	int i, k = 1;
 	if (t->name[0]) return;
-	if (t == g->input[0]) { dt__format(t->name, sizeof t->name, "input"); return; }
-	for (i = 0; i < t->number || (t->number < 0 && i < g->n); i++) k += g->node[i]->op == t->op && g->node[i] != t;
+	if (t == g->input[0]) { memcpy(t->name, "input", 6); return; }
+	for (i = 0; i < (t->number < 0 ? g->n : t->number); i++) k += g->node[i]->op == t->op;
 	for (other = g->last_made; other && t->number < 0; other = other->made_before)  // one that only lends its variables
-		k += other != t && other->number < 0 && other->op == t->op && other->name[0];
+		k += other->number < 0 && other->op == t->op && other->name[0];
 	dt__format(t->name, sizeof t->name, "%s_%d", t->op->name, k);
 }
 
@@ -3215,8 +3203,11 @@ static int dt__graph_number(dt__graph *g) {
 	dt_tensor *t;
 	int i, j, k, n = 0;
 	for (t = g->last_made; t; t = t->made_before) n++;
-	g->node = (dt_tensor **)dt__take(g->pool, (size_t)n * sizeof *g->node);
-	if (!g->node) return dt__graph_full(g, "order");
+	g->node = DT__NEW(g->pool, n, dt_tensor *);
+	g->variable = DT__NEW(g->pool, n * DT__MAX_VARIABLES, dt__variable *);
+	g->buffer = DT__NEW(g->pool, n * 5, dt__buffer);
+	g->segment = DT__NEW(g->pool, n * (g->training ? 4 : 2) + 1, dt__segment);
+	if (!g->node || !g->variable || !g->buffer || !g->segment) return dt__graph_full(g, "plan");
 	dt__graph_walk(g, g->output);
 	dt__graph_walk(g, g->main_loss);
 	for (o = g->outputs; o; o = o->next) dt__graph_walk(g, o->t);
@@ -3225,12 +3216,7 @@ static int dt__graph_number(dt__graph *g) {
 		if (!strcmp(g->input[i]->name, g->input[i - 1]->name)) return dt__called_twice(g, "inputs", g->input[i]->name);
 	for (i = 0; i < g->n_inputs; i++)
 		if (g->input[i]->number < 0) return dt__refuse(&g->error, "input \"%s\" reaches nothing that net returns: use it or leave it out", i ? g->input[i]->name : "x");
-	for (i = n = 0; i < g->n; i++) {
-		dt__default_name(g, g->node[i]);
-		for (k = 0; k < DT__MAX_VARIABLES; k++) n += g->node[i]->variable[k] != NULL;
-	}
-	g->variable = (dt__variable **)dt__take(g->pool, (size_t)n * sizeof *g->variable);
-	if (!g->variable) return dt__graph_full(g, "variables");
+	for (i = 0; i < g->n; i++) dt__default_name(g, g->node[i]);
 	for (i = 0; i < g->n; i++) for (k = 0; k < DT__MAX_VARIABLES; k++) {
 		dt__variable *v = g->node[i]->variable[k];
 		if (!v || v->number >= 0) continue;
@@ -3345,7 +3331,7 @@ static dt__phase *dt__phase_at(const dt__graph *g, int time, dt_tensor **t) {
 static void dt__plan_values(dt__graph *g) {
 	int i, k, n = g->n, end = g->training ? 4 * n + 1 : 2 * n + 1;
 	for (i = 0; i < n; i++) {
-		dt_tensor *t = g->node[i], *x = t->n_in ? t->in[0] : NULL;
+		dt_tensor *t = g->node[i], *x = t->in[0];
 		unsigned flags = t->op->flags;
 		int forward = dt__forward_time(t), backward = dt__backward_time(t);
 		for (k = 0; k < t->n_in; k++) {
@@ -3389,11 +3375,10 @@ static void dt__plan_gradients(dt__graph *g) {
 #endif
 
 // Cut the times into segments: where a phase wants all rows, or all sums of the phase before it.
-static int dt__plan_segments(dt__graph *g) {
+static void dt__plan_segments(dt__graph *g) {
 	int time, n = g->n, end = g->training ? 4 * n : 2 * n, whole = 0, phases = 0;
 	ptrdiff_t floats = 1;
-	dt__segment *s = g->segment = (dt__segment *)dt__take(g->pool, ((size_t)end + 1) * sizeof *s);
-	if (!s) return dt__graph_full(g, "segments");
+	dt__segment *s = NULL;
 	for (time = 1; time <= end; time++) {
 		dt_tensor *t;
 		dt__phase *phase = dt__phase_at(g, time, &t);
@@ -3413,7 +3398,6 @@ static int dt__plan_segments(dt__graph *g) {
 		floats = DT__MIN(floats + (time > 2 * n ? 2 : 1) * (t->size + t->saved_row), DT_STRIP_FLOATS);
 		if (phases > 1) s->strip = dt__block(g->rows, DT__MAX(DT_STRIP_FLOATS / floats, 1), 1);
 	}
-	return 0;
 }
 
 // The segment of a time if it runs in several strips, else NULL.
@@ -3459,31 +3443,20 @@ static void dt__fuse_pool(dt_tensor *relu, dt_tensor *pool) {
 // The layer before applies the relu, if both have one place.
 static void dt__fuse_relu(dt_tensor *x, dt_tensor *relu) { if (relu->value == x->value) x->relu = relu->fused = 1; }
 
-static const struct { int planned; const char *first, *second; void (*fuse)(dt_tensor *first, dt_tensor *second); } dt__fusions[] = {
-	{0, "relu", "maxpool2d", dt__fuse_pool},
-	{1, "conv2d", "relu", dt__fuse_relu}, {1, "dense", "relu", dt__fuse_relu}, {1, "batchnorm", "relu", dt__fuse_relu}, {1, "add", "relu", dt__fuse_relu}, {1, "maxpool2d", "relu", dt__fuse_relu},
-};
-
-// planned: the values have their places.
-static void dt__fuse(dt__graph *g, int planned) {
-	int i, k;
+static void dt__fuse(const dt__graph *g, const char *first, const char *second, void (*fuse)(dt_tensor *first, dt_tensor *second)) {
+	int i;
 	for (i = 0; i < g->n && !g->no_fusion; i++) {
-		dt_tensor *t = g->node[i], *x = t->n_in ? t->in[0] : NULL;
-		for (k = 0; x && k < DT__COUNT(dt__fusions); k++)
-			if (dt__fusions[k].planned == planned && !strcmp(x->op->name, dt__fusions[k].first) && !strcmp(t->op->name, dt__fusions[k].second) &&
-				x->consumers == 1 && !x->is_output) {
-				dt__fusions[k].fuse(x, t);
-				break;
-			}
+		dt_tensor *t = g->node[i], *x = t->in[0];
+		if (x->consumers == 1 && !x->is_output && dt__glob(first, x->op->name) && dt__glob(second, t->op->name)) fuse(x, t);
 	}
 }
 
 // Largest buffer first, each at the lowest place free while it lives.
 static void dt__plan_place(dt__graph *g) {
-	int first = -1, k, i, time;
+	int first = -1, k, i;
 	for (k = 0; k < g->n_buffers; k++) {
 		dt__buffer *b = NULL;
-		ptrdiff_t at = 0;
+		ptrdiff_t at = 0, alive = 0;
 		int *link;
 		for (i = 0; i < g->n_buffers; i++)
 			if (g->buffer[i].offset < 0 && (!b || g->buffer[i].floats > b->floats)) b = &g->buffer[i];
@@ -3498,10 +3471,7 @@ static void dt__plan_place(dt__graph *g) {
 		b->next = *link;
 		*link = (int)(b - g->buffer);
 		g->block_floats = DT__MAX(g->block_floats, at + b->floats);
-	}
-	for (time = 0; time <= 4 * g->n + 1; time++) {
-		ptrdiff_t alive = 0;
-		for (i = 0; i < g->n_buffers; i++) if (g->buffer[i].birth <= time && time <= g->buffer[i].death) alive += g->buffer[i].floats;
+		for (i = 0; i < g->n_buffers; i++) if (g->buffer[i].birth <= b->birth && b->birth <= g->buffer[i].death) alive += g->buffer[i].floats;
 		g->lower_bound = DT__MAX(g->lower_bound, alive);
 	}
 }
@@ -3519,13 +3489,11 @@ static int dt__graph_finish(dt__graph *g, const char *freeze, const char *no_dec
 		if (!dt__mul(t->size + t->saved_row, g->rows, &bytes) || bytes > PTRDIFF_MAX / 64)
 			return dt__fail(&g->error, DT_ERR_MEMORY, "layer \"%s\": %td samples of %td values are too large for memory: use a smaller .batch", t->name, g->rows, t->size);
 	}
-	g->buffer = (dt__buffer *)dt__take(g->pool, (size_t)g->n * 5 * sizeof *g->buffer);
-	if (!g->buffer) return dt__graph_full(g, "plan");
-	dt__fuse(g, 0);
+	dt__fuse(g, "relu", "maxpool2d", dt__fuse_pool);
 	dt__plan_values(g);
 	if (g->training) dt__plan_gradients(g);
-	dt__fuse(g, 1);
-	if (dt__plan_segments(g)) return g->error.code;
+	dt__fuse(g, "conv2d,dense,batchnorm,add,maxpool2d", "relu", dt__fuse_relu);
+	dt__plan_segments(g);
 	dt__plan_strips(g);
 	for (i = 0, bytes = slack; i < g->n_buffers; bytes += g->buffer[i++].floats)
 		if (g->buffer[i].floats > PTRDIFF_MAX / 8 - bytes) return dt__fail(&g->error, DT_ERR_MEMORY, "the layers' values for %td samples are too large for memory: use a smaller .batch", g->rows);
@@ -3538,11 +3506,9 @@ static int dt__graph_finish(dt__graph *g, const char *freeze, const char *no_dec
 
 // first: the index of p[0].
 static void dt__check_finite(dt__replica *r, const dt_tensor *t, const float *p, ptrdiff_t n, ptrdiff_t first, const char *what) {
-	ptrdiff_t i;
-	if (!p || r->error.code) return;
-	for (i = 0; i < n && p[i] - p[i] == 0; i++) {}
-	if (i == n) return;
-	dt__fail(&r->error, DT_ERR_NUMERIC, "step %ld, replica %d: the %s of layer \"%s\" is not finite (%g at index %td): lower .learning_rate, scale the input, or set .clip_norm",
+	ptrdiff_t i = 0;
+	while (i < n && p[i] - p[i] == 0) i++;
+	if (i < n) dt__fail(&r->error, DT_ERR_NUMERIC, "step %ld, replica %d: the %s of layer \"%s\" is not finite (%g at index %td): lower .learning_rate, scale the input, or set .clip_norm",
 			r->step, r->rank, what, t->name, (double)p[i], first + i);
 }
 
@@ -3613,7 +3579,7 @@ static void dt__backward(dt__replica *set, int n, int seeded) {
 	}
 	dt__run_segments(set, n, 1, seeded);
 	for (i = 0; i < n; i++)  // no loss depends on input 0
-		if (x->back && x->gradient >= 0 && !set[i].written[x->number]) dt__zero(x->size * set[i].rows, dt__gradient(&set[i], x));
+		if (x->back && !set[i].written[x->number]) dt__zero(x->size * set[i].rows, dt__gradient(&set[i], x));
 }
 
 // Variables that no backward reached have gradient 0.
@@ -4557,7 +4523,7 @@ static int dt__axis(dt_tensor *t) {
 
 static void dt__move_run(dt__replica *r, dt_tensor *t, int back) {
 	DT__OPTIONS(dt_slice_options, t);
-	ptrdiff_t blocks = r->rows, inner = 1, n_y = t->dim[o->axis], from = DT__MAX(o->begin, 0), to = from - o->begin, b, k, n;
+	ptrdiff_t blocks = r->rows, n_y = t->dim[o->axis], from = DT__MAX(o->begin, 0), to = from - o->begin, b, k, n;
 	int i, add = 0;
 	for (i = 1; i < o->axis; i++) blocks *= t->dim[i];
 	for (i = o->axis + 1; i < t->rank; i++) inner *= t->dim[i];
@@ -4751,10 +4717,9 @@ static int dt__ignored(const dt_loss_options *o, int label) {
 }
 
 static void dt__count(dt__replica *r, int right, int right_top) {
-	float *totals = r->chunk_totals + 2 * DT_MAX_INPUTS;
-	totals[DT__COUNTED] += 1;
-	totals[DT__RIGHT] += (float)right;
-	totals[DT__RIGHT_TOP] += (float)right_top;
+	r->chunk_totals[DT__COUNTED] += 1;
+	r->chunk_totals[DT__RIGHT] += (float)right;
+	r->chunk_totals[DT__RIGHT_TOP] += (float)right_top;
 }
 
 // One row: returns its loss, sets weight and gradient d. soft: the label as floats, or NULL.
@@ -4910,19 +4875,19 @@ static double dt__totals_loss(const dt__graph *g, const double *totals) {
 // What summed gradients are divided by: the first mean loss's weights, or the rows of mixed losses; and rows seeded by hand.
 static double dt__totals_weight(const dt__graph *g, const double *totals) {  // -1: all losses are sums
 	int i;
-	if (g->mixed_losses) return totals[2 * DT_MAX_INPUTS + DT__ROWS];
+	if (g->mixed_losses) return totals[DT__ROWS];
 	for (i = 0; i < g->n_losses; i++) if (dt__loss_means(g, i)) return totals[2 * i + 1];
 	return -1;
 }
 static double dt__divisor(double weight, double seeded) { return weight >= 0 ? weight + seeded : seeded > 0 ? seeded : 1; }
 static double dt__totals_divisor(const dt__graph *g, const double *totals) {
-	return dt__divisor(dt__totals_weight(g, totals), totals[2 * DT_MAX_INPUTS + DT__SEEDED]);
+	return dt__divisor(dt__totals_weight(g, totals), totals[DT__SEEDED]);
 }
 
 static double dt__totals_accuracy(const dt__graph *g, const double *totals, int which) {
-	double counted = totals[2 * DT_MAX_INPUTS + DT__COUNTED];
+	double counted = totals[DT__COUNTED];
 	if (counted == 0 || (which == DT__RIGHT_TOP && ((const dt_loss_options *)g->loss[0]->options)->kind != DT_CROSS_ENTROPY)) return (double)NAN;
-	return totals[2 * DT_MAX_INPUTS + which] / counted;
+	return totals[which] / counted;
 }
 
 // Mixed losses: scale each one's gradient so that one division serves all.
@@ -4975,9 +4940,9 @@ static int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_ty
 
 typedef struct {
 	dt_optimizer kind;
-	double rate, momentum, beta1, beta2, alpha, epsilon, decay, clip, final_rate, factor;
+	double rate, momentum, beta1, beta2, alpha, epsilon, decay, clip, final_rate, factor, warmup;
 	dt_schedule schedule;
-	long warmup, total, decay_steps;
+	long total, decay_steps;
 	double (*rate_at)(long step, void *user);
 	void *user;
 	int n_slots;  // arrays of moments
@@ -4996,7 +4961,7 @@ static int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *e
 		{"clip_norm", &p->clip, dt__default(o->clip_norm, 0), HUGE_VAL},
 		{"final_rate", &p->final_rate, o->final_rate, 1e6},
 		{"decay_factor", &p->factor, DT__ELSE(o->decay_factor, o->schedule == DT_STEP_DECAY ? 0.1 : 0.96), 1e6},
-		{"warmup_steps", NULL, (double)o->warmup_steps, HUGE_VAL}, {"total_steps", NULL, (double)o->total_steps, HUGE_VAL},
+		{"warmup_steps", &p->warmup, (double)o->warmup_steps, HUGE_VAL}, {"total_steps", NULL, (double)o->total_steps, HUGE_VAL},
 		{"decay_steps", NULL, (double)o->decay_steps, HUGE_VAL}, {"optimizer", NULL, (double)o->optimizer, DT_RMSPROP + 1},
 		{"schedule", NULL, (double)o->schedule, DT_LINEAR_DECAY + 1}
 	};
@@ -5007,7 +4972,6 @@ static int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *e
 	}
 	p->kind = o->optimizer;
 	p->schedule = o->schedule;
-	p->warmup = o->warmup_steps;
 	p->total = o->total_steps;
 	p->decay_steps = o->decay_steps;
 	p->rate_at = o->rate_at;
@@ -5018,12 +4982,12 @@ static int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *e
 
 // The learning rate after `step` updates.
 static double dt__rate_of(const dt__optimizer *p, long step) {
-	double t = (double)(step - p->warmup), n = p->total > p->warmup ? (double)(p->total - p->warmup) : 1;
+	double t = (double)step - p->warmup, n = DT__MAX((double)p->total - p->warmup, 1);
 	if (p->rate_at) return p->rate_at(step, p->user);
-	if (step < p->warmup) return p->rate * (double)(step + 1) / (double)(p->warmup + 1);
+	if (t < 0) return p->rate * (double)(step + 1) / (p->warmup + 1);
 	if (p->schedule == DT_COSINE_DECAY || p->schedule == DT_LINEAR_DECAY) {
 		if (p->total == 0) return p->rate;  // length unknown: dt_train fills it in
-		t = t < n ? t / n : 1;
+		t = DT__MIN(t / n, 1);
 		if (p->schedule == DT_LINEAR_DECAY) return p->rate + (p->final_rate - p->rate) * t;
 		return p->final_rate + (p->rate - p->final_rate) * 0.5 * (1 + cos(3.14159265358979323846 * t));
 	}
@@ -6222,8 +6186,8 @@ static void dt__feed(dt__replica *r, int part) {
 	r->checking = k->checking;
 	r->step = m->step;
 	memset(r->chunk_totals, 0, sizeof r->chunk_totals);
-	r->chunk_totals[2 * DT_MAX_INPUTS + DT__ROWS] = (float)r->rows;
-	if (!part && !r->rank) r->chunk_totals[2 * DT_MAX_INPUTS + DT__STOPS] = (float)m->stop;
+	r->chunk_totals[DT__ROWS] = (float)r->rows;
+	if (!part && !r->rank) r->chunk_totals[DT__STOPS] = (float)m->stop;
 	r->sample_weight = k->batch && k->batch->weight ? k->batch->weight + r->first_row : NULL;
 	for (i = 0; i < r->rows && !r->error.code; i++) if (k->data) dt__feed_sample(r, i); else dt__feed_row(r, i);
 	if (r->error.code) r->rows = 0;  // go on without rows, so that nobody waits for this replica in vain
@@ -6261,7 +6225,7 @@ static void dt__job_backward(dt__replica *set, int n) {
 		float *totals = r->gradients + g->totals;
 		if (k->seed) {
 			dt__copy(r->rows * g->output->size, 1, k->seed + r->first_row * g->output->size, dt__gradient(r, g->output), 0);
-			totals[2 * DT_MAX_INPUTS + DT__SEEDED] += (float)r->rows;
+			totals[DT__SEEDED] += (float)r->rows;
 		} else for (j = 0; j < DT__TOTALS; j++) totals[j] += r->chunk_totals[j];
 	}
 	dt__backward(set, n, k->seed != NULL);
@@ -6337,7 +6301,7 @@ static void dt__push_gradients(dt_model *m, const double *totals, double clipped
 	p->kind = DT__PUSH;
 	p->out = r->gradients;
 	p->order.weight = dt__totals_weight(&m->graph, totals) / clipped;
-	p->order.seeds = totals[2 * DT_MAX_INPUTS + DT__SEEDED] / clipped;
+	p->order.seeds = totals[DT__SEEDED] / clipped;
 	p->order.rate = m->rate;
 	p->order.stop = m->stop;
 	if (!m->comm->push(m->comm, p, &r->error)) m->pushes++;
@@ -6408,7 +6372,7 @@ static void dt__job_update(dt__replica *set, int n) {
 	for (i = 0; i < n && !failed; i++) dt__update_slice(&set[i], scale * clipped);
 	if (set->rank == 0) {
 		m->bad = bad;
-		m->stopped = m->servers ? (int)m->push.order.stop : (int)totals[2 * DT_MAX_INPUTS + DT__STOPS];
+		m->stopped = m->servers ? (int)m->push.order.stop : (int)totals[DT__STOPS];
 		if (!failed) {
 			m->norm = need_norm ? norm : (double)NAN;
 			m->report.train_loss = loss;
@@ -7140,7 +7104,7 @@ static int dt__evaluate_data(dt_model *m, const dt_dataset *d, int shared, dt_me
 	}
 	if (shared && !code) code = dt__sum_totals(m->comm, totals, err);
 	out->loss = dt__totals_loss(g, totals);
-	out->n = kind <= DT_BINARY_CROSS_ENTROPY ? (long)totals[2 * DT_MAX_INPUTS + DT__COUNTED] : d->info.n;
+	out->n = kind <= DT_BINARY_CROSS_ENTROPY ? (long)totals[DT__COUNTED] : d->info.n;
 	out->accuracy = dt__totals_accuracy(g, totals, DT__RIGHT);
 	out->top_k_accuracy = dt__totals_accuracy(g, totals, DT__RIGHT_TOP);
 	out->classes = kind == DT_CROSS_ENTROPY ? logits->dim[logits->rank - 1] : 0;
@@ -8740,11 +8704,11 @@ typedef struct { int role, index, count[4]; char first[2][280], own[280]; int cl
 
 // A role's addresses: a list, or an object by index.
 static void dt__spec_hosts(dt__json *j, int role, dt__spec *s) {
-	int object = dt__json_peek(j) == '{', first = 1, index = 0, ok = 1, port;
+	int object = dt__json_peek(j) == '{', index = 0, ok = 1, port;
 	char text[280], host[256];
 	size_t n;
 	if (!dt__json_expect(j, object ? '{' : '[', "a list of addresses is expected")) return;
-	for (; dt__json_more(j, object ? '}' : ']', &first); index++) {
+	for (; dt__json_more(j, object ? '}' : ']'); index++) {
 		if (object && dt__json_key(j, text, sizeof text, &n)) { text[DT__MIN(n, sizeof text - 1)] = 0; index = (int)dt__parse_whole(text, 4095, &ok); }
 		if (!dt__json_string(j, text, sizeof text, &n)) return;
 		text[DT__MIN(n, sizeof text - 1)] = 0;
@@ -8757,16 +8721,15 @@ static void dt__spec_hosts(dt__json *j, int role, dt__spec *s) {
 
 // {"cluster": {"worker": ["host:port", …], …}, "task": {"type": "worker", "index": 0}}; the task is read first.
 static void dt__spec_read(dt__json *j, int part, dt__spec *s) {
-	int first = 1, inner;
 	char key[32], word[32];
 	size_t n;
 	if (!dt__json_expect(j, '{', "'{' is expected")) return;
-	while (dt__json_more(j, '}', &first) && dt__json_key(j, key, sizeof key, &n)) {
+	while (dt__json_more(j, '}') && dt__json_key(j, key, sizeof key, &n)) {
 		int task = dt__equals(key, DT__MIN(n, sizeof key), "task"), cluster = dt__equals(key, DT__MIN(n, sizeof key), "cluster");
 		if (part ? !cluster : !task) { dt__json_skip(j); continue; }
 		if (!dt__json_expect(j, '{', "'{' is expected")) return;
 		if (task) s->task = 1; else s->cluster = 1;
-		for (inner = 1; dt__json_more(j, '}', &inner) && dt__json_key(j, key, sizeof key - 1, &n);) {
+		while (dt__json_more(j, '}') && dt__json_key(j, key, sizeof key - 1, &n)) {
 			uint64_t v = 0;
 			int ok = 1;
 			key[DT__MIN(n, sizeof key - 1)] = 0;
@@ -9218,10 +9181,9 @@ static int dt__tensors_memory(const dt__tensors *t) {
 static void dt__metadata(dt__tensors *t, dt__json *j) {
 	const char *seen[64];  // starts of keys, for duplicates
 	size_t n, n_seen = 0, k;
-	int first = 1;
 	if (dt__json_peek(j) == 'n') { dt__json_skip(j); return; }
 	dt__json_expect(j, '{', "__metadata__ must be a map");
-	while (dt__json_more(j, '}', &first)) {
+	while (dt__json_more(j, '}')) {
 		char key[128], other[128];
 		const char *start = j->p;
 		size_t length;
@@ -9243,9 +9205,9 @@ static void dt__metadata(dt__tensors *t, dt__json *j) {
 // {"dtype":…, "shape":[…], "data_offsets":[a, b]} in any order, other fields skipped
 static void dt__tensor_entry(dt__json *j, dt__entry *e) {
 	uint64_t elements = 1, v = 0;
-	int first = 1, inner = 1, has = 0, overflow = 0;
+	int has = 0, overflow = 0;
 	dt__json_expect(j, '{', "an entry is no map");
-	while (dt__json_more(j, '}', &first)) {
+	while (dt__json_more(j, '}')) {
 		char text[16]; size_t n;
 		int field;
 		dt__json_key(j, text, sizeof text, &n);
@@ -9258,7 +9220,7 @@ static void dt__tensor_entry(dt__json *j, dt__entry *e) {
 			if (e->dtype == DT__COUNT(dt__dtype)) { e->dtype = 0; dt__json_fail(j, "unknown dtype"); }
 		} else if (field == 2) {
 			dt__json_expect(j, '[', "shape must be a list");
-			for (; dt__json_more(j, ']', &inner); e->rank++) {
+			for (; dt__json_more(j, ']'); e->rank++) {
 				dt__json_uint(j, &v);
 				if (e->rank < DT_MAX_RANK) e->dim[e->rank] = v;
 				if (v && elements > UINT64_MAX / v) overflow = 1;
@@ -9278,8 +9240,9 @@ static void dt__tensor_entry(dt__json *j, dt__entry *e) {
 }
 
 static int dt__tensors_fail(const dt__tensors *t, const dt__entry *e, const char *what) {
-	if (!e) return dt__bad_file(t->err, "\"%s\" is no valid safetensors file: %s", t->path, what);
-	return dt__bad_file(t->err, "\"%s\" is no valid safetensors file: tensor \"%.*s\": %s", t->path, (int)DT__MIN(e->name_length, 60), e->name, what);
+	char name[80] = "";
+	if (e) dt__format(name, sizeof name, "tensor \"%.*s\": ", (int)DT__MIN(e->name_length, 60), e->name);
+	return dt__bad_file(t->err, "\"%s\" is no valid safetensors file: %s%s", t->path, name, what);
 }
 
 // By place in the data; empty tensors come before the one that begins there.
@@ -9321,10 +9284,10 @@ static int dt__tensors_tile(const dt__tensors *t) {  // no hole, no overlap, not
 }
 
 static int dt__tensors_header(dt__tensors *t, dt__json *j) {
-	int first = 1, metadata = 0;
+	int metadata = 0;
 	char *name = t->names;
 	dt__json_expect(j, '{', "the header is no JSON object");
-	while (dt__json_more(j, '}', &first)) {
+	while (dt__json_more(j, '}')) {
 		dt__entry *e = &t->entry[t->n], **slot;
 		size_t n;
 		if (t->n == t->cap) return dt__json_fail(j, "an entry is no map");
@@ -9371,10 +9334,10 @@ static int dt__tensors_read(dt__tensors *t) {
 	for (k = 0; k < n; k++) t->cap += p[k] == '{';  // an entry has a '{' and at least 40 bytes
 	t->cap = DT__MIN(t->cap, (size_t)n / 40 + 1);
 	for (t->table_size = 16; t->table_size < 2 * t->cap;) t->table_size *= 2;
-	t->names = (char *)dt__take(&t->pool, (size_t)n);
-	t->entry = (dt__entry *)dt__take(&t->pool, t->cap * sizeof *t->entry);
-	t->place = (dt__entry **)dt__take(&t->pool, t->cap * sizeof *t->place);
-	t->table = (dt__entry **)dt__take(&t->pool, t->table_size * sizeof *t->table);
+	t->names = DT__NEW(&t->pool, n, char);
+	t->entry = DT__NEW(&t->pool, t->cap, dt__entry);
+	t->place = DT__NEW(&t->pool, t->cap, dt__entry *);
+	t->table = DT__NEW(&t->pool, t->table_size, dt__entry *);
 	if (!t->names || !t->entry || !t->place || !t->table) return dt__tensors_memory(t);
 	j.p = (const char *)p; j.end = j.p + n; j.error = NULL;
 	if (!dt__tensors_header(t, &j)) {
@@ -9453,8 +9416,7 @@ static void dt__load_tell(dt_load_options *o, dt_load_result result, const char 
 
 // Tell how file and model differ; err receives the first difference.
 static void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_load_options *o, dt_error *err) {
-	static const char counter[] = "num_batches_tracked";  // by PyTorch's batch norm; nothing here needs it
-	size_t n = sizeof counter - 1, j;
+	size_t j;
 	int k, wanted = 0;
 	for (k = 0; k < m->graph.n_variables; k++) {
 		const dt__variable *v = m->graph.variable[k];
@@ -9471,9 +9433,9 @@ static void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_load_op
 		dt__bad_file(err, "dt_load: \"%s\" has %s order of features, this net another (see dt_load): save the same net, or load by a glob", t->path, t->hwc ? "this library's" : "PyTorch's");
 	for (j = 0; j < t->n; j++) {
 		const dt__entry *e = t->place[j];
-		char name[DT_MAX_NAME + 16];
-		if (e->used || (e->name_length >= n && !memcmp(e->name + e->name_length - n, counter, n))) continue;
+		char name[DT_MAX_NAME + 32];
 		dt__format(name, sizeof name, "%.*s", (int)DT__MIN(e->name_length, sizeof name), e->name);
+		if (e->used || dt__glob("*num_batches_tracked", name)) continue;  // by PyTorch's batch norm; nothing here needs it
 		dt__load_tell(o, DT_UNEXPECTED, name);
 		dt__bad_file(err, "dt_load: \"%s\" has the tensor \"%.60s\", the model not: is it of this net? A glob loads a part", t->path, name);
 	}
@@ -9484,7 +9446,7 @@ static int dt__load_values(dt_model *m, const dt__tensors *t, const dt__variable
 	ptrdiff_t i, k, count, width = dt__dtype[e->dtype].bits / 8;
 	for (i = 0; i < v->size; i += count) {
 		const uint8_t *p;
-		count = DT__MIN(v->size - i, (ptrdiff_t)DT__PIECE);
+		count = DT__MIN(v->size - i, DT__PIECE);
 		p = dt__tensors_bytes(t, t->data_at + e->begin + (uint64_t)(i * width), (size_t)(count * width), bytes);
 		if (!p) return DT_ERR_CALLBACK;
 		for (k = 0; k < count; k++) *dt__element(m, v, i + k) = dt__file_value(p + k * width, e->dtype);
