@@ -4523,7 +4523,7 @@ static int dt__axis(dt_tensor *t) {
 
 static void dt__move_run(dt__replica *r, dt_tensor *t, int back) {
 	DT__OPTIONS(dt_slice_options, t);
-	ptrdiff_t blocks = r->rows, n_y = t->dim[o->axis], from = DT__MAX(o->begin, 0), to = from - o->begin, b, k, n;
+	ptrdiff_t blocks = r->rows, inner = 1, n_y = t->dim[o->axis], from = DT__MAX(o->begin, 0), to = from - o->begin, b, k, n;
 	int i, add = 0;
 	for (i = 1; i < o->axis; i++) blocks *= t->dim[i];
 	for (i = o->axis + 1; i < t->rank; i++) inner *= t->dim[i];
