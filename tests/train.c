@@ -920,7 +920,7 @@ static void test_help(void) {
     CHECK_MSG(strstr(r.out, "--colour") && strstr(r.out, "of the bicycle shed") && strstr(r.out, "blue"), "the program's own flag is not in the help");
 
     /* every flag of the help can be set with some value */
-    static const char *const value[] = { NULL, "1", "0.5", "adam", "mirrored", "cosine", "a,b", "cross-entropy", "he-normal", "float32", "mean", "on", "" };
+    static const char *const value[] = { NULL, "1", "0.5", "adam", "mirrored", "cosine", "a,b", "cross-entropy", "he-normal", "float32", "mean", "on", "basic", "" };
     int flags = 0;
     for (char *line = strtok(r.out, "\n"); line; line = strtok(NULL, "\n")) {
         char name[60];
