@@ -516,13 +516,15 @@ DT_API long dt_shuffle(long position, long n, uint64_t seed, long epoch);
 
 // ---- models
 
-typedef enum { DT_EVENT_STEP, DT_EVENT_EPOCH, DT_EVENT_END } dt_event_kind;
+// BEGIN: before the first step, when dt_checkpoint_load may still be called; its other fields are empty.
+typedef enum { DT_EVENT_STEP, DT_EVENT_EPOCH, DT_EVENT_END, DT_EVENT_BEGIN } dt_event_kind;
 
 typedef struct {
 	dt_event_kind kind;
 	dt_model *model;
 	long step, steps;  // done, and in all
 	int epoch, epochs;  // this one from 1, and in all
+	int ends_epoch;  // 0: more steps of this epoch follow
 	double loss, accuracy;  // of the step or epoch; accuracy: NAN where there is none
 	double eval_loss, eval_accuracy;  // NAN where nothing was evaluated
 	double learning_rate, gradient_norm;  // norm: NAN unless it was needed
@@ -762,6 +764,15 @@ typedef struct {
 // dt_load_opt - dt_load with choices. Only without .glob and .rename it looks for unexpected tensors. When read fails
 // in the middle, the tensors before stay loaded.
 DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err);
+
+// dt_checkpoint_save - parameters, the optimizer's moments, step and seed, as .safetensors, which dt_load takes too.
+// Written beside path and renamed over it.
+DT_API int dt_checkpoint_save(dt_model *m, const char *path, dt_error *err);
+
+// dt_checkpoint_load - the next dt_train goes on where that one was, in the middle of an epoch too, and ends with the bits
+// of a run that was never interrupted. A damaged file, or one of another net, optimizer, batch or seed, changes nothing.
+// (With parameter servers the moments are theirs: they begin anew.)
+DT_API int dt_checkpoint_load(dt_model *m, const char *path, dt_error *err);
 
 // ---- collectives
 // The ranks of a group make the same calls in the same order; a call that differs from its peers' in kind, n or root is
@@ -6026,6 +6037,8 @@ struct dt_model {
 	float *slot[2];  // moments, as long as the trainable variables
 	float **buf;  // [n_replicas], for reductions
 	long step;
+	int resumed;  // from a checkpoint: the next dt_train goes on with its run
+	double progress[5];  // of that run: the epoch's sums of loss, accuracy and samples; best evaluation, epochs since
 	dt__task task;
 	int state;  // DT__EMPTY …
 	int running;  // inside dt_train
@@ -9022,8 +9035,15 @@ DT_API int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error
 	return 0;
 }
 
-static float *dt__element(const dt_model *m, const dt__variable *v, ptrdiff_t i) {  // value i in file order
-	return m->replica[0].variables + v->offset + dt__walk(v, i);
+// A file holds the variables (part 0); a checkpoint, behind them, the optimizer's moments of those that are trained.
+static int dt__parts(const dt_model *m, int checkpoint) { return checkpoint && m->slot[0] ? 1 + m->optimizer.n_slots : 1; }
+static int dt__part_has(int part, const dt__variable *v) { return !part || dt__trains(v); }
+static const char *dt__part_name(int part, const dt__variable *v, char text[DT_MAX_NAME + 32]) {
+	dt__format(text, DT_MAX_NAME + 32, part ? "optimizer.%d.%s" : "%.0d%s", part - (part > 0), v->name);
+	return text;
+}
+static float *dt__element(const dt_model *m, int part, const dt__variable *v, ptrdiff_t i) {  // value i in file order
+	return (part ? m->slot[part - 1] : m->replica[0].variables) + v->offset + dt__walk(v, i);
 }
 
 static int dt__copy_parameter(dt_model *m, const char *what, const char *name, float *out, const float *in, size_t n, dt_error *err) {
@@ -9033,8 +9053,8 @@ static int dt__copy_parameter(dt_model *m, const char *what, const char *name, f
 		const dt__variable *v = m->graph.variable[k];
 		if (strcmp(v->name, name)) continue;
 		if ((size_t)v->size != n) return dt__fail(err, DT_ERR_SHAPE, "%s: \"%s\" has %td values, n is %zu", what, name, v->size, n);
-		for (i = 0; out && i < v->size; i++) out[i] = *dt__element(m, v, i);
-		for (i = 0; in && i < v->size; i++) *dt__element(m, v, i) = in[i];
+		for (i = 0; out && i < v->size; i++) out[i] = *dt__element(m, 0, v, i);
+		for (i = 0; in && i < v->size; i++) *dt__element(m, 0, v, i) = in[i];
 		if (in) dt__spread_variable(m, v);
 		return 0;
 	}
@@ -9055,14 +9075,14 @@ DT_API int dt_parameter_write(dt_model *m, const char *name, const float *in, si
 
 typedef int (*dt__write)(void *user, const void *data, size_t n);
 
-static int dt__write_values(const dt_model *m, dt__write write, void *user) {  // in file order, little-endian
+static int dt__write_values(const dt_model *m, int checkpoint, dt__write write, void *user) {  // in file order, little-endian
 	uint8_t bytes[4 * DT__PIECE]; ptrdiff_t i;
-	int k, code = 0;
-	for (k = 0; k < m->graph.n_variables; k++) {
+	int part, k, code = 0;
+	for (part = 0; part < dt__parts(m, checkpoint); part++) for (k = 0; k < m->graph.n_variables; k++) {
 		const dt__variable *v = m->graph.variable[k];
 		size_t n = 0;
-		for (i = 0; i < v->size && !code; i++) {
-			dt__write_le(bytes + n, dt__float_bits(*dt__element(m, v, i)), 4);
+		for (i = 0; i < v->size && !code && dt__part_has(part, v); i++) {
+			dt__write_le(bytes + n, dt__float_bits(*dt__element(m, part, v, i)), 4);
 			if ((n += 4) == sizeof bytes || i == v->size - 1) { code = write(user, bytes, n); n = 0; }
 		}
 	}
@@ -9073,17 +9093,36 @@ static int dt__write_crc32c(void *crc, const void *data, size_t n) { *(uint32_t 
 
 DT_API uint32_t dt_parameters_crc32c(dt_model *m) {
 	uint32_t crc = 0;
-	if (m) dt__write_values(m, dt__write_crc32c, &crc);
+	if (m) dt__write_values(m, 0, dt__write_crc32c, &crc);
 	return crc;
 }
 
-static int dt__write_header(const dt_model *m, dt__write write, void *user) {  // without the blanks at its end
+// Where training stands, as a checkpoint's metadata has it: "step 128 seed 0 …".
+static const char *const dt__state_names[] = {"step", "seed", "batch", "optimizer", "crc32c", "loss", "accuracy", "samples", "best", "waited"};
+enum { DT__STATE_CRC = 4, DT__STATE_PROGRESS = 5, DT__STATES = 10 };
+static void dt__state_of(const dt_model *m, double state[DT__STATES]) {
+	const double known[] = {(double)m->step, (double)m->o.seed, m->batch, m->optimizer.kind, 0};
+	memcpy(state, known, sizeof known);
+	memcpy(state + DT__STATE_PROGRESS, m->progress, sizeof m->progress);
+}
+
+static int dt__write_header(const dt_model *m, int checkpoint, dt__write write, void *user) {  // without the blanks at its end
 	char text[1024];
 	const char *columns = m->columns;
 	dt__writer w = dt__writer_on(text, sizeof text);
 	uintmax_t at = 0, end;
-	int k, d, code = 0;
+	int part, k, d, code = 0;
 	dt__print(&w, "{\"__metadata__\":{\"format\":\"pt\",\"dtrain.version\":\"%s\"%s", dt_version(), m->graph.hwc_files ? ",\"dtrain.order\":\"hwc\"" : "");
+	if (checkpoint) {
+		double state[DT__STATES];
+		uint32_t crc = 0;
+		dt__state_of(m, state);
+		dt__write_values(m, 1, dt__write_crc32c, &crc);
+		state[DT__STATE_CRC] = crc;
+		dt__put_text(&w, ",\"dtrain.state\":\"");
+		for (k = 0; k < DT__STATES; k++) dt__print(&w, k ? " %s %.17g" : "%s %.17g", dt__state_names[k], state[k]);
+		dt__put(&w, '"');
+	}
 	if (columns) dt__put_text(&w, ",\"dtrain.columns\":\"");
 	while (columns && *columns && !code) {  // may be longer than text
 		columns = dt__put_json_character(&w, columns);
@@ -9092,11 +9131,13 @@ static int dt__write_header(const dt_model *m, dt__write write, void *user) {  /
 		w = dt__writer_on(text, sizeof text);
 	}
 	dt__put_text(&w, columns ? "\"}" : "}");
-	for (k = 0; k < m->graph.n_variables && !code; k++) {
+	for (part = 0; part < dt__parts(m, checkpoint); part++) for (k = 0; k < m->graph.n_variables && !code; k++) {
 		const dt__variable *v = m->graph.variable[k];
+		char name[DT_MAX_NAME + 32];
+		if (!dt__part_has(part, v)) continue;
 		code = write(user, text, w.n);
 		w = dt__writer_on(text, sizeof text);
-		dt__put_text(&w, ",\""); dt__put_json(&w, v->name); dt__put_text(&w, "\":{\"dtype\":\"F32\",\"shape\":[");
+		dt__put_text(&w, ",\""); dt__put_json(&w, dt__part_name(part, v, name)); dt__put_text(&w, "\":{\"dtype\":\"F32\",\"shape\":[");
 		for (d = 0; d < v->rank; d++) dt__print(&w, "%s%d", d ? "," : "", v->dim[d]);
 		end = at + 4 * (uintmax_t)v->size;
 		dt__print(&w, "],\"data_offsets\":[%ju,%ju]}", at, end);
@@ -9109,36 +9150,39 @@ static int dt__write_header(const dt_model *m, dt__write write, void *user) {  /
 static int dt__count_bytes(void *sum, const void *data, size_t n) { (void)data; *(uint64_t *)sum += n; return 0; }
 
 // What write returned, if not 0.
-static int dt__write_safetensors(const dt_model *m, dt__write write, void *user) {
+static int dt__write_safetensors(const dt_model *m, int checkpoint, dt__write write, void *user) {
 	uint8_t bytes[8];
 	uint64_t length = 0, blanks;
 	int code;
-	dt__write_header(m, dt__count_bytes, &length);
+	dt__write_header(m, checkpoint, dt__count_bytes, &length);
 	blanks = 7 - (length + 7) % 8;
 	dt__write_le(bytes, length + blanks, 8);
-	if (!(code = write(user, bytes, 8))) code = dt__write_header(m, write, user);
+	if (!(code = write(user, bytes, 8))) code = dt__write_header(m, checkpoint, write, user);
 	if (!code && blanks) code = write(user, "       ", (size_t)blanks);
-	return code ? code : dt__write_values(m, write, user);
+	return code ? code : dt__write_values(m, checkpoint, write, user);
 }
 
 DT_API int dt_save_to(dt_model *m, dt__write write, void *user, dt_error *err) {
 	int code;
 	if (!m || !write) return dt__is_null(err, "dt_save_to", m ? "callback" : "model");
-	code = dt__write_safetensors(m, write, user);
+	code = dt__write_safetensors(m, 0, write, user);
 	return code ? dt__fail(err, DT_ERR_CALLBACK, "dt_save_to: write returned %d", code) : 0;
 }
 
 #ifndef DTRAIN_NO_STDIO
 static int dt__write_file(void *user, const void *data, size_t n) { return fwrite(data, 1, n, (FILE *)user) != n; }
 
-DT_API int dt_save(dt_model *m, const char *path, dt_error *err) {
+static int dt__save(const dt_model *m, const char *what, int checkpoint, const char *path, dt_error *err) {
 	dt__new_file file; int code;
-	if (!m) return dt__is_null(err, "dt_save", "model");
-	if ((code = dt__new_file_open(&file, "dt_save", path, err)) != 0) return code;
-	if (dt__write_safetensors(m, dt__write_file, file.f)) return dt__new_file_fail(&file, err, "cannot write");
+	if (!m) return dt__is_null(err, what, "model");
+	if ((code = dt__new_file_open(&file, what, path, err)) != 0) return code;
+	if (dt__write_safetensors(m, checkpoint, dt__write_file, file.f)) return dt__new_file_fail(&file, err, "cannot write");
 	return dt__new_file_close(&file, err);
 }
+DT_API int dt_save(dt_model *m, const char *path, dt_error *err) { return dt__save(m, "dt_save", 0, path, err); }
+DT_API int dt_checkpoint_save(dt_model *m, const char *path, dt_error *err) { return dt__save(m, "dt_checkpoint_save", 1, path, err); }
 #else
+DT_API int dt_checkpoint_save(dt_model *m, const char *path, dt_error *err) { (void)m; (void)path; return dt__disabled(err, "dt_checkpoint_save", "DTRAIN_NO_STDIO"); }
 DT_API int dt_save(dt_model *m, const char *path, dt_error *err) { (void)m; (void)path; return dt__disabled(err, "dt_save", "DTRAIN_NO_STDIO"); }
 #endif
 
@@ -9157,7 +9201,7 @@ typedef struct {
 	dt_error *err;
 	const dt_load_options *o;
 	const uint8_t *memory;  // all of it, or NULL: it is read
-	dt__json columns;  // at dtrain.columns' value
+	dt__json columns, state;  // at the values of dtrain.columns and dtrain.state
 	int hwc;  // it has dtrain.order
 	uint64_t size, data_at;
 	char *names;  // the entries', one behind the other
@@ -9197,6 +9241,7 @@ static void dt__metadata(dt__tensors *t, dt__json *j) {
 		if (n_seen < 64) seen[n_seen++] = start;
 		dt__json_blank(j);
 		if (dt__equals(key, length, "dtrain.columns")) t->columns = *j;
+		if (dt__equals(key, length, "dtrain.state")) t->state = *j;
 		if (dt__equals(key, length, "dtrain.order")) t->hwc = 1;
 		dt__json_string(j, NULL, 0, &n);
 	}
@@ -9435,13 +9480,13 @@ static void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_load_op
 		const dt__entry *e = t->place[j];
 		char name[DT_MAX_NAME + 32];
 		dt__format(name, sizeof name, "%.*s", (int)DT__MIN(e->name_length, sizeof name), e->name);
-		if (e->used || dt__glob("*num_batches_tracked", name)) continue;  // by PyTorch's batch norm; nothing here needs it
+		if (e->used || dt__glob("*num_batches_tracked,optimizer.*", name)) continue;  // PyTorch's batch norm has the one; checkpoints have moments
 		dt__load_tell(o, DT_UNEXPECTED, name);
 		dt__bad_file(err, "dt_load: \"%s\" has the tensor \"%.60s\", the model not: is it of this net? A glob loads a part", t->path, name);
 	}
 }
 
-static int dt__load_values(dt_model *m, const dt__tensors *t, const dt__variable *v, const dt__entry *e) {
+static int dt__load_values(dt_model *m, const dt__tensors *t, int part, const dt__variable *v, const dt__entry *e) {
 	uint8_t bytes[4 * DT__PIECE];
 	ptrdiff_t i, k, count, width = dt__dtype[e->dtype].bits / 8;
 	for (i = 0; i < v->size; i += count) {
@@ -9449,9 +9494,9 @@ static int dt__load_values(dt_model *m, const dt__tensors *t, const dt__variable
 		count = DT__MIN(v->size - i, DT__PIECE);
 		p = dt__tensors_bytes(t, t->data_at + e->begin + (uint64_t)(i * width), (size_t)(count * width), bytes);
 		if (!p) return DT_ERR_CALLBACK;
-		for (k = 0; k < count; k++) *dt__element(m, v, i + k) = dt__file_value(p + k * width, e->dtype);
+		for (k = 0; k < count; k++) *dt__element(m, part, v, i + k) = dt__file_value(p + k * width, e->dtype);
 	}
-	dt__spread_variable(m, v);
+	if (!part) dt__spread_variable(m, v);
 	return 0;
 }
 
@@ -9501,7 +9546,7 @@ static int dt__load_tensors(dt_model *m, const dt__tensors *t, dt_load_options *
 		const dt__variable *v = m->graph.variable[k];
 		const char *name;
 		const dt__entry *e = dt__load_entry(t, v, &name);
-		if (e && dt__entry_fits(t, e, v, name, NULL) == DT_LOADED) code = dt__load_values(m, t, v, e);
+		if (e && dt__entry_fits(t, e, v, name, NULL) == DT_LOADED) code = dt__load_values(m, t, 0, v, e);
 	}
 	return code;
 }
@@ -9522,6 +9567,64 @@ DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *er
 	return dt_load_opt(m, &o, err);
 }
 
+#ifndef DTRAIN_NO_STDIO
+// Is it a checkpoint, whole, and of the same run?
+static int dt__state_read(const dt_model *m, const dt__tensors *t, double state[DT__STATES]) {
+	char text[512] = "", *at = text, *end;
+	const char *p;
+	double own[DT__STATES];
+	dt__json j = t->state;
+	size_t n;
+	int i;
+	if (!j.p || !dt__json_string(&j, text, sizeof text - 1, &n)) return dt__bad_file(t->err, "\"%s\" is no checkpoint, it holds weights alone: dt_load takes it", t->path);
+	dt__state_of(m, own);
+	own[DT__STATE_CRC] = dt__crc32c(0, t->memory + t->data_at, (size_t)(t->size - t->data_at));
+	for (i = 0; i < DT__STATES; i++) {
+		size_t length = strlen(dt__state_names[i]);
+		if (strncmp(at, dt__state_names[i], length) || at[length] != ' ') return dt__bad_file(t->err, "\"%s\": the checkpoint's state lacks \"%s\"", t->path, dt__state_names[i]);
+		end = strchr(at += length + 1, ' ');
+		state[i] = dt__parse_double(at, end ? end : at + strlen(at), &p);
+		at = end ? end + 1 : at + strlen(at);
+		if (i && i <= DT__STATE_CRC && state[i] != own[i])
+			return dt__fail(t->err, i == DT__STATE_CRC ? DT_ERR_FORMAT : DT_ERR_STATE, i == DT__STATE_CRC ? "\"%s\" is damaged (%s %.0f, its data have %.0f)"
+				: "\"%s\" is of another run: %s was %.0f there, is %.0f here", t->path, dt__state_names[i], state[i], own[i]);
+	}
+	return state[0] >= 0 && state[0] < 1e15 ? 0 : dt__bad_file(t->err, "\"%s\": step %g is none", t->path, state[0]);
+}
+
+DT_API int dt_checkpoint_load(dt_model *m, const char *path, dt_error *err) {
+	dt_load_options o = DT_DEFAULTS;
+	double state[DT__STATES];
+	dt__tensors t;
+	int pass, part, k, code, moments = 0;
+	if (!m) return dt__is_null(err, "dt_checkpoint_load", "model");
+	o.path = path;
+	code = dt__tensors_open(&t, "dt_checkpoint_load", &m->o, &o, err);
+	if (!code) code = dt__state_read(m, &t, state);
+	for (pass = 0; pass < 2 && !code; pass++) {  // look, then load; without any moments they begin anew
+		if (pass) code = dt__load_tensors(m, &t, &o);
+		for (part = 1; part < dt__parts(m, 1); part++) for (k = 0; k < m->graph.n_variables && !code; k++) {
+			const dt__variable *v = m->graph.variable[k];
+			char name[DT_MAX_NAME + 32];
+			const dt__entry *e = *dt__tensors_slot(&t, dt__part_name(part, v, name), strlen(name));
+			if (!dt__part_has(part, v)) continue;
+			moments += e != NULL;
+			if (pass && e) code = dt__load_values(m, &t, part, v, e);
+			else if (moments && dt__entry_fits(&t, e, v, name, err) != DT_LOADED) code = DT_ERR_FORMAT;
+		}
+	}
+	if (!code) {
+		m->step = (long)state[0];
+		m->resumed = 1;
+		memcpy(m->progress, state + DT__STATE_PROGRESS, sizeof m->progress);
+	}
+	dt__tensors_close(&t);
+	return code;
+}
+#else
+DT_API int dt_checkpoint_load(dt_model *m, const char *path, dt_error *err) { (void)m; (void)path; return dt__disabled(err, "dt_checkpoint_load", "DTRAIN_NO_STDIO"); }
+#endif
+
 // ========================================
 // >>train - the loop, progress, flags, dt_main
 //
@@ -9539,6 +9642,8 @@ typedef struct {
 	int epoch, epochs, terminal;
 	double start, shown, epoch_start;
 	double seconds, loss, accuracy, samples;  // running sums of the epoch: its steps' time, …
+	long steps_before, samples_before;  // of the run, before an interruption
+	int ends_epoch;
 } dt__run_state;
 
 static const char *const dt__strategy_name[] = {"default", "one", "mirrored", "central", "multiworker", "ps"};
@@ -9558,7 +9663,7 @@ static void dt__put_measure(dt__writer *w, const char *name, double v) { if (v =
 static void dt__show_progress(const dt_model *m, dt__run_state *s) {
 	char line[160];
 	dt__writer w = dt__writer_on(line, sizeof line);
-	double done = (double)m->report.steps, all = (double)s->steps, left = DT__MIN(dt__ratio((all - done) * m->report.seconds, done), 1e9);  // seconds
+	double done = (double)m->report.steps, all = (double)s->steps, left = DT__MIN(dt__ratio((all - done) * m->report.seconds, done - (double)s->steps_before), 1e9);  // seconds
 	if (!s->terminal || dt__now() - s->shown < 0.1) return;
 	s->shown = dt__now();
 	dt__print(&w, "epoch %d/%d  %3.0f %%  ", s->epoch, s->epochs, 100 * done / all);
@@ -9600,6 +9705,7 @@ static dt_event dt__event_of(dt_model *m, const dt__run_state *s, dt_event_kind 
 	e.steps = s->steps;
 	e.epoch = s->epoch;
 	e.epochs = s->epochs;
+	e.ends_epoch = !step || s->ends_epoch;
 	e.loss = step ? r->train_loss : s->loss / s->samples;
 	e.accuracy = step ? r->train_accuracy : s->accuracy / s->samples;
 	e.eval_loss = step ? (double)NAN : r->eval_loss;
@@ -9646,11 +9752,15 @@ static int dt__join_workers(dt_model *m, dt__run_state *s, double *steps, dt_err
 // Returns 1 if the run shall stop; *code on failure. Parameter servers hand out the batches, so that a slow worker gets fewer.
 static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, long epoch, int *code, dt_error *err) {
 	dt_report *r = &m->report;
-	const long steps = r->steps, samples = r->samples, first = m->step, batches = DT__MIN((d->info.n + m->batch - 1) / m->batch, s->steps - steps);
+	const long per_epoch = (d->info.n - 1) / m->batch + 1, steps = r->steps, samples = r->samples, first = m->step;
+	const long skipped = steps % per_epoch, batches = DT__MIN(per_epoch - skipped, s->steps - steps);  // skipped: done before an interruption
 	long batch = 0;
 	double done = 0;
 	int stop = 0;
-	s->seconds = s->loss = s->accuracy = s->samples = 0;
+	s->loss = skipped ? m->progress[0] : 0;
+	s->accuracy = skipped ? m->progress[1] : 0;
+	s->samples = skipped ? m->progress[2] : 0;
+	s->seconds = 0;
 	s->epoch_start = dt__now();
 	if (m->servers) {
 		if ((*code = dt__stretch(m, batches, err)) != 0) return 1;
@@ -9659,7 +9769,7 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, l
 	}
 	while (batch >= 0 && batch < batches && !stop) {
 		double seconds = dt__now();
-		long at = batch * m->batch, n = DT__MIN((long)m->batch, d->info.n - at);
+		long at = (skipped + batch) * m->batch, n = DT__MIN((long)m->batch, d->info.n - at);
 		dt__new_task(m, NULL, d, at, n);
 		m->step = first + batch;
 		m->task.epoch = epoch;
@@ -9673,7 +9783,7 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, l
 		r->samples += n;
 		done++;
 		r->seconds += seconds;
-		r->samples_per_s = dt__ratio((double)r->samples, r->seconds);
+		r->samples_per_s = dt__ratio((double)(r->samples - s->samples_before), r->seconds);
 		s->seconds += seconds;
 		s->loss += r->train_loss * (double)n;
 		s->accuracy += r->train_accuracy * (double)n;
@@ -9681,13 +9791,15 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, l
 #ifndef DTRAIN_NO_STDIO
 		dt__show_progress(m, s);
 #endif
+		m->progress[0] = s->loss; m->progress[1] = s->accuracy; m->progress[2] = s->samples;
+		s->ends_epoch = skipped + batch == per_epoch - 1;
 		stop = dt__stops(m, dt__tell(m, s, DT_EVENT_STEP));
 		batch = m->servers ? (long)m->push.order.next : batch + 1;
 	}
 	if (m->servers) {
 		*code = dt__join_workers(m, s, &done, err);
 		if (m->own) { r->steps = steps + (long)done; r->samples = samples + (long)s->samples; m->step = first + (long)done; }
-		r->samples_per_s = dt__ratio((double)r->samples, r->seconds);
+		r->samples_per_s = dt__ratio((double)(r->samples - s->samples_before), r->seconds);
 	}
 	return stop || *code;
 }
@@ -9714,9 +9826,9 @@ static int dt__train_options(dt_model *m, const dt_options *run, dt_error *err) 
 static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test, dt_error *err) {
 	dt_report *r = &m->report;
 	dt__run_state s = DT_DEFAULTS;
-	double best = (double)INFINITY;
-	int code = 0, stop = 0, waited = 0, i;
-	long per_epoch = (d->info.n + m->batch - 1) / m->batch, first_epoch = m->step / per_epoch;
+	double *best = &m->progress[3], *waited = &m->progress[4];
+	int code = 0, stop = 0, i;
+	long per_epoch = (d->info.n + m->batch - 1) / m->batch, done = m->resumed ? m->step : 0, first_epoch = (m->step - done) / per_epoch;
 	if ((m->o.crop || m->o.flip) && m->graph.input[0]->rank != 4)
 		return dt__refuse(err, "dt_train: .%s needs images, [height, width, channels]; the net's input is no image", m->o.crop ? "crop" : "flip");
 	s.epochs = m->o.epochs ? m->o.epochs : m->o.steps ? (int)DT__MIN((m->o.steps - 1) / per_epoch + 1, (long)INT_MAX) : 1;
@@ -9728,11 +9840,16 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 	m->pushes = 0;
 	m->staleness = 0;
 	memset(r, 0, sizeof *r);
+	r->steps = s.steps_before = done;
+	r->samples = s.samples_before = done / per_epoch * d->info.n + done % per_epoch * m->batch;
+	s.epoch = r->epochs = (int)(done / per_epoch);
+	if (!m->resumed) { *best = DBL_MAX; *waited = 0; }
+	m->resumed = 0;
 	r->eval_loss = r->eval_accuracy = (double)NAN;
 #if !defined(DTRAIN_NO_STDIO) && DT__POSIX
 	s.terminal = m->o.progress > 0 && isatty(2);
 #endif
-	m->optimizer.total = DT__ELSE(m->o.total_steps, m->step + s.steps);
+	m->optimizer.total = DT__ELSE(m->o.total_steps, m->step - done + s.steps);
 	m->optimizer.decay_steps = DT__ELSE(m->o.decay_steps, per_epoch);
 	for (i = 0; i < m->n_replicas; i++) m->replica[i].data_seconds = 0;
 	while (s.epoch < s.epochs && !stop && r->steps < s.steps) {
@@ -9756,8 +9873,8 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 #endif
 		stop |= dt__stops(m, dt__tell(m, &s, DT_EVENT_EPOCH));
 		judged = test ? event.eval_loss : event.loss;
-		if (judged < best) { best = judged; waited = 0; }
-		else if (m->o.patience && ++waited >= m->o.patience) stop = 1;
+		if (judged < *best) { *best = judged; *waited = 0; }
+		else if (m->o.patience && ++*waited >= m->o.patience) stop = 1;
 		r->epochs = s.epoch;
 		r->train_loss = event.loss;
 		r->train_accuracy = event.accuracy;
@@ -9766,12 +9883,22 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 	return code;
 }
 
-// All processes run the same, and rank 0's variables become everybody's.
+// All processes run the same, and rank 0's state becomes everybody's.
 static int dt__train_together(dt_model *m, long n, dt_error *err) {
-	static const char *const name[] = {"the number of training samples", "the steps done before", ".epochs", ".steps"};
-	const int64_t value[] = {n, m->step, m->o.epochs, m->o.steps};
-	int code = dt__agree(m->comm, DT__COUNT(value), name, value, err);
-	if (!code) code = dt_broadcast(m->comm, m->replica[0].variables, (size_t)m->graph.n_floats, 0, err);
+	static const char *const name[] = {"the number of training samples", ".epochs", ".steps"};
+	const int64_t value[] = {n, m->o.epochs, m->o.steps};
+	double state[7] = {(double)m->step, m->resumed};
+	uint64_t *all;
+	int i, code = dt__agree(m->comm, DT__COUNT(value), name, value, err);
+	memcpy(state + 2, m->progress, sizeof m->progress);
+	if (code || !(all = dt__gather_words(m->comm, 7, state, err))) return dt__code(err, DT_ERR_MEMORY);
+	memcpy(state, all, sizeof state);
+	free(all);
+	m->step = (long)state[0];
+	m->resumed = (int)state[1];
+	memcpy(m->progress, state + 2, sizeof m->progress);
+	code = dt_broadcast(m->comm, m->replica[0].variables, (size_t)m->graph.n_floats, 0, err);
+	for (i = 0; i < 2 && !code && m->resumed; i++) if (m->slot[i]) code = dt_broadcast(m->comm, m->slot[i], (size_t)m->graph.n_trainable, 0, err);
 	dt__spread(m->replica, 0, m->graph.n_floats);
 	return code;
 }
@@ -9797,6 +9924,12 @@ DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
 	}
 	if (!m->graph.n_losses) dt__not_now(&own, "dt_train: the net has no loss: set .loss, or call dt_loss in net");
 	if (!d[0]) dt__refuse(&own, "dt_train: there is no training data: set .train");
+	if (!own.code && m->o.on_event) {
+		dt_event begin = DT_DEFAULTS;
+		begin.kind = DT_EVENT_BEGIN;
+		begin.model = m;
+		if (m->o.on_event(&begin, m->o.user)) dt__fail(&own, DT_ERR_STOPPED, "on_event ended the run before it began");
+	}
 	if (!own.code && m->comm) dt__train_together(m, d[0]->info.n, &own);
 	if (!own.code) dt__train_on(m, d[0], d[1], &own);
 	for (i = 0; i < 2; i++) dt_dataset_close(opened[i]);
