@@ -1810,36 +1810,29 @@ typedef void dt__micro DT__MICRO_PARAMETERS;
 #define DT__R4(X) X(0) X(1) X(2) X(3)
 #define DT__R6(X) DT__R4(X) X(4) X(5)
 #define DT__R8(X) DT__R6(X) X(6) X(7)
-#define DT__BEGIN1(r) V c##r = first;
-#define DT__BEGIN2(r) V c##r = first, d##r = second;
-#define DT__STEP1(r) c##r += p[r * ai] * b0;
-#define DT__STEP2(r) { float s = p[r * ai]; c##r += s * b0; d##r += s * b1; }
-#define DT__FETCH1(r) DT__PREFETCH(c + r * ci);
-#define DT__FETCH2(r) DT__PREFETCH(c + r * ci); DT__PREFETCH(c + r * ci + sizeof(V) / 4);
-#define DT__KEEP1(r) { V *o = (V *)(c + r * ci); if (add) *o += c##r; else *o = c##r; }
-#define DT__KEEP2(r) { V *o = (V *)(c + r * ci); if (add) { o[0] += c##r; o[1] += d##r; } else { o[0] = c##r; o[1] = d##r; } }
+#define DT__BEGIN(r) V c##r = first, d##r = second;
+#define DT__FETCH(r) DT__PREFETCH(c + r * ci); if (two) DT__PREFETCH(c + r * ci + sizeof(V) / 4);
+#define DT__STEP(r) { float s = p[r * ai]; c##r += s * b0; if (two) d##r += s * b1; }
+#define DT__KEEP(r) { V *o = (V *)(c + r * ci); if (add) { *o += c##r; if (two) o[1] += d##r; } else { *o = c##r; if (two) o[1] = d##r; } }
 
 #define DT__MICRO_OF(name, target, vector, ROWS, N) \
 	target static void name DT__MICRO_PARAMETERS { \
 		typedef vector V; \
+		const int two = N == 2; \
 		V first = {0}, second = {0}; \
-		if (bias) { first = *(const V *)bias; if (N == 2) second = ((const V *)bias)[N - 1]; } \
-		(void)second; \
-		{ ROWS(DT__BEGIN##N) \
-		if (add && k > 64) { ROWS(DT__FETCH##N) } \
+		if (bias) { first = *(const V *)bias; if (two) second = ((const V *)bias)[1]; } \
+		{ ROWS(DT__BEGIN) \
+		if (add && k > 64) { ROWS(DT__FETCH) } \
 		for (; k2 > 0; k2--, a += ak2, b += bk2) { \
 			const float *p = a, *q = b; \
 			ptrdiff_t i; \
 			for (i = k; i > 0; i--, p += ak, q += bk) { \
-				V b0 = *(const V *)q; \
-				DT__SECOND##N \
-				ROWS(DT__STEP##N) \
+				V b0 = *(const V *)q, b1 = two ? ((const V *)q)[1] : b0; \
+				ROWS(DT__STEP) \
 			} \
 		} \
-		ROWS(DT__KEEP##N) } \
+		ROWS(DT__KEEP) } \
 	}
-#define DT__SECOND1
-#define DT__SECOND2 V b1 = ((const V *)q)[1];
 
 #define DT__MICRO(isa, target, vector, rows) \
 	DT__MICRO_OF(dt__micro_##isa##_##rows##x2, target, vector, DT__R##rows, 2) \
@@ -1873,6 +1866,7 @@ typedef struct {
 #define DT__AT(p) (*(const dt__v *)(p))
 #define DT__EACH(n) for (ptrdiff_t i = 0; i < (n); i += DT__W)  // in its body, for rows p of n:
 #define DT__GET(v, p) dt__get(&v, (p) + i, n - i)
+#define DT__READ(v, p) dt__v v; DT__GET(v, p)  // declares v
 #define DT__SET(v, p) dt__set(&v, (p) + i, n - i)
 #define DT__SET_OR_ADD(v, p, add) dt__set_or_add(&v, (p) + i, n - i, add)
 
@@ -1898,8 +1892,10 @@ DT__INLINE float dt__lanes_sum(const dt__v *v) {
 	for (i = 0; i < DT__W; i++) s += a[i];
 	return s;
 }
-// v, or relu(v): keep is all ones or 0
-#define DT__RELU_UNLESS(keep, v) DT__FLOATS(DT__BITS(v) & (~DT__TEST((v) <= 0) | (keep)))
+// v where the comparison holds, else 0
+#define DT__WHERE(comparison, v) DT__FLOATS(DT__BITS(v) & DT__TEST(comparison))
+// v, or relu(v) if relu is 1; keeps NaN
+#define DT__RELU_IF(relu, v) DT__FLOATS(DT__BITS(v) & ~(DT__TEST((v) <= 0) & -(relu)))
 
 // In front of a body: dt__<name>_body is inlined into one wrapper per instruction set. give: the word return, or nothing.
 #if DT__X86
@@ -1943,7 +1939,6 @@ DT__INLINE void dt__v_exp(dt__v *inout) {
 // tanh by the rational approximation that Eigen and others use: odd degree 13 over even degree 6, on [-7.9, 7.9].
 DT__INLINE void dt__v_tanh(dt__v *inout) {
 	dt__v x = *inout, x2 = x * x, p, q, one = {0}, limit = one + 7.90531110763549805f;
-	dt__vi high = DT__TEST(x >= limit), low = DT__TEST(x <= -limit);
 	one += 1.0f;
 	p = x2 * -2.76076847742355e-16f + 2.00018790482477e-13f;
 	p = p * x2 + -8.60467152213735e-11f;
@@ -1954,7 +1949,7 @@ DT__INLINE void dt__v_tanh(dt__v *inout) {
 	q = x2 * 1.19825839466702e-06f + 1.18534705686654e-04f;
 	q = q * x2 + 2.26843463243900e-03f;
 	q = q * x2 + 4.89352518554385e-03f;
-	*inout = DT__SELECT(high, one, DT__SELECT(low, -one, x * p / q));
+	*inout = DT__SELECT(DT__TEST(x >= limit), one, DT__SELECT(DT__TEST(x <= -limit), -one, x * p / q));
 }
 
 DT__INLINE void dt__v_sigmoid(dt__v *inout) {
@@ -1987,11 +1982,10 @@ enum { DT__RELU, DT__LEAKY_RELU, DT__GELU, DT__GELU_TANH, DT__SILU, DT__TANH, DT
 
 DT__LOOP(activate, (int kind, ptrdiff_t n, const float *x, float *y, float slope), (kind, n, x, y, slope)) {
 	DT__EACH(n) {
-		dt__v v, t;
-		DT__GET(v, x);
-		t = v;
+		DT__READ(v, x);
+		dt__v t = v;
 		switch (kind) {
-		case DT__RELU: t = DT__FLOATS(DT__BITS(v) & ~DT__TEST(v <= 0)); break;  // keeps NaN
+		case DT__RELU: t = DT__RELU_IF(1, v); break;
 		case DT__LEAKY_RELU: t = DT__SELECT(DT__TEST(v <= 0), v * slope, v); break;
 		case DT__GELU: dt__v_phi(&t); t *= v; break;
 		case DT__GELU_TANH: t = DT__GELU_C * (v + 0.044715f * v * v * v); dt__v_tanh(&t); t = 0.5f * v * (1.0f + t); break;
@@ -2007,12 +2001,11 @@ DT__LOOP(activate, (int kind, ptrdiff_t n, const float *x, float *y, float slope
 DT__LOOP(activate_back, (int kind, ptrdiff_t n, const float *x, const float *y, const float *dy, float *dx, int add, float slope), (kind, n, x, y, dy, dx, add, slope)) {
 	int from_x = kind == DT__GELU || kind == DT__GELU_TANH || kind == DT__SILU;
 	DT__EACH(n) {
-		dt__v v, g, t, e;
-		DT__GET(v, from_x ? x : y);
-		DT__GET(g, dy);
-		t = v;
+		DT__READ(v, from_x ? x : y);
+		DT__READ(g, dy);
+		dt__v t = v, e;
 		switch (kind) {
-		case DT__RELU: g = DT__FLOATS(DT__BITS(g) & DT__TEST(v > 0)); break;
+		case DT__RELU: g = DT__WHERE(v > 0, g); break;
 		case DT__LEAKY_RELU: g = DT__SELECT(DT__TEST(v > 0), g, g * slope); break;
 		case DT__GELU: dt__v_phi(&t); e = -0.5f * v * v; dt__v_exp(&e); g *= t + v * e * 0.39894228f; break;
 		case DT__GELU_TANH:
@@ -2031,10 +2024,9 @@ DT__LOOP(activate_back, (int kind, ptrdiff_t n, const float *x, const float *y, 
 // y = a * x + b * y; b = 0 does not read y
 DT__LOOP(axpby, (ptrdiff_t n, float a, const float *x, float b, float *y), (n, a, x, b, y)) {
 	DT__EACH(n) {
-		dt__v v, o;
-		DT__GET(v, x);
+		DT__READ(v, x);
 		v *= a;
-		if (b != 0) { DT__GET(o, y); v += b * o; }
+		if (b != 0) { DT__READ(o, y); v += b * o; }
 		DT__SET(v, y);
 	}
 }
@@ -2042,9 +2034,8 @@ DT__LOOP(axpby, (ptrdiff_t n, float a, const float *x, float b, float *y), (n, a
 // y = or += a * b
 DT__LOOP(multiply, (ptrdiff_t n, const float *a, const float *b, float *y, int add), (n, a, b, y, add)) {
 	DT__EACH(n) {
-		dt__v v, w;
-		DT__GET(v, a);
-		DT__GET(w, b);
+		DT__READ(v, a);
+		DT__READ(w, b);
 		v *= w;
 		DT__SET_OR_ADD(v, y, add);
 	}
@@ -2053,77 +2044,64 @@ DT__LOOP(multiply, (ptrdiff_t n, const float *a, const float *b, float *y, int a
 // Row of a max pool: y [n_out, c] from windows [rows, size] of x [rows, n_in, c]; a window starts at o * stride - pad and is
 // cut to what lies inside. NaN wins. which (NULL: nobody asks): the place in the cut window, row by row, that y came from.
 typedef struct { ptrdiff_t n_out, n_in, c, rows, size, stride, pad; int relu; } dt__pool_row;
+#define DT__WINDOWS(w)  /* for channels i of n of output o: the first place of its window on a row of x, and how many */ \
+	for (ptrdiff_t n = w->c, o = 0, first, wide, i; o < w->n_out; o++) \
+		for (first = DT__MAX(o * w->stride - w->pad, 0), wide = DT__MIN(o * w->stride - w->pad + w->size, w->n_in) - first, i = 0; i < n; i += DT__W)
 #define DT__LARGER(at, k) \
 	v = DT__AT(at); \
 	hit = DT__TEST(v > best) | DT__TEST(v != v); \
 	best = DT__SELECT(hit, v, best); \
-	place = (place & ~hit) | ((none + (int32_t)(k)) & hit);
+	place = (place & ~hit) | ((int32_t)(k) & hit);
 DT__LOOP(maximum, (const dt__pool_row *w, const float *x, float *y, int32_t *which), (w, x, y, which)) {
-	const ptrdiff_t c = w->c;
-	ptrdiff_t o, k, ky, kx;
-	dt__vi none = {0}, keep = none - !w->relu, hit;
-	for (o = 0; o < w->n_out; o++) {
-		ptrdiff_t first = DT__MAX(o * w->stride - w->pad, 0), wide = DT__MIN(o * w->stride - w->pad + w->size, w->n_in) - first;
-		DT__EACH(c) {
-			const float *p = x + first * c + i, *q = p + w->n_in * c;
-			dt__vi place = none;
-			dt__v best, v;
-			dt__get(&best, p, c - i);
-			if (w->rows == 2 && wide == 2 && c - i >= DT__W) {  // the usual one, without loops
-				DT__LARGER(p + c, 1) DT__LARGER(q, 2) DT__LARGER(q + c, 3)
-			} else {
-				for (k = ky = 0; ky < w->rows; ky++)
-					for (kx = 0; kx < wide; kx++, k++) {
-						float edge[DT__W];
-						dt__get(&v, p + (ky * w->n_in + kx) * c, c - i);
-						dt__set(&v, edge, DT__W);
-						DT__LARGER(edge, k)
-					}
-			}
-			best = DT__RELU_UNLESS(keep, best);
-			dt__set(&best, y + o * c + i, c - i);
-			if (which) { v = DT__FLOATS(place); dt__set(&v, (float *)(void *)which + o * c + i, c - i); }
+	DT__WINDOWS(w) {
+		const float *p = x + first * n + i, *q = p + w->n_in * n;
+		ptrdiff_t k, ky, kx;
+		dt__vi place = {0}, hit;
+		dt__v best, v;
+		dt__get(&best, p, n - i);
+		if (w->rows == 2 && wide == 2 && n - i >= DT__W) {  // the usual one, without loops
+			DT__LARGER(p + n, 1) DT__LARGER(q, 2) DT__LARGER(q + n, 3)
+		} else {
+			for (k = ky = 0; ky < w->rows; ky++)
+				for (kx = 0; kx < wide; kx++, k++) {
+					float edge[DT__W];
+					dt__get(&v, p + (ky * w->n_in + kx) * n, n - i);
+					dt__set(&v, edge, DT__W);
+					DT__LARGER(edge, k)
+				}
 		}
+		best = DT__RELU_IF(w->relu, best);
+		DT__SET(best, y + o * n);
+		if (which) { v = DT__FLOATS(place); DT__SET(v, (float *)(void *)which + o * n); }
 	}
 }
 
 // Its backward: dx = or += dy at the places in which, and 0 at the others.
-#define DT__TAKE(at, k, n) { v = DT__FLOATS(DT__BITS(g) & DT__TEST(place == (none + (int32_t)(k)))); dt__set_or_add(&v, at, n, add); }
+#define DT__TAKE(at, k, n) { v = DT__WHERE(place == (int32_t)(k), g); dt__set_or_add(&v, at, n, add); }
 DT__LOOP(maximum_back, (const dt__pool_row *w, const int32_t *which, const float *dy, float *dx, int add), (w, which, dy, dx, add)) {
-	const ptrdiff_t c = w->c;
-	ptrdiff_t o, k, ky, kx;
-	dt__vi none = {0};
-	for (o = 0; o < w->n_out; o++) {
-		ptrdiff_t first = DT__MAX(o * w->stride - w->pad, 0), wide = DT__MIN(o * w->stride - w->pad + w->size, w->n_in) - first;
-		DT__EACH(c) {
-			float *p = dx + first * c + i, *q = p + w->n_in * c;
-			dt__v g, v;
-			dt__vi place;
-			dt__get(&v, (const float *)(const void *)which + o * c + i, c - i);
-			place = DT__BITS(v);
-			dt__get(&g, dy + o * c + i, c - i);
-			if (w->rows == 2 && wide == 2 && c - i >= DT__W) {
-				DT__TAKE(p, 0, DT__W) DT__TAKE(p + c, 1, DT__W) DT__TAKE(q, 2, DT__W) DT__TAKE(q + c, 3, DT__W)
-			} else {
-				for (k = ky = 0; ky < w->rows; ky++)
-					for (kx = 0; kx < wide; kx++, k++) DT__TAKE(p + (ky * w->n_in + kx) * c, k, c - i)
-			}
+	DT__WINDOWS(w) {
+		float *p = dx + first * n + i, *q = p + w->n_in * n;
+		ptrdiff_t k, ky, kx;
+		DT__READ(v, (const float *)(const void *)which + o * n);
+		DT__READ(g, dy + o * n);
+		dt__vi place = DT__BITS(v);
+		if (w->rows == 2 && wide == 2 && n - i >= DT__W) {
+			DT__TAKE(p, 0, DT__W) DT__TAKE(p + n, 1, DT__W) DT__TAKE(q, 2, DT__W) DT__TAKE(q + n, 3, DT__W)
+		} else {
+			for (k = ky = 0; ky < w->rows; ky++)
+				for (kx = 0; kx < wide; kx++, k++) DT__TAKE(p + (ky * w->n_in + kx) * n, k, n - i)
 		}
 	}
 }
 
 DT__LOOP_OF(float, return, dot, (ptrdiff_t n, const float *a, const float *b), (n, a, b)) {
-	dt__v s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0}, v, w;
+	dt__v s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
 	ptrdiff_t i = 0;
-	for (; i + 4 * DT__W <= n; i += 4 * DT__W) {
-		s0 += DT__AT(a + i) * DT__AT(b + i);
-		s1 += DT__AT(a + i + DT__W) * DT__AT(b + i + DT__W);
-		s2 += DT__AT(a + i + 2 * DT__W) * DT__AT(b + i + 2 * DT__W);
-		s3 += DT__AT(a + i + 3 * DT__W) * DT__AT(b + i + 3 * DT__W);
-	}
+#define DT__PRODUCT(r) s##r += DT__AT(a + i + r * DT__W) * DT__AT(b + i + r * DT__W);
+	for (; i + 4 * DT__W <= n; i += 4 * DT__W) { DT__R4(DT__PRODUCT) }
 	for (; i < n; i += DT__W) {
-		DT__GET(v, a);
-		DT__GET(w, b);
+		DT__READ(v, a);
+		DT__READ(w, b);
 		s0 += v * w;
 	}
 	s0 += s1 + (s2 + s3);
@@ -2131,9 +2109,9 @@ DT__LOOP_OF(float, return, dot, (ptrdiff_t n, const float *a, const float *b), (
 }
 
 DT__LOOP_OF(float, return, sum, (ptrdiff_t n, const float *x), (n, x)) {
-	dt__v s, v;
+	dt__v s;
 	memset(&s, 0, sizeof s);
-	DT__EACH(n) { DT__GET(v, x); s += v; }
+	DT__EACH(n) { DT__READ(v, x); s += v; }
 	return dt__lanes_sum(&s);
 }
 
@@ -2145,15 +2123,13 @@ DT__LOOP_OF(float, return, sum, (ptrdiff_t n, const float *x), (n, x)) {
 
 // What follows a product: y[row] += bias (may be NULL), perhaps relu
 DT__LOOP(finish, (ptrdiff_t rows, ptrdiff_t n, const float *bias, int relu, float *y), (rows, n, bias, relu, y)) {
-	dt__vi keep = {0};
-	keep -= !relu;
 	DT__PATCHES(rows, n) {
-		dt__v v, b = {0};
+		dt__v b = {0};
 		if (bias) DT__GET(b, bias);
 		for (k = r; k < r1; k++) {
-			DT__GET(v, y + k * n);
+			DT__READ(v, y + k * n);
 			if (bias) v += b;
-			v = DT__RELU_UNLESS(keep, v);
+			v = DT__RELU_IF(relu, v);
 			DT__SET(v, y + k * n);
 		}
 	}
@@ -2161,31 +2137,26 @@ DT__LOOP(finish, (ptrdiff_t rows, ptrdiff_t n, const float *bias, int relu, floa
 
 // y = fa * a + fb * b + offset, perhaps relu; b may be NULL
 DT__LOOP(linear, (ptrdiff_t n, float fa, const float *a, float fb, const float *b, float offset, int relu, float *y), (n, fa, a, fb, b, offset, relu, y)) {
-	dt__vi keep = {0};
-	keep -= !relu;
 	DT__EACH(n) {
-		dt__v v, w;
-		DT__GET(v, a);
+		DT__READ(v, a);
 		v = fa * v + offset;
-		if (b) { DT__GET(w, b); v += fb * w; }
-		v = DT__RELU_UNLESS(keep, v);
+		if (b) { DT__READ(w, b); v += fb * w; }
+		v = DT__RELU_IF(relu, v);
 		DT__SET(v, y);
 	}
 }
 
 // out[column] = or += sum over rows
 DT__LOOP(column_sums, (ptrdiff_t rows, ptrdiff_t n, const float *x, float *out, int add), (rows, n, x, out, add)) {
+#define DT__ROW(r) b##r += DT__AT(p + r * n);
 	if (!add) memset(out, 0, (size_t)n * sizeof *out);
 	DT__PATCHES(rows, n) {
-		dt__v b0 = {0}, b1 = {0}, b2 = {0}, b3 = {0}, v;  // four sums, since one would wait for itself
+		dt__v b0 = {0}, b1 = {0}, b2 = {0}, b3 = {0};  // four sums, since one would wait for itself
 		for (k = r; n - i >= DT__W && k + 4 <= r1; k += 4) {
 			const float *p = x + k * n + i;
-			b0 += DT__AT(p);
-			b1 += DT__AT(p + n);
-			b2 += DT__AT(p + 2 * n);
-			b3 += DT__AT(p + 3 * n);
+			DT__R4(DT__ROW)
 		}
-		for (; k < r1; k++) { DT__GET(v, x + k * n); b0 += v; }
+		for (; k < r1; k++) { DT__READ(v, x + k * n); b0 += v; }
 		b0 = (b0 + b1) + (b2 + b3);
 		DT__SET_OR_ADD(b0, out, 1);
 	}
@@ -2195,8 +2166,8 @@ DT__LOOP(column_sums, (ptrdiff_t rows, ptrdiff_t n, const float *x, float *out, 
 DT__LOOP(column_moments, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *shift, const float *dy, float *s1, float *s2, int add), (rows, n, x, shift, dy, s1, s2, add)) {
 	if (!add) { memset(s1, 0, (size_t)n * sizeof *s1); memset(s2, 0, (size_t)n * sizeof *s2); }
 	DT__PATCHES(rows, n) {
-		dt__v a1 = {0}, a2 = {0}, b1 = {0}, b2 = {0}, m, v, w, g, h;
-		DT__GET(m, shift);
+		dt__v a1 = {0}, a2 = {0}, b1 = {0}, b2 = {0}, v, w, g, h;
+		DT__READ(m, shift);
 		for (k = r; n - i >= DT__W && k + 2 <= r1; k += 2) {  // two sums each, since one would wait for itself
 			const ptrdiff_t at = k * n + i;
 			g = v = DT__AT(x + at) - m;
@@ -2223,16 +2194,13 @@ DT__LOOP(column_moments, (ptrdiff_t rows, ptrdiff_t n, const float *x, const flo
 
 // y[row] = x[row] * scale + shift, perhaps relu
 DT__LOOP(columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale, const float *shift, int relu, float *y), (rows, n, x, scale, shift, relu, y)) {
-	dt__vi keep = {0};
-	keep -= !relu;
 	DT__PATCHES(rows, n) {
-		dt__v v, a, b;
-		DT__GET(a, scale);
-		DT__GET(b, shift);
+		DT__READ(a, scale);
+		DT__READ(b, shift);
 		for (k = r; k < r1; k++) {
-			DT__GET(v, x + k * n);
+			DT__READ(v, x + k * n);
 			v = v * a + b;
-			v = DT__RELU_UNLESS(keep, v);
+			v = DT__RELU_IF(relu, v);
 			DT__SET(v, y + k * n);
 		}
 	}
@@ -2241,13 +2209,12 @@ DT__LOOP(columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, const flo
 // dx[row] = or += dy[row] * a + x[row] * b + c, per column
 DT__LOOP(columns_back, (ptrdiff_t rows, ptrdiff_t n, const float *dy, const float *x, const float *a, const float *b, const float *c, float *dx, int add), (rows, n, dy, x, a, b, c, dx, add)) {
 	DT__PATCHES(rows, n) {
-		dt__v g, v, va, vb, vc;
-		DT__GET(va, a);
-		DT__GET(vb, b);
-		DT__GET(vc, c);
+		DT__READ(va, a);
+		DT__READ(vb, b);
+		DT__READ(vc, c);
 		for (k = r; k < r1; k++) {
-			DT__GET(g, dy + k * n);
-			DT__GET(v, x + k * n);
+			DT__READ(g, dy + k * n);
+			DT__READ(v, x + k * n);
 			g = g * va + (v * vb + vc);
 			DT__SET_OR_ADD(g, dx + k * n, add);
 		}
@@ -2259,8 +2226,7 @@ DT__LOOP_OF(float, return, softmax, (ptrdiff_t n, const float *x, float *y, floa
 	float top = x[0], sum = 0;
 	for (ptrdiff_t i = 1; i < n; i++) if (x[i] > top) top = x[i];
 	DT__EACH(n) {
-		dt__v v;
-		DT__GET(v, x);
+		DT__READ(v, x);
 		v -= top;
 		dt__v_exp(&v);
 		DT__SET(v, y);
@@ -2273,18 +2239,18 @@ DT__LOOP_OF(float, return, softmax, (ptrdiff_t n, const float *x, float *y, floa
 
 // y = (x - mean) * inv * weight + bias; bias may be NULL.
 DT__LOOP(layernorm, (ptrdiff_t n, const float *x, const float *weight, const float *bias, float epsilon, float *y, float *mean_inv), (n, x, weight, bias, epsilon, y, mean_inv)) {
-	dt__v s = {0}, v, w;
+	dt__v s = {0};
 	float mean = dt__sum_body(n, x) / (float)n, inv;
 	ptrdiff_t k = 0;
-	for (; k + DT__W <= n; k += DT__W) { v = DT__AT(x + k) - mean; s += v * v; }
+	for (; k + DT__W <= n; k += DT__W) { dt__v v = DT__AT(x + k) - mean; s += v * v; }
 	inv = dt__lanes_sum(&s);
 	for (; k < n; k++) inv += (x[k] - mean) * (x[k] - mean);
 	inv = 1 / sqrtf(inv / (float)n + epsilon);
 	mean_inv[0] = mean;
 	mean_inv[1] = inv;
 	DT__EACH(n) {
-		DT__GET(v, x);
-		DT__GET(w, weight);
+		DT__READ(v, x);
+		DT__READ(w, weight);
 		v = (v - mean) * inv * w;
 		if (bias) { DT__GET(w, bias); v += w; }
 		DT__SET(v, y);
@@ -2323,36 +2289,33 @@ DT__LOOP(layernorm_back, (ptrdiff_t n, const float *x, const float *weight, cons
 // Chris Wellons' integer hash.
 DT__LOOP(dropout, (ptrdiff_t n, uint64_t key, uint32_t threshold, float scale, const float *x, float *y, int add), (n, key, threshold, scale, x, y, add)) {
 	uint32_t lane[DT__W], k1 = (uint32_t)key, k2 = (uint32_t)(key >> 32);
-	dt__vu index, limit = {0};
+	dt__vu index;
 	for (ptrdiff_t i = 0; i < DT__W; i++) lane[i] = (uint32_t)i * 0x9e3779b9u + k1;
 	memcpy(&index, lane, sizeof index);
-	limit += threshold;
 	DT__EACH(n) {
 		dt__vu h = index;
-		dt__v v;
 		h ^= h >> 16; h *= 0x7feb352du;
 		h ^= h >> 15; h ^= k2; h *= 0x846ca68bu;
 		h ^= h >> 16;
 		index += (uint32_t)DT__W * 0x9e3779b9u;
-		DT__GET(v, x);
-		v = DT__FLOATS(DT__BITS(v * scale) & DT__TEST((dt__vi)(h >> 1) >= (dt__vi)(limit >> 1)));
+		DT__READ(v, x);
+		v = DT__WHERE((dt__vi)(h >> 1) >= (int32_t)(threshold >> 1), v * scale);
 		DT__SET_OR_ADD(v, y, add);
 	}
 }
 
 // 0 for what is below 2^(exponent - 127): where gradients stay 0, moments fade until they and their products are no normal
 // numbers, on which arithmetic is a hundred times slower on many CPUs. Squares keep all that is normal.
-#define DT__NOT_BELOW(exponent, v) DT__FLOATS(DT__BITS(v) & DT__TEST((DT__BITS(v) & 0x7f800000) >= ((exponent) << 23)))
+#define DT__NOT_BELOW(exponent, v) DT__WHERE((DT__BITS(v) & 0x7f800000) >= ((exponent) << 23), v)
 
 // w -= rate * step; g is scaled first, weight decay added, momentum kept in v (NULL: none).
 DT__LOOP(sgd, (ptrdiff_t n, float *w, const float *g, float *v, float scale, float rate, float momentum, float decay, int nesterov), (n, w, g, v, scale, rate, momentum, decay, nesterov)) {
 	DT__EACH(n) {
-		dt__v p, d, m;
-		DT__GET(p, w);
-		DT__GET(d, g);
+		DT__READ(p, w);
+		DT__READ(d, g);
 		d = d * scale + decay * p;
 		if (v) {
-			DT__GET(m, v);
+			DT__READ(m, v);
 			m = momentum * m + d;
 			m = DT__NOT_BELOW(15, m);
 			DT__SET(m, v);
@@ -2371,11 +2334,11 @@ typedef void dt__adam_loop(ptrdiff_t n, float *w, const float *g, float *m, floa
 #define DT__ADAM_OF(name, target, ROOT) \
 	target static void name(ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a) { \
 		DT__EACH(n) { \
-			dt__v p, d, m1, m2, root; \
-			DT__GET(p, w); \
-			DT__GET(d, g); \
-			DT__GET(m1, m); \
-			DT__GET(m2, v); \
+			dt__v root; \
+			DT__READ(p, w); \
+			DT__READ(d, g); \
+			DT__READ(m1, m); \
+			DT__READ(m2, v); \
 			d = d * a->scale + a->decay * p; \
 			m1 += a->rest1 * (d - m1); \
 			m2 = a->beta2 * m2 + a->rest2 * d * d; \
@@ -2395,10 +2358,10 @@ DT__ADAM_OF(dt__adam_base, , root = m2; dt__v_sqrt(&root);)
 
 DT__LOOP(rmsprop, (ptrdiff_t n, float *w, const float *g, float *s, float *v, float scale, float rate, float alpha, float epsilon, float momentum, float decay), (n, w, g, s, v, scale, rate, alpha, epsilon, momentum, decay)) {
 	DT__EACH(n) {
-		dt__v p, d, q, root;
-		DT__GET(p, w);
-		DT__GET(d, g);
-		DT__GET(q, s);
+		dt__v root;
+		DT__READ(p, w);
+		DT__READ(d, g);
+		DT__READ(q, s);
 		d = d * scale + decay * p;
 		q = alpha * q + (1.0f - alpha) * d * d;
 		q = DT__NOT_BELOW(1, q);
@@ -2553,10 +2516,11 @@ DT__WINOGRAD_OF(dt__winograd_base, , float, 1)
 // c [n] = or += a [k] * B [k, n], with rows (bj = 1) or columns (bk = ak = 1) of B contiguous, several at a time
 DT__LOOP(gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const float *b, ptrdiff_t bk, ptrdiff_t bj, float *c, int add), (n, k, a, ak, b, bk, bj, c, add)) {
 	ptrdiff_t i, p, r;
+#define DT__FACTOR(r) const float a##r = a[r * ak];
 	if (bj == 1) {
 		if (!add) memset(c, 0, (size_t)n * sizeof *c);
 		for (p = 0; p + 8 <= k; p += 8, a += 8 * ak, b += 8 * bk) {
-			const float a0 = a[0], a1 = a[ak], a2 = a[2 * ak], a3 = a[3 * ak], a4 = a[4 * ak], a5 = a[5 * ak], a6 = a[6 * ak], a7 = a[7 * ak];
+			DT__R8(DT__FACTOR)
 			for (i = 0; i + DT__W <= n; i += DT__W) {
 				const float *q = b + i;
 				dt__v s = DT__AT(c + i), t = a0 * DT__AT(q);
@@ -2575,25 +2539,14 @@ DT__LOOP(gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const fl
 		for (; p < k; p++, a += ak, b += bk) dt__axpby_body(n, *a, b, 1, c);
 		return;
 	}
+#define DT__VECTORS(r) s##r += v * DT__AT(b + r * bj + p);
+#define DT__TOTAL(r) c[i + r] = dt__lanes_sum(&s##r) + (add ? c[i + r] : 0);
+#define DT__REST(r) c[i + r] += a[p] * b[r * bj + p];
 	for (i = 0; i + 4 <= n; i += 4, b += 4 * bj) {
 		dt__v s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0}, v;
-		for (p = 0; p + DT__W <= k; p += DT__W) {
-			v = DT__AT(a + p);
-			s0 += v * DT__AT(b + p);
-			s1 += v * DT__AT(b + bj + p);
-			s2 += v * DT__AT(b + 2 * bj + p);
-			s3 += v * DT__AT(b + 3 * bj + p);
-		}
-		c[i] = dt__lanes_sum(&s0) + (add ? c[i] : 0);
-		c[i + 1] = dt__lanes_sum(&s1) + (add ? c[i + 1] : 0);
-		c[i + 2] = dt__lanes_sum(&s2) + (add ? c[i + 2] : 0);
-		c[i + 3] = dt__lanes_sum(&s3) + (add ? c[i + 3] : 0);
-		for (; p < k; p++) {
-			c[i] += a[p] * b[p];
-			c[i + 1] += a[p] * b[bj + p];
-			c[i + 2] += a[p] * b[2 * bj + p];
-			c[i + 3] += a[p] * b[3 * bj + p];
-		}
+		for (p = 0; p + DT__W <= k; p += DT__W) { v = DT__AT(a + p); DT__R4(DT__VECTORS) }
+		DT__R4(DT__TOTAL)
+		for (; p < k; p++) { DT__R4(DT__REST) }
 	}
 	for (; i < n; i++, b += bj) c[i] = dt__dot_body(k, a, b) + (add ? c[i] : 0);
 }
