@@ -2430,25 +2430,24 @@ DT__LOOP(pack, (const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n,
 // "Fast Algorithms for Convolutional Neural Networks" (2015). Each kind maps a line of values, get(k), to put(k, v).
 enum { DT__WINOGRAD_IMAGE, DT__WINOGRAD_OUTPUT, DT__WINOGRAD_DY, DT__WINOGRAD_WEIGHTS, DT__WINOGRAD_DW };
 
-#define DT__LINE_IMAGE(get, put) { \
-	V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3), d4 = get(4), d5 = get(5); \
+#define DT__GET4(get) V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3);
+#define DT__GET6(get) DT__GET4(get) V d4 = get(4), d5 = get(5);
+#define DT__PUT1TO4(put) put(1, even + odd) put(2, even - odd) put(3, low + high) put(4, low - high)
+#define DT__LINE_IMAGE(get, put) { DT__GET6(get) \
 	V even = d4 - 4.0f * d2, odd = d3 - 4.0f * d1, low = d4 - d2, high = 2.0f * (d3 - d1); \
-	put(0, 4.0f * d0 - 5.0f * d2 + d4) put(1, even + odd) put(2, even - odd) put(3, low + high) \
-	put(4, low - high) put(5, 4.0f * d1 - 5.0f * d3 + d5) }
-#define DT__LINE_OUTPUT(get, put) { \
-	V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3), d4 = get(4), d5 = get(5); \
+	put(0, 4.0f * d0 - 5.0f * d2 + d4) DT__PUT1TO4(put) put(5, 4.0f * d1 - 5.0f * d3 + d5) }
+#define DT__LINE_OUTPUT(get, put) { DT__GET6(get) \
 	V s1 = d1 + d2, s2 = d1 - d2, s3 = d3 + d4, s4 = d3 - d4; \
 	put(0, d0 + s1 + s3) put(1, s2 + 2.0f * s4) put(2, s1 + 4.0f * s3) put(3, s2 + 8.0f * s4 + d5) }
-#define DT__LINE_DY(get, put) { \
-	V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3); \
+#define DT__LINE_DY(get, put) { DT__GET4(get) \
 	V even = d0 + d2, odd = d1 + d3, low = d0 + 4.0f * d2, high = 2.0f * d1 + 8.0f * d3; \
-	put(0, d0) put(1, even + odd) put(2, even - odd) put(3, low + high) put(4, low - high) put(5, d3) }
+	put(0, d0) DT__PUT1TO4(put) put(5, d3) }
 #define DT__LINE_WEIGHTS(get, put) { \
-	V d0 = get(0), d1 = get(1), d2 = get(2), even = (d0 + d2) * (-1.0f / 6), odd = d1 * (1.0f / 6); \
+	V d0 = get(0), d1 = get(1), d2 = get(2), even = (d0 + d2) * (-1.0f / 6), odd = d1 * (-1.0f / 6); \
 	V low = d0 * (1.0f / 24) + d2 * (1.0f / 6), high = d1 * (1.0f / 12); \
-	put(0, d0 * 0.25f) put(1, even - odd) put(2, even + odd) put(3, low + high) put(4, low - high) put(5, d2) }
-#define DT__LINE_DW(get, put) { \
-	V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3), d4 = get(4), d5 = get(5), s1 = d1 + d2, s3 = d3 + d4; \
+	put(0, d0 * 0.25f) DT__PUT1TO4(put) put(5, d2) }
+#define DT__LINE_DW(get, put) { DT__GET6(get) \
+	V s1 = d1 + d2, s3 = d3 + d4; \
 	put(0, 0.25f * d0 - s1 * (1.0f / 6) + s3 * (1.0f / 24)) \
 	put(1, (d2 - d1) * (1.0f / 6) + (d3 - d4) * (1.0f / 12)) put(2, (s3 - s1) * (1.0f / 6) + d5) }
 
@@ -2634,6 +2633,15 @@ static void dt__tile_plan(const dt__kernels *k, ptrdiff_t m, ptrdiff_t *large, p
 	}
 }
 
+// Its tile from line i on, of the given width, of whose lines the first n exist.
+DT__INLINE dt__operand dt__tile_at(const dt__operand *o, ptrdiff_t i, ptrdiff_t n, ptrdiff_t width, ptrdiff_t k2, ptrdiff_t k) {
+	dt__operand tile = *o;
+	int edge = n < width && o->edge;
+	tile.p = edge ? o->edge : o->p + i * (o->packed ? k2 * k : o->step);
+	if (edge || o->packed) { tile.step = 1; tile.k = width; tile.k2 = k * width; }
+	return tile;
+}
+
 // C [m, n] = A B + bias (NULL: 0), or += A B, over all of k2 and k, without blocking.
 static void dt__tiles(const dt__kernels *kernels, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k2, ptrdiff_t k, const dt__operand *a,
 		const dt__operand *b, float *c, ptrdiff_t ci, int add, const float *bias) {
@@ -2641,22 +2649,19 @@ static void dt__tiles(const dt__kernels *kernels, ptrdiff_t m, ptrdiff_t n, ptrd
 	dt__tile_plan(kernels, m, &large, &small);
 	for (j = 0; j < n; j += width) {
 		ptrdiff_t columns = DT__MIN(n - j, width);
-		int half = columns <= width / 2, b_edge = columns < width && b->edge != NULL, b_packed = b->packed || b_edge;
-		const float *bp = b_edge ? b->edge : b->packed ? b->p + j * k2 * k : b->p + j;
-		ptrdiff_t bk = b_packed ? width : b->k, bk2 = b_packed ? k * width : b->k2;
+		int half = columns <= width / 2;
+		dt__operand tb = dt__tile_at(b, j, columns, width, k2, k);
 		for (i = t = 0; t < large + small; t++) {
 			const dt__tile *tile = &kernels->tile[t >= large];
 			ptrdiff_t rows = DT__MIN(m - i, (ptrdiff_t)tile->rows), r;
-			int a_edge = rows < tile->rows && a->edge != NULL, a_packed = a->packed || a_edge;
-			const float *ap = a_edge ? a->edge : a->packed ? a->p + i * k2 * k : a->p + i * a->step;
-			ptrdiff_t ai = a_packed ? 1 : a->step, ak = a_packed ? tile->rows : a->k, ak2 = a_packed ? k * tile->rows : a->k2;
+			dt__operand ta = dt__tile_at(a, i, rows, tile->rows, k2, k);
 			dt__micro *micro = half ? tile->half : tile->full;
 			float *out = c + i * ci + j;
 			if (rows == tile->rows && columns == (half ? width / 2 : width)) {
-				micro(k2, k, ap, ai, ak, ak2, bp, bk, bk2, out, ci, add, bias ? bias + j : NULL);
+				micro(k2, k, ta.p, ta.step, ta.k, ta.k2, tb.p, tb.k, tb.k2, out, ci, add, bias ? bias + j : NULL);
 			} else {  // the whole tile into a buffer, its valid part to C
 				float buffer[DT__MAX_TILE] DT__ALIGNED;
-				micro(k2, k, ap, ai, ak, ak2, bp, bk, bk2, buffer, width, 0, NULL);
+				micro(k2, k, ta.p, ta.step, ta.k, ta.k2, tb.p, tb.k, tb.k2, buffer, width, 0, NULL);
 				for (r = 0; r < rows; r++) {
 					ptrdiff_t x;
 					for (x = 0; bias && x < columns; x++) buffer[r * width + x] += bias[j + x];
@@ -3593,14 +3598,17 @@ static void dt__gradients_clear(dt__replica *r) {
 // Promise: forward and backward run with any number of rows, 0 included; backward adds where asked to.
 // ========================================
 
-#define DT__OPTIONS(type, t) const type *o = (const type *)(t)->options
+#define DT__SET_OPTIONS(type, t) type *o = (type *)(t)->options
+#define DT__OPTIONS(type, t) DT__SET_OPTIONS(const type, t)
 #define DT__ELSE(value, standard) ((value) != 0 ? (value) : (standard))
 // The record of an operation without second phases, from dt__<shape>_shape, dt__<run>_forward and so on.
 #define DT__OP(name, flags, shape, run, scratch) \
 	static const dt__op dt__##name = {#name, flags, dt__##shape##_shape, dt__##run##_forward, NULL, dt__##run##_backward, NULL, scratch, NULL}
-// Its layer function, if that has options.
+// Its layer function, with options or without.
 #define DT__LAYER(layer, type) \
 	DT_API dt_tensor *dt_##layer##_opt(type o) { return dt__layer1(&dt__##layer, o.x, &o, sizeof o, o.name); }
+#define DT__BARE_LAYER(layer) \
+	DT_API dt_tensor *dt_##layer(dt_tensor *x) { return dt__layer1(&dt__##layer, x, NULL, 0, NULL); }
 
 // Forward and backward from one function, dt__<name>_run.
 #define DT__BOTH_WAYS(name) \
@@ -3749,7 +3757,7 @@ static dt__conv dt__conv_of(const dt_tensor *t) {
 static ptrdiff_t dt__conv_packed(dt__conv v, ptrdiff_t rows, ptrdiff_t n) { return v.groups * v.kh * v.kw * rows * dt__ceil(n, dt__cpu()->columns); }
 
 static int dt__conv_shape(dt_tensor *t) {
-	dt_conv2d_options *o = (dt_conv2d_options *)t->options;
+	DT__SET_OPTIONS(dt_conv2d_options, t);
 	int file[4] = {o->filters, 0, o->kernel, DT__ELSE(o->kernel_w, o->kernel)};
 	ptrdiff_t floats;
 	dt__conv v;
@@ -3876,57 +3884,55 @@ static void dt__winograd_move(int kind, dt__squares s, ptrdiff_t th, ptrdiff_t t
 	}
 }
 
-// y = or += rows of x times weights, with step floats from place to place. in: room for so many tiles of both.
-static void dt__winograd_pass(ptrdiff_t rows, ptrdiff_t tiles, dt__squares x, dt__operand weights, ptrdiff_t step, float *in, dt__squares y, int add) {
+// y = or += rows of x times weights; without weights, y is dY and sums += x^T y. step: floats of weights or sums from place to
+// place. in: room for so many tiles of both.
+static void dt__winograd_pass(ptrdiff_t rows, ptrdiff_t tiles, dt__squares x, dt__squares y, const dt__operand *weights, float *sums, ptrdiff_t step, float *in, int add) {
 	ptrdiff_t th = (y.h + 3) / 4, tw = (y.w + 3) / 4, from, to, n, i;
 	float *out = in + DT__PLACES * dt__places(tiles, x.c);
 	for (from = 0; from < rows * th * tw; from = to) {
 		to = DT__MIN(from + tiles, rows * th * tw);
 		n = to - from;
 		dt__winograd_move(DT__WINOGRAD_IMAGE, x, th, tw, from, to, in, 0);
+		if (!weights) dt__winograd_move(DT__WINOGRAD_DY, y, th, tw, from, to, out, 0);
 		for (i = 0; i < DT__PLACES; i++) {
-			dt__operand a = {in + i * dt__places(n, x.c), x.c, 1, 0, 0, NULL}, b = weights;
-			b.p += i * step;
-			dt__tiles(dt__cpu(), n, y.c, 1, x.c, &a, &b, out + i * dt__places(n, y.c), y.c, 0, NULL);
+			float *xs = in + i * dt__places(n, x.c), *ys = out + i * dt__places(n, y.c);
+			dt__operand a = {xs, weights ? x.c : 1, weights ? 1 : x.c, 0, 0, NULL}, b = {ys, 1, y.c, 0, 0, NULL};
+			if (weights) {
+				b = *weights;
+				b.p += i * step;
+				dt__tiles(dt__cpu(), n, y.c, 1, x.c, &a, &b, ys, y.c, 0, NULL);
+			} else dt__tiles(dt__cpu(), x.c, y.c, 1, n, &a, &b, sums + i * step, y.c, 1, NULL);
 		}
-		dt__winograd_move(DT__WINOGRAD_OUTPUT, y, th, tw, from, to, out, add);
+		if (weights) dt__winograd_move(DT__WINOGRAD_OUTPUT, y, th, tw, from, to, out, add);
 	}
 }
 
 // 3 x 3 weights [c][f] to their places; flipped: last to first.
 static void dt__winograd_weights(dt__conv v, const float *weights, int flipped, float *places) {
-	ptrdiff_t n = v.c * v.f, sign = flipped ? -1 : 1, i;
-	dt__square in = {3 * n * sign, n * sign, 0, 3, 0, 3}, out = {6 * n, n, 0, 6, 0, 6};
-	for (i = 0; i < v.c; i++) dt__cpu()->winograd(DT__WINOGRAD_WEIGHTS, v.f, weights + (flipped ? 8 * n : 0) + i * v.f, &in, places + i * v.f, &out, 0);
+	ptrdiff_t n = v.c * v.f, tap = flipped ? -n : n, i;
+	dt__square in = {3 * tap, tap, 0, 3, 0, 3}, out = {6 * n, n, 0, 6, 0, 6};
+	for (i = 0; i < n; i += v.f) dt__cpu()->winograd(DT__WINOGRAD_WEIGHTS, v.f, weights + (flipped ? 8 * n : 0) + i, &in, places + i, &out, 0);
 }
 static void dt__winograd_forward(dt__replica *r, dt_tensor *t, dt__conv v) {
 	float *weights = dt__at(r, t->scratch[0]);
 	dt__squares x = {dt__x(r, t, 0), v.h, v.w, v.c, 6, v.top, v.left}, y = {dt__value(r, t), v.oh, v.ow, v.f, 4, 0, 0};
 	dt__operand b = {weights, 1, v.f, 0, 0, NULL};
 	if (r->from == 0) dt__winograd_weights(v, dt__weights(r, t, 0), 0, weights);  // for all strips
-	dt__winograd_pass(r->rows, dt__winograd_tiles(v), x, b, v.c * v.f, weights + DT__PLACES * v.c * v.f, y, 0);
+	dt__winograd_pass(r->rows, dt__winograd_tiles(v), x, y, &b, NULL, v.c * v.f, weights + DT__PLACES * v.c * v.f, 0);
 }
 
 // The sums of dW's places go on over all strips; the last transforms them.
 static void dt__winograd_backward_weights(dt__replica *r, dt_tensor *t, dt__conv v) {
-	ptrdiff_t th = (v.oh + 3) / 4, tw = (v.ow + 3) / 4, block = dt__winograd_tiles(v), n = v.c * v.f, from, to, i;
-	float *sums = dt__at(r, t->scratch[1]), *in = sums + DT__PLACES * (n + dt__winograd_panels(v)), *out = in + DT__PLACES * dt__places(block, v.c), *dw;
+	ptrdiff_t n = v.c * v.f, i;
+	float *sums = dt__at(r, t->scratch[1]), *dw;
 	dt__squares x = {dt__x(r, t, 0), v.h, v.w, v.c, 6, v.top, v.left}, dy = {dt__gradient(r, t), v.oh, v.ow, v.f, 4, 0, 0};
 	dt__square places = {6 * n, n, 0, 6, 0, 6}, kernel = {3 * n, n, 0, 3, 0, 3};
 	int add;
 	if (r->from == 0) dt__zero(DT__PLACES * n, sums);
-	for (from = 0; from < r->rows * th * tw; from = to) {
-		to = DT__MIN(from + block, r->rows * th * tw);
-		dt__winograd_move(DT__WINOGRAD_IMAGE, x, th, tw, from, to, in, 0);
-		dt__winograd_move(DT__WINOGRAD_DY, dy, th, tw, from, to, out, 0);
-		for (i = 0; i < DT__PLACES; i++) {
-			dt__operand a = {in + i * dt__places(to - from, v.c), 1, v.c, 0, 0, NULL}, b = {out + i * dt__places(to - from, v.f), 1, v.f, 0, 0, NULL};
-			dt__tiles(dt__cpu(), v.c, v.f, 1, to - from, &a, &b, sums + i * n, v.f, 1, NULL);
-		}
-	}
+	dt__winograd_pass(r->rows, dt__winograd_tiles(v), x, dy, NULL, sums, n, sums + DT__PLACES * (n + dt__winograd_panels(v)), 0);
 	if (r->from + r->rows < r->run_rows) return;
 	dw = dt__dw(r, t, 0, &add);
-	for (i = 0; i < v.c; i++) dt__cpu()->winograd(DT__WINOGRAD_DW, v.f, sums + i * v.f, &places, dw + i * v.f, &kernel, add);
+	for (i = 0; i < n; i += v.f) dt__cpu()->winograd(DT__WINOGRAD_DW, v.f, sums + i, &places, dw + i, &kernel, add);
 }
 
 static void dt__winograd_backward_data(dt__replica *r, dt_tensor *t, dt__conv v, float *dx, int add) {
@@ -3936,7 +3942,7 @@ static void dt__winograd_backward_data(dt__replica *r, dt_tensor *t, dt__conv v,
 	dt__operand b = {packed, 1, 0, 0, 1, NULL};
 	if (r->from == 0) dt__winograd_weights(v, dt__weights(r, t, 0), 1, in);  // for all strips
 	for (i = 0; r->from == 0 && i < DT__PLACES; i++) dt__pack_panels(in + i * n, v.f, 1, v.c, v.f, packed + i * panels);
-	dt__winograd_pass(r->rows, dt__winograd_tiles(v), dy, b, panels, in, x, add);
+	dt__winograd_pass(r->rows, dt__winograd_tiles(v), dy, x, &b, NULL, panels, in, add);
 }
 
 static ptrdiff_t dt__conv_scratch(const dt_tensor *t, ptrdiff_t rows, int back) {
@@ -4068,7 +4074,7 @@ DT__LAYER(conv2d, dt_conv2d_options)
 // ---- pooling
 
 static int dt__pool_shape(dt_tensor *t) {
-	dt_pool2d_options *o = (dt_pool2d_options *)t->options;
+	DT__SET_OPTIONS(dt_pool2d_options, t);
 	if (dt__needs_image(t)) return 1;
 	o->stride = DT__ELSE(o->stride, o->size);
 	if (o->size < 1 || o->stride < 1 || o->padding < 0 || o->padding > o->size / 2 || o->size > 32767)
@@ -4140,9 +4146,13 @@ static void dt__global_avgpool_backward(dt__replica *r, dt_tensor *t) {
 	for (i = 0; dx && i < r->rows * n; i++) dt__copy(c, 1 / (float)n, dt__gradient(r, t) + i / n * c, dx + i * c, add);
 }
 DT__OP(global_avgpool, 0, global_avgpool, global_avgpool, NULL);
-DT_API dt_tensor *dt_global_avgpool(dt_tensor *x) { return dt__layer1(&dt__global_avgpool, x, NULL, 0, NULL); }
+DT__BARE_LAYER(global_avgpool)
 
 // ---- views
+
+static void dt__view_backward(dt__replica *r, dt_tensor *t) { dt__pass_back(r, t, 0, 1, dt__gradient(r, t)); }
+#define DT__VIEW_OP(name) \
+	static const dt__op dt__##name = {#name, DT__VIEW, dt__##name##_shape, NULL, NULL, dt__view_backward, NULL, NULL, NULL}
 
 static int dt__flatten_shape(dt_tensor *t) {
 	const dt_tensor *x = t->in[0];
@@ -4153,9 +4163,8 @@ static int dt__flatten_shape(dt_tensor *t) {
 	if (x->rank == 2) memcpy(t->hwc, x->hwc, sizeof t->hwc);
 	return dt__set_shape(t, 2, t->dim);
 }
-static void dt__view_backward(dt__replica *r, dt_tensor *t) { dt__pass_back(r, t, 0, 1, dt__gradient(r, t)); }
-static const dt__op dt__flatten = {"flatten", DT__VIEW, dt__flatten_shape, NULL, NULL, dt__view_backward, NULL, NULL, NULL};
-DT_API dt_tensor *dt_flatten(dt_tensor *x) { return dt__layer1(&dt__flatten, x, NULL, 0, NULL); }
+DT__VIEW_OP(flatten);
+DT__BARE_LAYER(flatten)
 
 // An axis behind a flatten loses its image: files hold it as memory does, and say so.
 static int dt__set_other_shape(dt_tensor *t, int rank) {
@@ -4185,7 +4194,7 @@ static int dt__reshape_shape(dt_tensor *t) {
 	if (x->rank == 4 && i == 2) t->graph->hwc_files = 1;
 	return dt__set_other_shape(t, i);
 }
-static const dt__op dt__reshape = {"reshape", DT__VIEW, dt__reshape_shape, NULL, NULL, dt__view_backward, NULL, NULL, NULL};
+DT__VIEW_OP(reshape);
 DT__LAYER(reshape, dt_reshape_options)
 
 // ---- batch norm. saved: [count, sums 1 [c], sums 2 [c]] which .sync exchanges, then mean [c], 1 / deviation [c] and three
@@ -4207,7 +4216,7 @@ static int dt__norm_variables(dt_tensor *t, const dt_tensor *share, int n, int n
 	return 0;
 }
 static int dt__batchnorm_shape(dt_tensor *t) {
-	dt_batchnorm_options *o = (dt_batchnorm_options *)t->options;
+	DT__SET_OPTIONS(dt_batchnorm_options, t);
 	o->momentum = DT__ELSE(o->momentum, 0.1);
 	o->epsilon = DT__ELSE(o->epsilon, 1e-5);
 	if (!(o->momentum > 0 && o->momentum <= 1) || !(o->epsilon > 0 && o->epsilon < 1))
@@ -4225,8 +4234,8 @@ static int dt__batchnorm_fixed(const dt__replica *r, const dt_tensor *t) { retur
 typedef struct { float *sums, *one, *two, *mean, *inv, *a, *b, *d; } dt__batchnorm_saved;
 static dt__batchnorm_saved dt__batchnorm_of(const dt__replica *r, const dt_tensor *t) {
 	ptrdiff_t c = dt__last(t);
-	float *sums = dt__saved(r, t), *one = sums + 1, *mean = one + 2 * c, *a = mean + 2 * c;
-	const dt__batchnorm_saved s = {sums, one, one + c, mean, mean + c, a, a + c, a + 2 * c};
+	float *p = dt__saved(r, t) + 1;
+	const dt__batchnorm_saved s = {p - 1, p, p + c, p + 2 * c, p + 3 * c, p + 4 * c, p + 5 * c, p + 6 * c};
 	return s;
 }
 static void dt__batchnorm_forward(dt__replica *r, dt_tensor *t) {
@@ -4330,7 +4339,7 @@ DT__LAYER(batchnorm, dt_batchnorm_options)
 // ---- layer norm. saved: mean and 1 / deviation of every row
 
 static int dt__layernorm_shape(dt_tensor *t) {
-	dt_layernorm_options *o = (dt_layernorm_options *)t->options;
+	DT__SET_OPTIONS(dt_layernorm_options, t);
 	o->epsilon = DT__ELSE(o->epsilon, 1e-5);
 	if (!(o->epsilon > 0 && o->epsilon < 1)) return dt__bad(t, ".epsilon %g: it lies between 0 and 1", o->epsilon);
 	if (dt__norm_variables(t, o->share, 2, o->no_bias, o->frozen)) return 1;
@@ -4433,7 +4442,7 @@ static void dt__softmax_backward(dt__replica *r, dt_tensor *t) {
 	}
 }
 DT__OP(softmax, DT__READS_Y | DT__PER_FEATURE, same, softmax, NULL);
-DT_API dt_tensor *dt_softmax(dt_tensor *x) { return dt__layer1(&dt__softmax, x, NULL, 0, NULL); }
+DT__BARE_LAYER(softmax)
 
 // ---- arithmetic: y = factor[0] * a + factor[1] * b + offset, and y = a * b
 
@@ -4501,7 +4510,7 @@ DT_API dt_tensor *dt_mul(dt_tensor *a, dt_tensor *b) { return dt__layer2(&dt__mu
 
 // A negative axis counts from the end. t starts with its first input's shape.
 static int dt__axis(dt_tensor *t) {
-	dt_slice_options *o = (dt_slice_options *)t->options;
+	DT__SET_OPTIONS(dt_slice_options, t);
 	int rank = t->in[0]->rank, asked = o->axis;
 	if (o->axis < 0) o->axis += rank;
 	if (o->axis < 1 || o->axis >= rank) return dt__bad(t, "axis %d: the input has axes 1 to %d behind the batch", asked, rank - 1);
@@ -4549,7 +4558,7 @@ DT_API dt_tensor *dt_concat(dt_tensor *a, dt_tensor *b, int axis) {
 }
 
 static int dt__slice_shape(dt_tensor *t) {
-	dt_slice_options *o = (dt_slice_options *)t->options;
+	DT__SET_OPTIONS(dt_slice_options, t);
 	int n, end = o->end;
 	if (dt__axis(t)) return 1;
 	n = t->dim[o->axis];
@@ -4565,7 +4574,7 @@ DT__OP(slice, 0, slice, move, NULL);
 DT__LAYER(slice, dt_slice_options)
 
 static int dt__pad_shape(dt_tensor *t) {
-	dt_slice_options *o = (dt_slice_options *)t->options;
+	DT__SET_OPTIONS(dt_slice_options, t);
 	int *n;
 	if (dt__axis(t)) return 1;
 	n = &t->dim[o->axis];
@@ -4584,7 +4593,7 @@ DT_API dt_tensor *dt_pad(dt_tensor *x, int axis, int before, int after) {
 // ---- embedding
 
 static int dt__embedding_shape(dt_tensor *t) {
-	dt_embedding_options *o = (dt_embedding_options *)t->options;
+	DT__SET_OPTIONS(dt_embedding_options, t);
 	const dt_tensor *x = t->in[0];
 	const int file[2] = {o->tokens, o->features};
 	if (x->type != DT_INT32) return dt__bad(t, "the input holds floats: give the input .input_type (or .type) DT_INT32");
@@ -4670,7 +4679,7 @@ DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
 // ========================================
 
 static int dt__loss_shape(dt_tensor *t) {
-	dt_loss_options *o = (dt_loss_options *)t->options;
+	DT__SET_OPTIONS(dt_loss_options, t);
 	const dt_tensor *p = t->in[0], *target = t->n_in > 1 ? t->in[1] : NULL;
 	dt__shape_text one, two;
 	ptrdiff_t classes = dt__last(p);
