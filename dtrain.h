@@ -2128,7 +2128,7 @@ DT__LOOP(finish, (ptrdiff_t rows, ptrdiff_t n, const float *bias, int relu, floa
 		if (bias) DT__GET(b, bias);
 		for (k = r; k < r1; k++) {
 			DT__READ(v, y + k * n);
-			if (bias) v += b;
+			v += b;
 			v = DT__RELU_IF(relu, v);
 			DT__SET(v, y + k * n);
 		}
@@ -2643,8 +2643,9 @@ DT__INLINE dt__operand dt__tile_at(const dt__operand *o, ptrdiff_t i, ptrdiff_t 
 }
 
 // C [m, n] = A B + bias (NULL: 0), or += A B, over all of k2 and k, without blocking.
-static void dt__tiles(const dt__kernels *kernels, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k2, ptrdiff_t k, const dt__operand *a,
+static void dt__tiles(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k2, ptrdiff_t k, const dt__operand *a,
 		const dt__operand *b, float *c, ptrdiff_t ci, int add, const float *bias) {
+	const dt__kernels *kernels = dt__cpu();
 	ptrdiff_t large, small, i, j, t, width = kernels->columns;
 	dt__tile_plan(kernels, m, &large, &small);
 	for (j = 0; j < n; j += width) {
@@ -2683,7 +2684,7 @@ static void dt__tiles(const dt__kernels *kernels, ptrdiff_t m, ptrdiff_t n, ptrd
 static ptrdiff_t dt__gemm_scratch(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
 	ptrdiff_t kc = DT__MIN(k, DT__KC), columns = dt__cpu()->columns;
 	if (n <= columns / 2 && m > columns) return m * n + dt__gemm_scratch(n, m, k);  // see dt__gemm
-	return kc * (DT__MIN(m, DT__MC) + 2 * dt__cpu()->tile[0].rows + dt__ceil(DT__MIN(n, DT__NC), columns) + columns);
+	return kc * (DT__MIN(m, DT__MC) + dt__cpu()->tile[0].rows + dt__ceil(DT__MIN(n, DT__NC), columns) + columns);
 }
 
 // The block of size at most limit that splits n evenly, a multiple of unit.
@@ -2696,12 +2697,24 @@ static ptrdiff_t dt__block(ptrdiff_t n, ptrdiff_t limit, ptrdiff_t unit) {
 #include <cblas.h>
 #endif
 
+// The n lines of an operand as tiles, n_large of one width before those of another: all packed into out, or the last one if
+// it is partial.
+static void dt__pack_tiles(dt__operand *o, ptrdiff_t n, ptrdiff_t n_large, ptrdiff_t large, ptrdiff_t small, ptrdiff_t k, float *out) {
+	ptrdiff_t i, t, width;
+	for (i = t = 0; i < n; i += width, t++) {
+		width = t < n_large ? large : small;
+		if (o->packed || n - i < width) dt__cpu()->pack(o->p + i * o->step, o->step, o->k, n - i, width, k, o->packed ? out + i * k : out);
+	}
+	if (o->packed) o->p = out;
+	else if (i > n) o->edge = out;
+}
+
 // C [m, n] = or += A [m, k] B [k, n]; A(i, p) = a[i * ai + p * ak], B(p, j) = b[p * bk + j * bj], C(i, j) = c[i * ci + j].
 static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ai, ptrdiff_t ak, const float *b, ptrdiff_t bk,
 		ptrdiff_t bj, float *c, ptrdiff_t ci, int add, float *scratch) {
 	const dt__kernels *kernels = dt__cpu();
 	ptrdiff_t columns = kernels->columns, rows = kernels->tile[0].rows, kc, mc, nc, i0, j0, k0;
-	float *packed_a, *packed_b, *edge_a;
+	float *packed_b;
 	if (m <= 0 || n <= 0) return;
 #ifdef DTRAIN_BLAS
 	if ((ai == 1 || ak == 1) && (bk == 1 || bj == 1) && m * n * k > 4096) {
@@ -2720,35 +2733,20 @@ static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrd
 	kc = DT__MAX(dt__block(k, DT__KC, 4), 1);
 	mc = dt__block(m, DT__MC, rows);
 	nc = dt__block(n, DT__NC, columns);
-	packed_a = scratch;
-	edge_a = packed_a + kc * (mc + rows);
-	packed_b = edge_a + kc * rows;
+	packed_b = scratch + kc * (mc + rows);
 	for (j0 = 0; j0 < n; j0 += nc) {
-		ptrdiff_t nb = DT__MIN(nc, n - j0), j;
+		ptrdiff_t nb = DT__MIN(nc, n - j0);
 		for (k0 = 0; k0 == 0 || k0 < k; k0 += kc) {
 			ptrdiff_t kb = DT__MIN(kc, k - k0);
-			dt__operand ob = {b + k0 * bk + j0 * bj, 1, bk, 0, 0, NULL};
-			ob.packed = bj != 1 || m > 8 * rows;  // below that, packing costs more than strided rows do
-			if (ob.packed) {
-				for (j = 0; j < nb; j += columns) kernels->pack(ob.p + j * bj, bj, bk, nb - j, columns, kb, packed_b + j * kb);
-				ob.p = packed_b;
-			} else if (nb % columns) {
-				j = nb / columns * columns;
-				kernels->pack(ob.p + j, 1, bk, nb - j, columns, kb, packed_b);
-				ob.edge = packed_b;
-			}
+			// below that, packing costs more than strided rows do
+			dt__operand ob = {b + k0 * bk + j0 * bj, bj, bk, 0, bj != 1 || m > 8 * rows, NULL};
+			dt__pack_tiles(&ob, nb, nb, columns, columns, kb, packed_b);
 			for (i0 = 0; i0 < m; i0 += mc) {
-				ptrdiff_t mb = DT__MIN(mc, m - i0), large, small, t, i = 0;
+				ptrdiff_t mb = DT__MIN(mc, m - i0), large, small;
 				dt__operand oa = {a + i0 * ai + k0 * ak, ai, ak, 0, n > (ak == 1 ? 16 : 4) * columns, NULL};
 				dt__tile_plan(kernels, mb, &large, &small);
-				for (t = 0; t < large + small; t++) {
-					ptrdiff_t height = kernels->tile[t >= large].rows;
-					if (oa.packed) kernels->pack(oa.p + i * ai, ai, ak, mb - i, height, kb, packed_a + i * kb);
-					else if (mb - i < height) { kernels->pack(oa.p + i * ai, ai, ak, mb - i, height, kb, edge_a); oa.edge = edge_a; }
-					i += height;
-				}
-				if (oa.packed) oa.p = packed_a;
-				dt__tiles(kernels, mb, nb, 1, kb, &oa, &ob, c + i0 * ci + j0, ci, add || k0 > 0, NULL);
+				dt__pack_tiles(&oa, mb, large, rows, kernels->tile[1].rows, kb, scratch);
+				dt__tiles(mb, nb, 1, kb, &oa, &ob, c + i0 * ci + j0, ci, add || k0 > 0, NULL);
 			}
 		}
 	}
@@ -3605,8 +3603,8 @@ static void dt__gradients_clear(dt__replica *r) {
 #define DT__OP(name, flags, shape, run, scratch) \
 	static const dt__op dt__##name = {#name, flags, dt__##shape##_shape, dt__##run##_forward, NULL, dt__##run##_backward, NULL, scratch, NULL}
 // Its layer function, with options or without.
-#define DT__LAYER(layer, type) \
-	DT_API dt_tensor *dt_##layer##_opt(type o) { return dt__layer1(&dt__##layer, o.x, &o, sizeof o, o.name); }
+#define DT__LAYER(layer, options) \
+	DT_API dt_tensor *dt_##layer##_opt(dt_##options##_options o) { return dt__layer1(&dt__##layer, o.x, &o, sizeof o, o.name); }
 #define DT__BARE_LAYER(layer) \
 	DT_API dt_tensor *dt_##layer(dt_tensor *x) { return dt__layer1(&dt__##layer, x, NULL, 0, NULL); }
 
@@ -3708,7 +3706,7 @@ static void dt__dense_backward(dt__replica *r, dt_tensor *t) {
 		dt__gemm(m, in, out, dy, out, 1, dt__weights(r, t, 0), 1, out, d, in, add, scratch);
 }
 DT__OP(dense, DT__READS_X | DT__ALL_ROWS, dense, dense, dt__dense_scratch);
-DT__LAYER(dense, dt_dense_options)
+DT__LAYER(dense, dense)
 
 // ---- conv2d, channels last. Memory holds weights as [group][kh][kw][c / groups][filters / groups], depthwise
 // ones as [kh][kw][c]. The three passes are one micro-kernel with other strides:
@@ -3885,9 +3883,9 @@ static void dt__winograd_move(int kind, dt__squares s, ptrdiff_t th, ptrdiff_t t
 }
 
 // y = or += rows of x times weights; without weights, y is dY and sums += x^T y. step: floats of weights or sums from place to
-// place. in: room for so many tiles of both.
-static void dt__winograd_pass(ptrdiff_t rows, ptrdiff_t tiles, dt__squares x, dt__squares y, const dt__operand *weights, float *sums, ptrdiff_t step, float *in, int add) {
-	ptrdiff_t th = (y.h + 3) / 4, tw = (y.w + 3) / 4, from, to, n, i;
+// place. in: room for dt__winograd_tiles of both.
+static void dt__winograd_pass(ptrdiff_t rows, dt__conv v, dt__squares x, dt__squares y, const dt__operand *weights, float *sums, ptrdiff_t step, float *in, int add) {
+	ptrdiff_t th = (y.h + 3) / 4, tw = (y.w + 3) / 4, tiles = dt__winograd_tiles(v), from, to, n, i;
 	float *out = in + DT__PLACES * dt__places(tiles, x.c);
 	for (from = 0; from < rows * th * tw; from = to) {
 		to = DT__MIN(from + tiles, rows * th * tw);
@@ -3900,8 +3898,8 @@ static void dt__winograd_pass(ptrdiff_t rows, ptrdiff_t tiles, dt__squares x, dt
 			if (weights) {
 				b = *weights;
 				b.p += i * step;
-				dt__tiles(dt__cpu(), n, y.c, 1, x.c, &a, &b, ys, y.c, 0, NULL);
-			} else dt__tiles(dt__cpu(), x.c, y.c, 1, n, &a, &b, sums + i * step, y.c, 1, NULL);
+				dt__tiles(n, y.c, 1, x.c, &a, &b, ys, y.c, 0, NULL);
+			} else dt__tiles(x.c, y.c, 1, n, &a, &b, sums + i * step, y.c, 1, NULL);
 		}
 		if (weights) dt__winograd_move(DT__WINOGRAD_OUTPUT, y, th, tw, from, to, out, add);
 	}
@@ -3918,7 +3916,7 @@ static void dt__winograd_forward(dt__replica *r, dt_tensor *t, dt__conv v) {
 	dt__squares x = {dt__x(r, t, 0), v.h, v.w, v.c, 6, v.top, v.left}, y = {dt__value(r, t), v.oh, v.ow, v.f, 4, 0, 0};
 	dt__operand b = {weights, 1, v.f, 0, 0, NULL};
 	if (r->from == 0) dt__winograd_weights(v, dt__weights(r, t, 0), 0, weights);  // for all strips
-	dt__winograd_pass(r->rows, dt__winograd_tiles(v), x, y, &b, NULL, v.c * v.f, weights + DT__PLACES * v.c * v.f, 0);
+	dt__winograd_pass(r->rows, v, x, y, &b, NULL, v.c * v.f, weights + DT__PLACES * v.c * v.f, 0);
 }
 
 // The sums of dW's places go on over all strips; the last transforms them.
@@ -3929,7 +3927,7 @@ static void dt__winograd_backward_weights(dt__replica *r, dt_tensor *t, dt__conv
 	dt__square places = {6 * n, n, 0, 6, 0, 6}, kernel = {3 * n, n, 0, 3, 0, 3};
 	int add;
 	if (r->from == 0) dt__zero(DT__PLACES * n, sums);
-	dt__winograd_pass(r->rows, dt__winograd_tiles(v), x, dy, NULL, sums, n, sums + DT__PLACES * (n + dt__winograd_panels(v)), 0);
+	dt__winograd_pass(r->rows, v, x, dy, NULL, sums, n, sums + DT__PLACES * (n + dt__winograd_panels(v)), 0);
 	if (r->from + r->rows < r->run_rows) return;
 	dw = dt__dw(r, t, 0, &add);
 	for (i = 0; i < n; i += v.f) dt__cpu()->winograd(DT__WINOGRAD_DW, v.f, sums + i, &places, dw + i, &kernel, add);
@@ -3942,7 +3940,7 @@ static void dt__winograd_backward_data(dt__replica *r, dt_tensor *t, dt__conv v,
 	dt__operand b = {packed, 1, 0, 0, 1, NULL};
 	if (r->from == 0) dt__winograd_weights(v, dt__weights(r, t, 0), 1, in);  // for all strips
 	for (i = 0; r->from == 0 && i < DT__PLACES; i++) dt__pack_panels(in + i * n, v.f, 1, v.c, v.f, packed + i * panels);
-	dt__winograd_pass(r->rows, dt__winograd_tiles(v), dy, x, &b, NULL, panels, in, add);
+	dt__winograd_pass(r->rows, v, dy, x, &b, NULL, panels, in, add);
 }
 
 static ptrdiff_t dt__conv_scratch(const dt_tensor *t, ptrdiff_t rows, int back) {
@@ -3979,7 +3977,7 @@ static void dt__conv_forward(dt__replica *r, dt_tensor *t) {
 			for (g = 0; g < v.groups; g++) for (ky = 0; ky < parts; ky++) {
 				dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + g * v.cg, v.s * v.c, 1, step2, 0, NULL};
 				dt__operand b = {weight + (g * parts + ky) * part_floats, 1, v.fg, v.span * v.fg, packs, NULL};
-				dt__tiles(k, v.ow, v.fg, k2, v.span, &a, &b, y + g * v.fg, v.f, ky > 0, bias && ky == 0 ? bias + g * v.fg : NULL);
+				dt__tiles(v.ow, v.fg, k2, v.span, &a, &b, y + g * v.fg, v.f, ky > 0, bias && ky == 0 ? bias + g * v.fg : NULL);
 			}
 			if (t->relu) k->finish(v.ow, v.f, NULL, 1, y);
 		}
@@ -3997,7 +3995,7 @@ static void dt__conv_direct_weights(dt__replica *r, dt_tensor *t, dt__conv v, fl
 				dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + kx * v.c * v.dil + g * v.cg, 1, v.s * v.c, v.s * v.pitch, 0, NULL};
 				dt__operand b = {dy + oy * v.ow * v.f + g * v.fg, 1, v.f, v.ow * v.f, 0, NULL};
 				float *out = dw + ((g * v.kh + ky) * v.spans + kx) * v.span * v.fg;
-				dt__tiles(dt__cpu(), v.span, v.fg, DT__MIN(block, v.oh - oy), v.ow, &a, &b, out, v.fg, add, NULL);
+				dt__tiles(v.span, v.fg, DT__MIN(block, v.oh - oy), v.ow, &a, &b, out, v.fg, add, NULL);
 			}
 	}
 }
@@ -4023,7 +4021,7 @@ static void dt__conv_backward_classes(dt__replica *r, dt_tensor *t, dt__conv v, 
 				dt__operand b = {packed, 1, 0, 0, 1, NULL};
 				for (j = 0; j < class_y; j++) b.p += dt__conv_taps(v.kh, v.s, j) * v.kw * tap_floats;
 				for (j = 0; j < class_x; j++) b.p += dt__conv_taps(v.kw, v.s, j) * ny * tap_floats;
-				dt__tiles(k, (v.w - x + v.s - 1) / v.s, v.c, ny, nx * v.f, &a, &b, dx + ((i * v.h + y) * v.w + x) * v.c, v.s * v.c, add, NULL);
+				dt__tiles((v.w - x + v.s - 1) / v.s, v.c, ny, nx * v.f, &a, &b, dx + ((i * v.h + y) * v.w + x) * v.c, v.s * v.c, add, NULL);
 			}
 		}
 	}
@@ -4043,7 +4041,7 @@ static void dt__conv_backward_taps(dt__replica *r, dt_tensor *t, dt__conv v, flo
 			dt__operand a = {dy + oy * v.ow * v.f + g * v.fg, v.f, 1, 0, 0, NULL};
 			dt__operand b = {packed + ((g * v.kh + ky) * v.kw + kx) * tap_floats, 1, 0, 0, 1, NULL};
 			float *out = image + ((oy * v.s + ky * v.dil) * v.wp + kx * v.dil) * v.c + g * v.cg;
-			dt__tiles(k, v.ow, v.cg, 1, v.fg, &a, &b, out, v.s * v.c, 1, NULL);
+			dt__tiles(v.ow, v.cg, 1, v.fg, &a, &b, out, v.s * v.c, 1, NULL);
 		}
 		dt__move_image(image, v.hp, v.wp, v.c, -v.top, -v.left, v.h, v.w, dx + i * t->in[0]->size, add);
 	}
@@ -4069,7 +4067,7 @@ static void dt__conv_backward_data(dt__replica *r, dt_tensor *t) {
 }
 static void dt__conv_backward(dt__replica *r, dt_tensor *t) { dt__conv_backward_weights(r, t); dt__conv_backward_data(r, t); }
 DT__OP(conv2d, DT__READS_X, conv, conv, dt__conv_scratch);
-DT__LAYER(conv2d, dt_conv2d_options)
+DT__LAYER(conv2d, conv2d)
 
 // ---- pooling
 
@@ -4123,9 +4121,9 @@ static void dt__pool_run(dt__replica *r, dt_tensor *t, int back) {
 }
 DT__BOTH_WAYS(pool)
 DT__OP(maxpool2d, 0, pool, pool, NULL);
-DT__LAYER(maxpool2d, dt_pool2d_options)
+DT__LAYER(maxpool2d, pool2d)
 DT__OP(avgpool2d, 0, pool, pool, NULL);
-DT__LAYER(avgpool2d, dt_pool2d_options)
+DT__LAYER(avgpool2d, pool2d)
 
 static int dt__global_avgpool_shape(dt_tensor *t) {
 	if (dt__needs_image(t)) return 1;
@@ -4195,7 +4193,7 @@ static int dt__reshape_shape(dt_tensor *t) {
 	return dt__set_other_shape(t, i);
 }
 DT__VIEW_OP(reshape);
-DT__LAYER(reshape, dt_reshape_options)
+DT__LAYER(reshape, reshape)
 
 // ---- batch norm. saved: [count, sums 1 [c], sums 2 [c]] which .sync exchanges, then mean [c], 1 / deviation [c] and three
 // numbers per column from the end of a phase, where sums are complete, to the strips of the next. The batch's sums,
@@ -4334,7 +4332,7 @@ static void dt__batchnorm_update(dt__replica *r, dt_tensor *t, int pass) {
 }
 static const dt__op dt__batchnorm = {"batchnorm", DT__READS_X | DT__PER_FEATURE, dt__batchnorm_shape, dt__batchnorm_forward, dt__batchnorm_forward_after,
 		dt__batchnorm_backward, dt__batchnorm_backward_after, NULL, dt__batchnorm_update};
-DT__LAYER(batchnorm, dt_batchnorm_options)
+DT__LAYER(batchnorm, batchnorm)
 
 // ---- layer norm. saved: mean and 1 / deviation of every row
 
@@ -4363,7 +4361,7 @@ static void dt__layernorm_backward(dt__replica *r, dt_tensor *t) {
 		dt__cpu()->layernorm_back(c, x + i * c, dt__weights(r, t, 0), saved + 2 * i, dy + i * c, dx ? dx + i * c : NULL, add, dw, db);
 }
 DT__OP(layernorm, DT__READS_X | DT__PER_FEATURE, layernorm, layernorm, NULL);
-DT__LAYER(layernorm, dt_layernorm_options)
+DT__LAYER(layernorm, layernorm)
 
 // ---- dropout. options: the rate
 
@@ -4571,7 +4569,7 @@ static int dt__slice_shape(dt_tensor *t) {
 	return dt__set_other_shape(t, t->rank);
 }
 DT__OP(slice, 0, slice, move, NULL);
-DT__LAYER(slice, dt_slice_options)
+DT__LAYER(slice, slice)
 
 static int dt__pad_shape(dt_tensor *t) {
 	DT__SET_OPTIONS(dt_slice_options, t);
@@ -4619,7 +4617,7 @@ static void dt__embedding_run(dt__replica *r, dt_tensor *t, int back) {
 }
 DT__BOTH_WAYS(embedding)
 DT__OP(embedding, DT__READS_X, embedding, embedding, NULL);
-DT__LAYER(embedding, dt_embedding_options)
+DT__LAYER(embedding, embedding)
 
 // ---- custom
 
