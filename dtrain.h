@@ -1813,36 +1813,29 @@ typedef void dt__micro DT__MICRO_PARAMETERS;
 #define DT__R4(X) X(0) X(1) X(2) X(3)
 #define DT__R6(X) DT__R4(X) X(4) X(5)
 #define DT__R8(X) DT__R6(X) X(6) X(7)
-#define DT__BEGIN1(r) V c##r = first;
-#define DT__BEGIN2(r) V c##r = first, d##r = second;
-#define DT__STEP1(r) c##r += p[r * ai] * b0;
-#define DT__STEP2(r) { float s = p[r * ai]; c##r += s * b0; d##r += s * b1; }
-#define DT__FETCH1(r) DT__PREFETCH(c + r * ci);
-#define DT__FETCH2(r) DT__PREFETCH(c + r * ci); DT__PREFETCH(c + r * ci + sizeof(V) / 4);
-#define DT__KEEP1(r) { V *o = (V *)(c + r * ci); if (add) *o += c##r; else *o = c##r; }
-#define DT__KEEP2(r) { V *o = (V *)(c + r * ci); if (add) { o[0] += c##r; o[1] += d##r; } else { o[0] = c##r; o[1] = d##r; } }
+#define DT__BEGIN(r) V c##r = first, d##r = second;
+#define DT__FETCH(r) DT__PREFETCH(c + r * ci); if (two) DT__PREFETCH(c + r * ci + sizeof(V) / 4);
+#define DT__STEP(r) { float s = p[r * ai]; c##r += s * b0; if (two) d##r += s * b1; }
+#define DT__KEEP(r) { V *o = (V *)(c + r * ci); if (add) { *o += c##r; if (two) o[1] += d##r; } else { *o = c##r; if (two) o[1] = d##r; } }
 
 #define DT__MICRO_OF(name, target, vector, ROWS, N) \
 	target static void name DT__MICRO_PARAMETERS { \
 		typedef vector V; \
+		const int two = N == 2; \
 		V first = {0}, second = {0}; \
-		if (bias) { first = *(const V *)bias; if (N == 2) second = ((const V *)bias)[N - 1]; } \
-		(void)second; \
-		{ ROWS(DT__BEGIN##N) \
-		if (add && k > 64) { ROWS(DT__FETCH##N) } \
+		if (bias) { first = *(const V *)bias; if (two) second = ((const V *)bias)[1]; } \
+		{ ROWS(DT__BEGIN) \
+		if (add && k > 64) { ROWS(DT__FETCH) } \
 		for (; k2 > 0; k2--, a += ak2, b += bk2) { \
 			const float *p = a, *q = b; \
 			ptrdiff_t i; \
 			for (i = k; i > 0; i--, p += ak, q += bk) { \
-				V b0 = *(const V *)q; \
-				DT__SECOND##N \
-				ROWS(DT__STEP##N) \
+				V b0 = *(const V *)q, b1 = two ? ((const V *)q)[1] : b0; \
+				ROWS(DT__STEP) \
 			} \
 		} \
-		ROWS(DT__KEEP##N) } \
+		ROWS(DT__KEEP) } \
 	}
-#define DT__SECOND1
-#define DT__SECOND2 V b1 = ((const V *)q)[1];
 
 #define DT__MICRO(isa, target, vector, rows) \
 	DT__MICRO_OF(dt__micro_##isa##_##rows##x2, target, vector, DT__R##rows, 2) \
@@ -1876,6 +1869,7 @@ typedef struct {
 #define DT__AT(p) (*(const dt__v *)(p))
 #define DT__EACH(n) for (ptrdiff_t i = 0; i < (n); i += DT__W)  // in its body, for rows p of n:
 #define DT__GET(v, p) dt__get(&v, (p) + i, n - i)
+#define DT__READ(v, p) dt__v v; DT__GET(v, p)  // declares v
 #define DT__SET(v, p) dt__set(&v, (p) + i, n - i)
 #define DT__SET_OR_ADD(v, p, add) dt__set_or_add(&v, (p) + i, n - i, add)
 
@@ -1901,8 +1895,10 @@ DT__INLINE float dt__lanes_sum(const dt__v *v) {
 	for (i = 0; i < DT__W; i++) s += a[i];
 	return s;
 }
-// v, or relu(v): keep is all ones or 0
-#define DT__RELU_UNLESS(keep, v) DT__FLOATS(DT__BITS(v) & (~DT__TEST((v) <= 0) | (keep)))
+// v where the comparison holds, else 0
+#define DT__WHERE(comparison, v) DT__FLOATS(DT__BITS(v) & DT__TEST(comparison))
+// v, or relu(v) if relu is 1; keeps NaN
+#define DT__RELU_IF(relu, v) DT__FLOATS(DT__BITS(v) & ~(DT__TEST((v) <= 0) & -(relu)))
 
 // In front of a body: dt__<name>_body is inlined into one wrapper per instruction set. give: the word return, or nothing.
 #if DT__X86
@@ -1946,7 +1942,6 @@ DT__INLINE void dt__v_exp(dt__v *inout) {
 // tanh by the rational approximation that Eigen and others use: odd degree 13 over even degree 6, on [-7.9, 7.9].
 DT__INLINE void dt__v_tanh(dt__v *inout) {
 	dt__v x = *inout, x2 = x * x, p, q, one = {0}, limit = one + 7.90531110763549805f;
-	dt__vi high = DT__TEST(x >= limit), low = DT__TEST(x <= -limit);
 	one += 1.0f;
 	p = x2 * -2.76076847742355e-16f + 2.00018790482477e-13f;
 	p = p * x2 + -8.60467152213735e-11f;
@@ -1957,7 +1952,7 @@ DT__INLINE void dt__v_tanh(dt__v *inout) {
 	q = x2 * 1.19825839466702e-06f + 1.18534705686654e-04f;
 	q = q * x2 + 2.26843463243900e-03f;
 	q = q * x2 + 4.89352518554385e-03f;
-	*inout = DT__SELECT(high, one, DT__SELECT(low, -one, x * p / q));
+	*inout = DT__SELECT(DT__TEST(x >= limit), one, DT__SELECT(DT__TEST(x <= -limit), -one, x * p / q));
 }
 
 DT__INLINE void dt__v_sigmoid(dt__v *inout) {
@@ -1990,11 +1985,10 @@ enum { DT__RELU, DT__LEAKY_RELU, DT__GELU, DT__GELU_TANH, DT__SILU, DT__TANH, DT
 
 DT__LOOP(activate, (int kind, ptrdiff_t n, const float *x, float *y, float slope), (kind, n, x, y, slope)) {
 	DT__EACH(n) {
-		dt__v v, t;
-		DT__GET(v, x);
-		t = v;
+		DT__READ(v, x);
+		dt__v t = v;
 		switch (kind) {
-		case DT__RELU: t = DT__FLOATS(DT__BITS(v) & ~DT__TEST(v <= 0)); break;  // keeps NaN
+		case DT__RELU: t = DT__RELU_IF(1, v); break;
 		case DT__LEAKY_RELU: t = DT__SELECT(DT__TEST(v <= 0), v * slope, v); break;
 		case DT__GELU: dt__v_phi(&t); t *= v; break;
 		case DT__GELU_TANH: t = DT__GELU_C * (v + 0.044715f * v * v * v); dt__v_tanh(&t); t = 0.5f * v * (1.0f + t); break;
@@ -2010,12 +2004,11 @@ DT__LOOP(activate, (int kind, ptrdiff_t n, const float *x, float *y, float slope
 DT__LOOP(activate_back, (int kind, ptrdiff_t n, const float *x, const float *y, const float *dy, float *dx, int add, float slope), (kind, n, x, y, dy, dx, add, slope)) {
 	int from_x = kind == DT__GELU || kind == DT__GELU_TANH || kind == DT__SILU;
 	DT__EACH(n) {
-		dt__v v, g, t, e;
-		DT__GET(v, from_x ? x : y);
-		DT__GET(g, dy);
-		t = v;
+		DT__READ(v, from_x ? x : y);
+		DT__READ(g, dy);
+		dt__v t = v, e;
 		switch (kind) {
-		case DT__RELU: g = DT__FLOATS(DT__BITS(g) & DT__TEST(v > 0)); break;
+		case DT__RELU: g = DT__WHERE(v > 0, g); break;
 		case DT__LEAKY_RELU: g = DT__SELECT(DT__TEST(v > 0), g, g * slope); break;
 		case DT__GELU: dt__v_phi(&t); e = -0.5f * v * v; dt__v_exp(&e); g *= t + v * e * 0.39894228f; break;
 		case DT__GELU_TANH:
@@ -2034,10 +2027,9 @@ DT__LOOP(activate_back, (int kind, ptrdiff_t n, const float *x, const float *y, 
 // y = a * x + b * y; b = 0 does not read y
 DT__LOOP(axpby, (ptrdiff_t n, float a, const float *x, float b, float *y), (n, a, x, b, y)) {
 	DT__EACH(n) {
-		dt__v v, o;
-		DT__GET(v, x);
+		DT__READ(v, x);
 		v *= a;
-		if (b != 0) { DT__GET(o, y); v += b * o; }
+		if (b != 0) { DT__READ(o, y); v += b * o; }
 		DT__SET(v, y);
 	}
 }
@@ -2045,9 +2037,8 @@ DT__LOOP(axpby, (ptrdiff_t n, float a, const float *x, float b, float *y), (n, a
 // y = or += a * b
 DT__LOOP(multiply, (ptrdiff_t n, const float *a, const float *b, float *y, int add), (n, a, b, y, add)) {
 	DT__EACH(n) {
-		dt__v v, w;
-		DT__GET(v, a);
-		DT__GET(w, b);
+		DT__READ(v, a);
+		DT__READ(w, b);
 		v *= w;
 		DT__SET_OR_ADD(v, y, add);
 	}
@@ -2056,77 +2047,64 @@ DT__LOOP(multiply, (ptrdiff_t n, const float *a, const float *b, float *y, int a
 // Row of a max pool: y [n_out, c] from windows [rows, size] of x [rows, n_in, c]; a window starts at o * stride - pad and is
 // cut to what lies inside. NaN wins. which (NULL: nobody asks): the place in the cut window, row by row, that y came from.
 typedef struct { ptrdiff_t n_out, n_in, c, rows, size, stride, pad; int relu; } dt__pool_row;
+#define DT__WINDOWS(w)  /* for channels i of n of output o: the first place of its window on a row of x, and how many */ \
+	for (ptrdiff_t n = w->c, o = 0, first, wide, i; o < w->n_out; o++) \
+		for (first = DT__MAX(o * w->stride - w->pad, 0), wide = DT__MIN(o * w->stride - w->pad + w->size, w->n_in) - first, i = 0; i < n; i += DT__W)
 #define DT__LARGER(at, k) \
 	v = DT__AT(at); \
 	hit = DT__TEST(v > best) | DT__TEST(v != v); \
 	best = DT__SELECT(hit, v, best); \
-	place = (place & ~hit) | ((none + (int32_t)(k)) & hit);
+	place = (place & ~hit) | ((int32_t)(k) & hit);
 DT__LOOP(maximum, (const dt__pool_row *w, const float *x, float *y, int32_t *which), (w, x, y, which)) {
-	const ptrdiff_t c = w->c;
-	ptrdiff_t o, k, ky, kx;
-	dt__vi none = {0}, keep = none - !w->relu, hit;
-	for (o = 0; o < w->n_out; o++) {
-		ptrdiff_t first = DT__MAX(o * w->stride - w->pad, 0), wide = DT__MIN(o * w->stride - w->pad + w->size, w->n_in) - first;
-		DT__EACH(c) {
-			const float *p = x + first * c + i, *q = p + w->n_in * c;
-			dt__vi place = none;
-			dt__v best, v;
-			dt__get(&best, p, c - i);
-			if (w->rows == 2 && wide == 2 && c - i >= DT__W) {  // the usual one, without loops
-				DT__LARGER(p + c, 1) DT__LARGER(q, 2) DT__LARGER(q + c, 3)
-			} else {
-				for (k = ky = 0; ky < w->rows; ky++)
-					for (kx = 0; kx < wide; kx++, k++) {
-						float edge[DT__W];
-						dt__get(&v, p + (ky * w->n_in + kx) * c, c - i);
-						dt__set(&v, edge, DT__W);
-						DT__LARGER(edge, k)
-					}
-			}
-			best = DT__RELU_UNLESS(keep, best);
-			dt__set(&best, y + o * c + i, c - i);
-			if (which) { v = DT__FLOATS(place); dt__set(&v, (float *)(void *)which + o * c + i, c - i); }
+	DT__WINDOWS(w) {
+		const float *p = x + first * n + i, *q = p + w->n_in * n;
+		ptrdiff_t k, ky, kx;
+		dt__vi place = {0}, hit;
+		dt__v best, v;
+		dt__get(&best, p, n - i);
+		if (w->rows == 2 && wide == 2 && n - i >= DT__W) {  // the usual one, without loops
+			DT__LARGER(p + n, 1) DT__LARGER(q, 2) DT__LARGER(q + n, 3)
+		} else {
+			for (k = ky = 0; ky < w->rows; ky++)
+				for (kx = 0; kx < wide; kx++, k++) {
+					float edge[DT__W];
+					dt__get(&v, p + (ky * w->n_in + kx) * n, n - i);
+					dt__set(&v, edge, DT__W);
+					DT__LARGER(edge, k)
+				}
 		}
+		best = DT__RELU_IF(w->relu, best);
+		DT__SET(best, y + o * n);
+		if (which) { v = DT__FLOATS(place); DT__SET(v, (float *)(void *)which + o * n); }
 	}
 }
 
 // Its backward: dx = or += dy at the places in which, and 0 at the others.
-#define DT__TAKE(at, k, n) { v = DT__FLOATS(DT__BITS(g) & DT__TEST(place == (none + (int32_t)(k)))); dt__set_or_add(&v, at, n, add); }
+#define DT__TAKE(at, k, n) { v = DT__WHERE(place == (int32_t)(k), g); dt__set_or_add(&v, at, n, add); }
 DT__LOOP(maximum_back, (const dt__pool_row *w, const int32_t *which, const float *dy, float *dx, int add), (w, which, dy, dx, add)) {
-	const ptrdiff_t c = w->c;
-	ptrdiff_t o, k, ky, kx;
-	dt__vi none = {0};
-	for (o = 0; o < w->n_out; o++) {
-		ptrdiff_t first = DT__MAX(o * w->stride - w->pad, 0), wide = DT__MIN(o * w->stride - w->pad + w->size, w->n_in) - first;
-		DT__EACH(c) {
-			float *p = dx + first * c + i, *q = p + w->n_in * c;
-			dt__v g, v;
-			dt__vi place;
-			dt__get(&v, (const float *)(const void *)which + o * c + i, c - i);
-			place = DT__BITS(v);
-			dt__get(&g, dy + o * c + i, c - i);
-			if (w->rows == 2 && wide == 2 && c - i >= DT__W) {
-				DT__TAKE(p, 0, DT__W) DT__TAKE(p + c, 1, DT__W) DT__TAKE(q, 2, DT__W) DT__TAKE(q + c, 3, DT__W)
-			} else {
-				for (k = ky = 0; ky < w->rows; ky++)
-					for (kx = 0; kx < wide; kx++, k++) DT__TAKE(p + (ky * w->n_in + kx) * c, k, c - i)
-			}
+	DT__WINDOWS(w) {
+		float *p = dx + first * n + i, *q = p + w->n_in * n;
+		ptrdiff_t k, ky, kx;
+		DT__READ(v, (const float *)(const void *)which + o * n);
+		DT__READ(g, dy + o * n);
+		dt__vi place = DT__BITS(v);
+		if (w->rows == 2 && wide == 2 && n - i >= DT__W) {
+			DT__TAKE(p, 0, DT__W) DT__TAKE(p + n, 1, DT__W) DT__TAKE(q, 2, DT__W) DT__TAKE(q + n, 3, DT__W)
+		} else {
+			for (k = ky = 0; ky < w->rows; ky++)
+				for (kx = 0; kx < wide; kx++, k++) DT__TAKE(p + (ky * w->n_in + kx) * n, k, n - i)
 		}
 	}
 }
 
 DT__LOOP_OF(float, return, dot, (ptrdiff_t n, const float *a, const float *b), (n, a, b)) {
-	dt__v s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0}, v, w;
+	dt__v s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
 	ptrdiff_t i = 0;
-	for (; i + 4 * DT__W <= n; i += 4 * DT__W) {
-		s0 += DT__AT(a + i) * DT__AT(b + i);
-		s1 += DT__AT(a + i + DT__W) * DT__AT(b + i + DT__W);
-		s2 += DT__AT(a + i + 2 * DT__W) * DT__AT(b + i + 2 * DT__W);
-		s3 += DT__AT(a + i + 3 * DT__W) * DT__AT(b + i + 3 * DT__W);
-	}
+#define DT__PRODUCT(r) s##r += DT__AT(a + i + r * DT__W) * DT__AT(b + i + r * DT__W);
+	for (; i + 4 * DT__W <= n; i += 4 * DT__W) { DT__R4(DT__PRODUCT) }
 	for (; i < n; i += DT__W) {
-		DT__GET(v, a);
-		DT__GET(w, b);
+		DT__READ(v, a);
+		DT__READ(w, b);
 		s0 += v * w;
 	}
 	s0 += s1 + (s2 + s3);
@@ -2134,9 +2112,9 @@ DT__LOOP_OF(float, return, dot, (ptrdiff_t n, const float *a, const float *b), (
 }
 
 DT__LOOP_OF(float, return, sum, (ptrdiff_t n, const float *x), (n, x)) {
-	dt__v s, v;
+	dt__v s;
 	memset(&s, 0, sizeof s);
-	DT__EACH(n) { DT__GET(v, x); s += v; }
+	DT__EACH(n) { DT__READ(v, x); s += v; }
 	return dt__lanes_sum(&s);
 }
 
@@ -2148,15 +2126,13 @@ DT__LOOP_OF(float, return, sum, (ptrdiff_t n, const float *x), (n, x)) {
 
 // What follows a product: y[row] += bias (may be NULL), perhaps relu
 DT__LOOP(finish, (ptrdiff_t rows, ptrdiff_t n, const float *bias, int relu, float *y), (rows, n, bias, relu, y)) {
-	dt__vi keep = {0};
-	keep -= !relu;
 	DT__PATCHES(rows, n) {
-		dt__v v, b = {0};
+		dt__v b = {0};
 		if (bias) DT__GET(b, bias);
 		for (k = r; k < r1; k++) {
-			DT__GET(v, y + k * n);
-			if (bias) v += b;
-			v = DT__RELU_UNLESS(keep, v);
+			DT__READ(v, y + k * n);
+			v += b;
+			v = DT__RELU_IF(relu, v);
 			DT__SET(v, y + k * n);
 		}
 	}
@@ -2164,31 +2140,26 @@ DT__LOOP(finish, (ptrdiff_t rows, ptrdiff_t n, const float *bias, int relu, floa
 
 // y = fa * a + fb * b + offset, perhaps relu; b may be NULL
 DT__LOOP(linear, (ptrdiff_t n, float fa, const float *a, float fb, const float *b, float offset, int relu, float *y), (n, fa, a, fb, b, offset, relu, y)) {
-	dt__vi keep = {0};
-	keep -= !relu;
 	DT__EACH(n) {
-		dt__v v, w;
-		DT__GET(v, a);
+		DT__READ(v, a);
 		v = fa * v + offset;
-		if (b) { DT__GET(w, b); v += fb * w; }
-		v = DT__RELU_UNLESS(keep, v);
+		if (b) { DT__READ(w, b); v += fb * w; }
+		v = DT__RELU_IF(relu, v);
 		DT__SET(v, y);
 	}
 }
 
 // out[column] = or += sum over rows
 DT__LOOP(column_sums, (ptrdiff_t rows, ptrdiff_t n, const float *x, float *out, int add), (rows, n, x, out, add)) {
+#define DT__ROW(r) b##r += DT__AT(p + r * n);
 	if (!add) memset(out, 0, (size_t)n * sizeof *out);
 	DT__PATCHES(rows, n) {
-		dt__v b0 = {0}, b1 = {0}, b2 = {0}, b3 = {0}, v;  // four sums, since one would wait for itself
+		dt__v b0 = {0}, b1 = {0}, b2 = {0}, b3 = {0};  // four sums, since one would wait for itself
 		for (k = r; n - i >= DT__W && k + 4 <= r1; k += 4) {
 			const float *p = x + k * n + i;
-			b0 += DT__AT(p);
-			b1 += DT__AT(p + n);
-			b2 += DT__AT(p + 2 * n);
-			b3 += DT__AT(p + 3 * n);
+			DT__R4(DT__ROW)
 		}
-		for (; k < r1; k++) { DT__GET(v, x + k * n); b0 += v; }
+		for (; k < r1; k++) { DT__READ(v, x + k * n); b0 += v; }
 		b0 = (b0 + b1) + (b2 + b3);
 		DT__SET_OR_ADD(b0, out, 1);
 	}
@@ -2198,8 +2169,8 @@ DT__LOOP(column_sums, (ptrdiff_t rows, ptrdiff_t n, const float *x, float *out, 
 DT__LOOP(column_moments, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *shift, const float *dy, float *s1, float *s2, int add), (rows, n, x, shift, dy, s1, s2, add)) {
 	if (!add) { memset(s1, 0, (size_t)n * sizeof *s1); memset(s2, 0, (size_t)n * sizeof *s2); }
 	DT__PATCHES(rows, n) {
-		dt__v a1 = {0}, a2 = {0}, b1 = {0}, b2 = {0}, m, v, w, g, h;
-		DT__GET(m, shift);
+		dt__v a1 = {0}, a2 = {0}, b1 = {0}, b2 = {0}, v, w, g, h;
+		DT__READ(m, shift);
 		for (k = r; n - i >= DT__W && k + 2 <= r1; k += 2) {  // two sums each, since one would wait for itself
 			const ptrdiff_t at = k * n + i;
 			g = v = DT__AT(x + at) - m;
@@ -2226,16 +2197,13 @@ DT__LOOP(column_moments, (ptrdiff_t rows, ptrdiff_t n, const float *x, const flo
 
 // y[row] = x[row] * scale + shift, perhaps relu
 DT__LOOP(columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale, const float *shift, int relu, float *y), (rows, n, x, scale, shift, relu, y)) {
-	dt__vi keep = {0};
-	keep -= !relu;
 	DT__PATCHES(rows, n) {
-		dt__v v, a, b;
-		DT__GET(a, scale);
-		DT__GET(b, shift);
+		DT__READ(a, scale);
+		DT__READ(b, shift);
 		for (k = r; k < r1; k++) {
-			DT__GET(v, x + k * n);
+			DT__READ(v, x + k * n);
 			v = v * a + b;
-			v = DT__RELU_UNLESS(keep, v);
+			v = DT__RELU_IF(relu, v);
 			DT__SET(v, y + k * n);
 		}
 	}
@@ -2244,13 +2212,12 @@ DT__LOOP(columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, const flo
 // dx[row] = or += dy[row] * a + x[row] * b + c, per column
 DT__LOOP(columns_back, (ptrdiff_t rows, ptrdiff_t n, const float *dy, const float *x, const float *a, const float *b, const float *c, float *dx, int add), (rows, n, dy, x, a, b, c, dx, add)) {
 	DT__PATCHES(rows, n) {
-		dt__v g, v, va, vb, vc;
-		DT__GET(va, a);
-		DT__GET(vb, b);
-		DT__GET(vc, c);
+		DT__READ(va, a);
+		DT__READ(vb, b);
+		DT__READ(vc, c);
 		for (k = r; k < r1; k++) {
-			DT__GET(g, dy + k * n);
-			DT__GET(v, x + k * n);
+			DT__READ(g, dy + k * n);
+			DT__READ(v, x + k * n);
 			g = g * va + (v * vb + vc);
 			DT__SET_OR_ADD(g, dx + k * n, add);
 		}
@@ -2262,8 +2229,7 @@ DT__LOOP_OF(float, return, softmax, (ptrdiff_t n, const float *x, float *y, floa
 	float top = x[0], sum = 0;
 	for (ptrdiff_t i = 1; i < n; i++) if (x[i] > top) top = x[i];
 	DT__EACH(n) {
-		dt__v v;
-		DT__GET(v, x);
+		DT__READ(v, x);
 		v -= top;
 		dt__v_exp(&v);
 		DT__SET(v, y);
@@ -2276,18 +2242,18 @@ DT__LOOP_OF(float, return, softmax, (ptrdiff_t n, const float *x, float *y, floa
 
 // y = (x - mean) * inv * weight + bias; bias may be NULL.
 DT__LOOP(layernorm, (ptrdiff_t n, const float *x, const float *weight, const float *bias, float epsilon, float *y, float *mean_inv), (n, x, weight, bias, epsilon, y, mean_inv)) {
-	dt__v s = {0}, v, w;
+	dt__v s = {0};
 	float mean = dt__sum_body(n, x) / (float)n, inv;
 	ptrdiff_t k = 0;
-	for (; k + DT__W <= n; k += DT__W) { v = DT__AT(x + k) - mean; s += v * v; }
+	for (; k + DT__W <= n; k += DT__W) { dt__v v = DT__AT(x + k) - mean; s += v * v; }
 	inv = dt__lanes_sum(&s);
 	for (; k < n; k++) inv += (x[k] - mean) * (x[k] - mean);
 	inv = 1 / sqrtf(inv / (float)n + epsilon);
 	mean_inv[0] = mean;
 	mean_inv[1] = inv;
 	DT__EACH(n) {
-		DT__GET(v, x);
-		DT__GET(w, weight);
+		DT__READ(v, x);
+		DT__READ(w, weight);
 		v = (v - mean) * inv * w;
 		if (bias) { DT__GET(w, bias); v += w; }
 		DT__SET(v, y);
@@ -2326,36 +2292,33 @@ DT__LOOP(layernorm_back, (ptrdiff_t n, const float *x, const float *weight, cons
 // Chris Wellons' integer hash.
 DT__LOOP(dropout, (ptrdiff_t n, uint64_t key, uint32_t threshold, float scale, const float *x, float *y, int add), (n, key, threshold, scale, x, y, add)) {
 	uint32_t lane[DT__W], k1 = (uint32_t)key, k2 = (uint32_t)(key >> 32);
-	dt__vu index, limit = {0};
+	dt__vu index;
 	for (ptrdiff_t i = 0; i < DT__W; i++) lane[i] = (uint32_t)i * 0x9e3779b9u + k1;
 	memcpy(&index, lane, sizeof index);
-	limit += threshold;
 	DT__EACH(n) {
 		dt__vu h = index;
-		dt__v v;
 		h ^= h >> 16; h *= 0x7feb352du;
 		h ^= h >> 15; h ^= k2; h *= 0x846ca68bu;
 		h ^= h >> 16;
 		index += (uint32_t)DT__W * 0x9e3779b9u;
-		DT__GET(v, x);
-		v = DT__FLOATS(DT__BITS(v * scale) & DT__TEST((dt__vi)(h >> 1) >= (dt__vi)(limit >> 1)));
+		DT__READ(v, x);
+		v = DT__WHERE((dt__vi)(h >> 1) >= (int32_t)(threshold >> 1), v * scale);
 		DT__SET_OR_ADD(v, y, add);
 	}
 }
 
 // 0 for what is below 2^(exponent - 127): where gradients stay 0, moments fade until they and their products are no normal
 // numbers, on which arithmetic is a hundred times slower on many CPUs. Squares keep all that is normal.
-#define DT__NOT_BELOW(exponent, v) DT__FLOATS(DT__BITS(v) & DT__TEST((DT__BITS(v) & 0x7f800000) >= ((exponent) << 23)))
+#define DT__NOT_BELOW(exponent, v) DT__WHERE((DT__BITS(v) & 0x7f800000) >= ((exponent) << 23), v)
 
 // w -= rate * step; g is scaled first, weight decay added, momentum kept in v (NULL: none).
 DT__LOOP(sgd, (ptrdiff_t n, float *w, const float *g, float *v, float scale, float rate, float momentum, float decay, int nesterov), (n, w, g, v, scale, rate, momentum, decay, nesterov)) {
 	DT__EACH(n) {
-		dt__v p, d, m;
-		DT__GET(p, w);
-		DT__GET(d, g);
+		DT__READ(p, w);
+		DT__READ(d, g);
 		d = d * scale + decay * p;
 		if (v) {
-			DT__GET(m, v);
+			DT__READ(m, v);
 			m = momentum * m + d;
 			m = DT__NOT_BELOW(15, m);
 			DT__SET(m, v);
@@ -2374,11 +2337,11 @@ typedef void dt__adam_loop(ptrdiff_t n, float *w, const float *g, float *m, floa
 #define DT__ADAM_OF(name, target, ROOT) \
 	target static void name(ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a) { \
 		DT__EACH(n) { \
-			dt__v p, d, m1, m2, root; \
-			DT__GET(p, w); \
-			DT__GET(d, g); \
-			DT__GET(m1, m); \
-			DT__GET(m2, v); \
+			dt__v root; \
+			DT__READ(p, w); \
+			DT__READ(d, g); \
+			DT__READ(m1, m); \
+			DT__READ(m2, v); \
 			d = d * a->scale + a->decay * p; \
 			m1 += a->rest1 * (d - m1); \
 			m2 = a->beta2 * m2 + a->rest2 * d * d; \
@@ -2398,10 +2361,10 @@ DT__ADAM_OF(dt__adam_base, , root = m2; dt__v_sqrt(&root);)
 
 DT__LOOP(rmsprop, (ptrdiff_t n, float *w, const float *g, float *s, float *v, float scale, float rate, float alpha, float epsilon, float momentum, float decay), (n, w, g, s, v, scale, rate, alpha, epsilon, momentum, decay)) {
 	DT__EACH(n) {
-		dt__v p, d, q, root;
-		DT__GET(p, w);
-		DT__GET(d, g);
-		DT__GET(q, s);
+		dt__v root;
+		DT__READ(p, w);
+		DT__READ(d, g);
+		DT__READ(q, s);
 		d = d * scale + decay * p;
 		q = alpha * q + (1.0f - alpha) * d * d;
 		q = DT__NOT_BELOW(1, q);
@@ -2470,25 +2433,24 @@ DT__LOOP(pack, (const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n,
 // "Fast Algorithms for Convolutional Neural Networks" (2015). Each kind maps a line of values, get(k), to put(k, v).
 enum { DT__WINOGRAD_IMAGE, DT__WINOGRAD_OUTPUT, DT__WINOGRAD_DY, DT__WINOGRAD_WEIGHTS, DT__WINOGRAD_DW };
 
-#define DT__LINE_IMAGE(get, put) { \
-	V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3), d4 = get(4), d5 = get(5); \
+#define DT__GET4(get) V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3);
+#define DT__GET6(get) DT__GET4(get) V d4 = get(4), d5 = get(5);
+#define DT__PUT1TO4(put) put(1, even + odd) put(2, even - odd) put(3, low + high) put(4, low - high)
+#define DT__LINE_IMAGE(get, put) { DT__GET6(get) \
 	V even = d4 - 4.0f * d2, odd = d3 - 4.0f * d1, low = d4 - d2, high = 2.0f * (d3 - d1); \
-	put(0, 4.0f * d0 - 5.0f * d2 + d4) put(1, even + odd) put(2, even - odd) put(3, low + high) \
-	put(4, low - high) put(5, 4.0f * d1 - 5.0f * d3 + d5) }
-#define DT__LINE_OUTPUT(get, put) { \
-	V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3), d4 = get(4), d5 = get(5); \
+	put(0, 4.0f * d0 - 5.0f * d2 + d4) DT__PUT1TO4(put) put(5, 4.0f * d1 - 5.0f * d3 + d5) }
+#define DT__LINE_OUTPUT(get, put) { DT__GET6(get) \
 	V s1 = d1 + d2, s2 = d1 - d2, s3 = d3 + d4, s4 = d3 - d4; \
 	put(0, d0 + s1 + s3) put(1, s2 + 2.0f * s4) put(2, s1 + 4.0f * s3) put(3, s2 + 8.0f * s4 + d5) }
-#define DT__LINE_DY(get, put) { \
-	V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3); \
+#define DT__LINE_DY(get, put) { DT__GET4(get) \
 	V even = d0 + d2, odd = d1 + d3, low = d0 + 4.0f * d2, high = 2.0f * d1 + 8.0f * d3; \
-	put(0, d0) put(1, even + odd) put(2, even - odd) put(3, low + high) put(4, low - high) put(5, d3) }
+	put(0, d0) DT__PUT1TO4(put) put(5, d3) }
 #define DT__LINE_WEIGHTS(get, put) { \
-	V d0 = get(0), d1 = get(1), d2 = get(2), even = (d0 + d2) * (-1.0f / 6), odd = d1 * (1.0f / 6); \
+	V d0 = get(0), d1 = get(1), d2 = get(2), even = (d0 + d2) * (-1.0f / 6), odd = d1 * (-1.0f / 6); \
 	V low = d0 * (1.0f / 24) + d2 * (1.0f / 6), high = d1 * (1.0f / 12); \
-	put(0, d0 * 0.25f) put(1, even - odd) put(2, even + odd) put(3, low + high) put(4, low - high) put(5, d2) }
-#define DT__LINE_DW(get, put) { \
-	V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3), d4 = get(4), d5 = get(5), s1 = d1 + d2, s3 = d3 + d4; \
+	put(0, d0 * 0.25f) DT__PUT1TO4(put) put(5, d2) }
+#define DT__LINE_DW(get, put) { DT__GET6(get) \
+	V s1 = d1 + d2, s3 = d3 + d4; \
 	put(0, 0.25f * d0 - s1 * (1.0f / 6) + s3 * (1.0f / 24)) \
 	put(1, (d2 - d1) * (1.0f / 6) + (d3 - d4) * (1.0f / 12)) put(2, (s3 - s1) * (1.0f / 6) + d5) }
 
@@ -2556,10 +2518,11 @@ DT__WINOGRAD_OF(dt__winograd_base, , float, 1)
 // c [n] = or += a [k] * B [k, n], with rows (bj = 1) or columns (bk = ak = 1) of B contiguous, several at a time
 DT__LOOP(gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const float *b, ptrdiff_t bk, ptrdiff_t bj, float *c, int add), (n, k, a, ak, b, bk, bj, c, add)) {
 	ptrdiff_t i, p, r;
+#define DT__FACTOR(r) const float a##r = a[r * ak];
 	if (bj == 1) {
 		if (!add) memset(c, 0, (size_t)n * sizeof *c);
 		for (p = 0; p + 8 <= k; p += 8, a += 8 * ak, b += 8 * bk) {
-			const float a0 = a[0], a1 = a[ak], a2 = a[2 * ak], a3 = a[3 * ak], a4 = a[4 * ak], a5 = a[5 * ak], a6 = a[6 * ak], a7 = a[7 * ak];
+			DT__R8(DT__FACTOR)
 			for (i = 0; i + DT__W <= n; i += DT__W) {
 				const float *q = b + i;
 				dt__v s = DT__AT(c + i), t = a0 * DT__AT(q);
@@ -2578,25 +2541,14 @@ DT__LOOP(gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const fl
 		for (; p < k; p++, a += ak, b += bk) dt__axpby_body(n, *a, b, 1, c);
 		return;
 	}
+#define DT__VECTORS(r) s##r += v * DT__AT(b + r * bj + p);
+#define DT__TOTAL(r) c[i + r] = dt__lanes_sum(&s##r) + (add ? c[i + r] : 0);
+#define DT__REST(r) c[i + r] += a[p] * b[r * bj + p];
 	for (i = 0; i + 4 <= n; i += 4, b += 4 * bj) {
 		dt__v s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0}, v;
-		for (p = 0; p + DT__W <= k; p += DT__W) {
-			v = DT__AT(a + p);
-			s0 += v * DT__AT(b + p);
-			s1 += v * DT__AT(b + bj + p);
-			s2 += v * DT__AT(b + 2 * bj + p);
-			s3 += v * DT__AT(b + 3 * bj + p);
-		}
-		c[i] = dt__lanes_sum(&s0) + (add ? c[i] : 0);
-		c[i + 1] = dt__lanes_sum(&s1) + (add ? c[i + 1] : 0);
-		c[i + 2] = dt__lanes_sum(&s2) + (add ? c[i + 2] : 0);
-		c[i + 3] = dt__lanes_sum(&s3) + (add ? c[i + 3] : 0);
-		for (; p < k; p++) {
-			c[i] += a[p] * b[p];
-			c[i + 1] += a[p] * b[bj + p];
-			c[i + 2] += a[p] * b[2 * bj + p];
-			c[i + 3] += a[p] * b[3 * bj + p];
-		}
+		for (p = 0; p + DT__W <= k; p += DT__W) { v = DT__AT(a + p); DT__R4(DT__VECTORS) }
+		DT__R4(DT__TOTAL)
+		for (; p < k; p++) { DT__R4(DT__REST) }
 	}
 	for (; i < n; i++, b += bj) c[i] = dt__dot_body(k, a, b) + (add ? c[i] : 0);
 }
@@ -2684,29 +2636,36 @@ static void dt__tile_plan(const dt__kernels *k, ptrdiff_t m, ptrdiff_t *large, p
 	}
 }
 
+// Its tile from line i on, of the given width, of whose lines the first n exist.
+DT__INLINE dt__operand dt__tile_at(const dt__operand *o, ptrdiff_t i, ptrdiff_t n, ptrdiff_t width, ptrdiff_t k2, ptrdiff_t k) {
+	dt__operand tile = *o;
+	int edge = n < width && o->edge;
+	tile.p = edge ? o->edge : o->p + i * (o->packed ? k2 * k : o->step);
+	if (edge || o->packed) { tile.step = 1; tile.k = width; tile.k2 = k * width; }
+	return tile;
+}
+
 // C [m, n] = A B + bias (NULL: 0), or += A B, over all of k2 and k, without blocking.
-static void dt__tiles(const dt__kernels *kernels, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k2, ptrdiff_t k, const dt__operand *a,
+static void dt__tiles(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k2, ptrdiff_t k, const dt__operand *a,
 		const dt__operand *b, float *c, ptrdiff_t ci, int add, const float *bias) {
+	const dt__kernels *kernels = dt__cpu();
 	ptrdiff_t large, small, i, j, t, width = kernels->columns;
 	dt__tile_plan(kernels, m, &large, &small);
 	for (j = 0; j < n; j += width) {
 		ptrdiff_t columns = DT__MIN(n - j, width);
-		int half = columns <= width / 2, b_edge = columns < width && b->edge != NULL, b_packed = b->packed || b_edge;
-		const float *bp = b_edge ? b->edge : b->packed ? b->p + j * k2 * k : b->p + j;
-		ptrdiff_t bk = b_packed ? width : b->k, bk2 = b_packed ? k * width : b->k2;
+		int half = columns <= width / 2;
+		dt__operand tb = dt__tile_at(b, j, columns, width, k2, k);
 		for (i = t = 0; t < large + small; t++) {
 			const dt__tile *tile = &kernels->tile[t >= large];
 			ptrdiff_t rows = DT__MIN(m - i, (ptrdiff_t)tile->rows), r;
-			int a_edge = rows < tile->rows && a->edge != NULL, a_packed = a->packed || a_edge;
-			const float *ap = a_edge ? a->edge : a->packed ? a->p + i * k2 * k : a->p + i * a->step;
-			ptrdiff_t ai = a_packed ? 1 : a->step, ak = a_packed ? tile->rows : a->k, ak2 = a_packed ? k * tile->rows : a->k2;
+			dt__operand ta = dt__tile_at(a, i, rows, tile->rows, k2, k);
 			dt__micro *micro = half ? tile->half : tile->full;
 			float *out = c + i * ci + j;
 			if (rows == tile->rows && columns == (half ? width / 2 : width)) {
-				micro(k2, k, ap, ai, ak, ak2, bp, bk, bk2, out, ci, add, bias ? bias + j : NULL);
+				micro(k2, k, ta.p, ta.step, ta.k, ta.k2, tb.p, tb.k, tb.k2, out, ci, add, bias ? bias + j : NULL);
 			} else {  // the whole tile into a buffer, its valid part to C
 				float buffer[DT__MAX_TILE] DT__ALIGNED;
-				micro(k2, k, ap, ai, ak, ak2, bp, bk, bk2, buffer, width, 0, NULL);
+				micro(k2, k, ta.p, ta.step, ta.k, ta.k2, tb.p, tb.k, tb.k2, buffer, width, 0, NULL);
 				for (r = 0; r < rows; r++) {
 					ptrdiff_t x;
 					for (x = 0; bias && x < columns; x++) buffer[r * width + x] += bias[j + x];
@@ -2728,7 +2687,7 @@ static void dt__tiles(const dt__kernels *kernels, ptrdiff_t m, ptrdiff_t n, ptrd
 static ptrdiff_t dt__gemm_scratch(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
 	ptrdiff_t kc = DT__MIN(k, DT__KC), columns = dt__cpu()->columns;
 	if (n <= columns / 2 && m > columns) return m * n + dt__gemm_scratch(n, m, k);  // see dt__gemm
-	return kc * (DT__MIN(m, DT__MC) + 2 * dt__cpu()->tile[0].rows + dt__ceil(DT__MIN(n, DT__NC), columns) + columns);
+	return kc * (DT__MIN(m, DT__MC) + dt__cpu()->tile[0].rows + dt__ceil(DT__MIN(n, DT__NC), columns) + columns);
 }
 
 // The block of size at most limit that splits n evenly, a multiple of unit.
@@ -2741,12 +2700,24 @@ static ptrdiff_t dt__block(ptrdiff_t n, ptrdiff_t limit, ptrdiff_t unit) {
 #include <cblas.h>
 #endif
 
+// The n lines of an operand as tiles, n_large of one width before those of another: all packed into out, or the last one if
+// it is partial.
+static void dt__pack_tiles(dt__operand *o, ptrdiff_t n, ptrdiff_t n_large, ptrdiff_t large, ptrdiff_t small, ptrdiff_t k, float *out) {
+	ptrdiff_t i, t, width;
+	for (i = t = 0; i < n; i += width, t++) {
+		width = t < n_large ? large : small;
+		if (o->packed || n - i < width) dt__cpu()->pack(o->p + i * o->step, o->step, o->k, n - i, width, k, o->packed ? out + i * k : out);
+	}
+	if (o->packed) o->p = out;
+	else if (i > n) o->edge = out;
+}
+
 // C [m, n] = or += A [m, k] B [k, n]; A(i, p) = a[i * ai + p * ak], B(p, j) = b[p * bk + j * bj], C(i, j) = c[i * ci + j].
 static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ai, ptrdiff_t ak, const float *b, ptrdiff_t bk,
 		ptrdiff_t bj, float *c, ptrdiff_t ci, int add, float *scratch) {
 	const dt__kernels *kernels = dt__cpu();
 	ptrdiff_t columns = kernels->columns, rows = kernels->tile[0].rows, kc, mc, nc, i0, j0, k0;
-	float *packed_a, *packed_b, *edge_a;
+	float *packed_b;
 	if (m <= 0 || n <= 0) return;
 #ifdef DTRAIN_BLAS
 	if ((ai == 1 || ak == 1) && (bk == 1 || bj == 1) && m * n * k > 4096) {
@@ -2765,35 +2736,20 @@ static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrd
 	kc = DT__MAX(dt__block(k, DT__KC, 4), 1);
 	mc = dt__block(m, DT__MC, rows);
 	nc = dt__block(n, DT__NC, columns);
-	packed_a = scratch;
-	edge_a = packed_a + kc * (mc + rows);
-	packed_b = edge_a + kc * rows;
+	packed_b = scratch + kc * (mc + rows);
 	for (j0 = 0; j0 < n; j0 += nc) {
-		ptrdiff_t nb = DT__MIN(nc, n - j0), j;
+		ptrdiff_t nb = DT__MIN(nc, n - j0);
 		for (k0 = 0; k0 == 0 || k0 < k; k0 += kc) {
 			ptrdiff_t kb = DT__MIN(kc, k - k0);
-			dt__operand ob = {b + k0 * bk + j0 * bj, 1, bk, 0, 0, NULL};
-			ob.packed = bj != 1 || m > 8 * rows;  // below that, packing costs more than strided rows do
-			if (ob.packed) {
-				for (j = 0; j < nb; j += columns) kernels->pack(ob.p + j * bj, bj, bk, nb - j, columns, kb, packed_b + j * kb);
-				ob.p = packed_b;
-			} else if (nb % columns) {
-				j = nb / columns * columns;
-				kernels->pack(ob.p + j, 1, bk, nb - j, columns, kb, packed_b);
-				ob.edge = packed_b;
-			}
+			// below that, packing costs more than strided rows do
+			dt__operand ob = {b + k0 * bk + j0 * bj, bj, bk, 0, bj != 1 || m > 8 * rows, NULL};
+			dt__pack_tiles(&ob, nb, nb, columns, columns, kb, packed_b);
 			for (i0 = 0; i0 < m; i0 += mc) {
-				ptrdiff_t mb = DT__MIN(mc, m - i0), large, small, t, i = 0;
+				ptrdiff_t mb = DT__MIN(mc, m - i0), large, small;
 				dt__operand oa = {a + i0 * ai + k0 * ak, ai, ak, 0, n > (ak == 1 ? 16 : 4) * columns, NULL};
 				dt__tile_plan(kernels, mb, &large, &small);
-				for (t = 0; t < large + small; t++) {
-					ptrdiff_t height = kernels->tile[t >= large].rows;
-					if (oa.packed) kernels->pack(oa.p + i * ai, ai, ak, mb - i, height, kb, packed_a + i * kb);
-					else if (mb - i < height) { kernels->pack(oa.p + i * ai, ai, ak, mb - i, height, kb, edge_a); oa.edge = edge_a; }
-					i += height;
-				}
-				if (oa.packed) oa.p = packed_a;
-				dt__tiles(kernels, mb, nb, 1, kb, &oa, &ob, c + i0 * ci + j0, ci, add || k0 > 0, NULL);
+				dt__pack_tiles(&oa, mb, large, rows, kernels->tile[1].rows, kb, scratch);
+				dt__tiles(mb, nb, 1, kb, &oa, &ob, c + i0 * ci + j0, ci, add || k0 > 0, NULL);
 			}
 		}
 	}
@@ -3617,14 +3573,17 @@ static void dt__gradients_clear(dt__replica *r) {
 // Promise: forward and backward run with any number of rows, 0 included; backward adds where asked to.
 // ========================================
 
-#define DT__OPTIONS(type, t) const type *o = (const type *)(t)->options
+#define DT__SET_OPTIONS(type, t) type *o = (type *)(t)->options
+#define DT__OPTIONS(type, t) DT__SET_OPTIONS(const type, t)
 #define DT__ELSE(value, standard) ((value) != 0 ? (value) : (standard))
 // The record of an operation without second phases, from dt__<shape>_shape, dt__<run>_forward and so on.
 #define DT__OP(name, flags, shape, run, scratch) \
 	static const dt__op dt__##name = {#name, flags, dt__##shape##_shape, dt__##run##_forward, NULL, dt__##run##_backward, NULL, scratch, NULL}
-// Its layer function, if that has options.
-#define DT__LAYER(layer, type) \
-	DT_API dt_tensor *dt_##layer##_opt(type o) { return dt__layer1(&dt__##layer, o.x, &o, sizeof o, o.name); }
+// Its layer function, with options or without.
+#define DT__LAYER(layer, options) \
+	DT_API dt_tensor *dt_##layer##_opt(dt_##options##_options o) { return dt__layer1(&dt__##layer, o.x, &o, sizeof o, o.name); }
+#define DT__BARE_LAYER(layer) \
+	DT_API dt_tensor *dt_##layer(dt_tensor *x) { return dt__layer1(&dt__##layer, x, NULL, 0, NULL); }
 
 // Forward and backward from one function, dt__<name>_run.
 #define DT__BOTH_WAYS(name) \
@@ -3724,7 +3683,7 @@ static void dt__dense_backward(dt__replica *r, dt_tensor *t) {
 		dt__gemm(m, in, out, dy, out, 1, dt__weights(r, t, 0), 1, out, d, in, add, scratch);
 }
 DT__OP(dense, DT__READS_X | DT__ALL_ROWS, dense, dense, dt__dense_scratch);
-DT__LAYER(dense, dt_dense_options)
+DT__LAYER(dense, dense)
 
 // ---- conv2d, channels last. Memory holds weights as [group][kh][kw][c / groups][filters / groups], depthwise
 // ones as [kh][kw][c]. The three passes are one micro-kernel with other strides:
@@ -3773,7 +3732,7 @@ static dt__conv dt__conv_of(const dt_tensor *t) {
 static ptrdiff_t dt__conv_packed(dt__conv v, ptrdiff_t rows, ptrdiff_t n) { return v.groups * v.kh * v.kw * rows * dt__ceil(n, dt__cpu()->columns); }
 
 static int dt__conv_shape(dt_tensor *t) {
-	dt_conv2d_options *o = (dt_conv2d_options *)t->options;
+	DT__SET_OPTIONS(dt_conv2d_options, t);
 	int file[4] = {o->filters, 0, o->kernel, DT__ELSE(o->kernel_w, o->kernel)};
 	ptrdiff_t floats;
 	dt__conv v;
@@ -3900,57 +3859,55 @@ static void dt__winograd_move(int kind, dt__squares s, ptrdiff_t th, ptrdiff_t t
 	}
 }
 
-// y = or += rows of x times weights, with step floats from place to place. in: room for so many tiles of both.
-static void dt__winograd_pass(ptrdiff_t rows, ptrdiff_t tiles, dt__squares x, dt__operand weights, ptrdiff_t step, float *in, dt__squares y, int add) {
-	ptrdiff_t th = (y.h + 3) / 4, tw = (y.w + 3) / 4, from, to, n, i;
+// y = or += rows of x times weights; without weights, y is dY and sums += x^T y. step: floats of weights or sums from place to
+// place. in: room for dt__winograd_tiles of both.
+static void dt__winograd_pass(ptrdiff_t rows, dt__conv v, dt__squares x, dt__squares y, const dt__operand *weights, float *sums, ptrdiff_t step, float *in, int add) {
+	ptrdiff_t th = (y.h + 3) / 4, tw = (y.w + 3) / 4, tiles = dt__winograd_tiles(v), from, to, n, i;
 	float *out = in + DT__PLACES * dt__places(tiles, x.c);
 	for (from = 0; from < rows * th * tw; from = to) {
 		to = DT__MIN(from + tiles, rows * th * tw);
 		n = to - from;
 		dt__winograd_move(DT__WINOGRAD_IMAGE, x, th, tw, from, to, in, 0);
+		if (!weights) dt__winograd_move(DT__WINOGRAD_DY, y, th, tw, from, to, out, 0);
 		for (i = 0; i < DT__PLACES; i++) {
-			dt__operand a = {in + i * dt__places(n, x.c), x.c, 1, 0, 0, NULL}, b = weights;
-			b.p += i * step;
-			dt__tiles(dt__cpu(), n, y.c, 1, x.c, &a, &b, out + i * dt__places(n, y.c), y.c, 0, NULL);
+			float *xs = in + i * dt__places(n, x.c), *ys = out + i * dt__places(n, y.c);
+			dt__operand a = {xs, weights ? x.c : 1, weights ? 1 : x.c, 0, 0, NULL}, b = {ys, 1, y.c, 0, 0, NULL};
+			if (weights) {
+				b = *weights;
+				b.p += i * step;
+				dt__tiles(n, y.c, 1, x.c, &a, &b, ys, y.c, 0, NULL);
+			} else dt__tiles(x.c, y.c, 1, n, &a, &b, sums + i * step, y.c, 1, NULL);
 		}
-		dt__winograd_move(DT__WINOGRAD_OUTPUT, y, th, tw, from, to, out, add);
+		if (weights) dt__winograd_move(DT__WINOGRAD_OUTPUT, y, th, tw, from, to, out, add);
 	}
 }
 
 // 3 x 3 weights [c][f] to their places; flipped: last to first.
 static void dt__winograd_weights(dt__conv v, const float *weights, int flipped, float *places) {
-	ptrdiff_t n = v.c * v.f, sign = flipped ? -1 : 1, i;
-	dt__square in = {3 * n * sign, n * sign, 0, 3, 0, 3}, out = {6 * n, n, 0, 6, 0, 6};
-	for (i = 0; i < v.c; i++) dt__cpu()->winograd(DT__WINOGRAD_WEIGHTS, v.f, weights + (flipped ? 8 * n : 0) + i * v.f, &in, places + i * v.f, &out, 0);
+	ptrdiff_t n = v.c * v.f, tap = flipped ? -n : n, i;
+	dt__square in = {3 * tap, tap, 0, 3, 0, 3}, out = {6 * n, n, 0, 6, 0, 6};
+	for (i = 0; i < n; i += v.f) dt__cpu()->winograd(DT__WINOGRAD_WEIGHTS, v.f, weights + (flipped ? 8 * n : 0) + i, &in, places + i, &out, 0);
 }
 static void dt__winograd_forward(dt__replica *r, dt_tensor *t, dt__conv v) {
 	float *weights = dt__at(r, t->scratch[0]);
 	dt__squares x = {dt__x(r, t, 0), v.h, v.w, v.c, 6, v.top, v.left}, y = {dt__value(r, t), v.oh, v.ow, v.f, 4, 0, 0};
 	dt__operand b = {weights, 1, v.f, 0, 0, NULL};
 	if (r->from == 0) dt__winograd_weights(v, dt__weights(r, t, 0), 0, weights);  // for all strips
-	dt__winograd_pass(r->rows, dt__winograd_tiles(v), x, b, v.c * v.f, weights + DT__PLACES * v.c * v.f, y, 0);
+	dt__winograd_pass(r->rows, v, x, y, &b, NULL, v.c * v.f, weights + DT__PLACES * v.c * v.f, 0);
 }
 
 // The sums of dW's places go on over all strips; the last transforms them.
 static void dt__winograd_backward_weights(dt__replica *r, dt_tensor *t, dt__conv v) {
-	ptrdiff_t th = (v.oh + 3) / 4, tw = (v.ow + 3) / 4, block = dt__winograd_tiles(v), n = v.c * v.f, from, to, i;
-	float *sums = dt__at(r, t->scratch[1]), *in = sums + DT__PLACES * (n + dt__winograd_panels(v)), *out = in + DT__PLACES * dt__places(block, v.c), *dw;
+	ptrdiff_t n = v.c * v.f, i;
+	float *sums = dt__at(r, t->scratch[1]), *dw;
 	dt__squares x = {dt__x(r, t, 0), v.h, v.w, v.c, 6, v.top, v.left}, dy = {dt__gradient(r, t), v.oh, v.ow, v.f, 4, 0, 0};
 	dt__square places = {6 * n, n, 0, 6, 0, 6}, kernel = {3 * n, n, 0, 3, 0, 3};
 	int add;
 	if (r->from == 0) dt__zero(DT__PLACES * n, sums);
-	for (from = 0; from < r->rows * th * tw; from = to) {
-		to = DT__MIN(from + block, r->rows * th * tw);
-		dt__winograd_move(DT__WINOGRAD_IMAGE, x, th, tw, from, to, in, 0);
-		dt__winograd_move(DT__WINOGRAD_DY, dy, th, tw, from, to, out, 0);
-		for (i = 0; i < DT__PLACES; i++) {
-			dt__operand a = {in + i * dt__places(to - from, v.c), 1, v.c, 0, 0, NULL}, b = {out + i * dt__places(to - from, v.f), 1, v.f, 0, 0, NULL};
-			dt__tiles(dt__cpu(), v.c, v.f, 1, to - from, &a, &b, sums + i * n, v.f, 1, NULL);
-		}
-	}
+	dt__winograd_pass(r->rows, v, x, dy, NULL, sums, n, sums + DT__PLACES * (n + dt__winograd_panels(v)), 0);
 	if (r->from + r->rows < r->run_rows) return;
 	dw = dt__dw(r, t, 0, &add);
-	for (i = 0; i < v.c; i++) dt__cpu()->winograd(DT__WINOGRAD_DW, v.f, sums + i * v.f, &places, dw + i * v.f, &kernel, add);
+	for (i = 0; i < n; i += v.f) dt__cpu()->winograd(DT__WINOGRAD_DW, v.f, sums + i, &places, dw + i, &kernel, add);
 }
 
 static void dt__winograd_backward_data(dt__replica *r, dt_tensor *t, dt__conv v, float *dx, int add) {
@@ -3960,7 +3917,7 @@ static void dt__winograd_backward_data(dt__replica *r, dt_tensor *t, dt__conv v,
 	dt__operand b = {packed, 1, 0, 0, 1, NULL};
 	if (r->from == 0) dt__winograd_weights(v, dt__weights(r, t, 0), 1, in);  // for all strips
 	for (i = 0; r->from == 0 && i < DT__PLACES; i++) dt__pack_panels(in + i * n, v.f, 1, v.c, v.f, packed + i * panels);
-	dt__winograd_pass(r->rows, dt__winograd_tiles(v), dy, b, panels, in, x, add);
+	dt__winograd_pass(r->rows, v, dy, x, &b, NULL, panels, in, add);
 }
 
 static ptrdiff_t dt__conv_scratch(const dt_tensor *t, ptrdiff_t rows, int back) {
@@ -3997,7 +3954,7 @@ static void dt__conv_forward(dt__replica *r, dt_tensor *t) {
 			for (g = 0; g < v.groups; g++) for (ky = 0; ky < parts; ky++) {
 				dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + g * v.cg, v.s * v.c, 1, step2, 0, NULL};
 				dt__operand b = {weight + (g * parts + ky) * part_floats, 1, v.fg, v.span * v.fg, packs, NULL};
-				dt__tiles(k, v.ow, v.fg, k2, v.span, &a, &b, y + g * v.fg, v.f, ky > 0, bias && ky == 0 ? bias + g * v.fg : NULL);
+				dt__tiles(v.ow, v.fg, k2, v.span, &a, &b, y + g * v.fg, v.f, ky > 0, bias && ky == 0 ? bias + g * v.fg : NULL);
 			}
 			if (t->relu) k->finish(v.ow, v.f, NULL, 1, y);
 		}
@@ -4015,7 +3972,7 @@ static void dt__conv_direct_weights(dt__replica *r, dt_tensor *t, dt__conv v, fl
 				dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + kx * v.c * v.dil + g * v.cg, 1, v.s * v.c, v.s * v.pitch, 0, NULL};
 				dt__operand b = {dy + oy * v.ow * v.f + g * v.fg, 1, v.f, v.ow * v.f, 0, NULL};
 				float *out = dw + ((g * v.kh + ky) * v.spans + kx) * v.span * v.fg;
-				dt__tiles(dt__cpu(), v.span, v.fg, DT__MIN(block, v.oh - oy), v.ow, &a, &b, out, v.fg, add, NULL);
+				dt__tiles(v.span, v.fg, DT__MIN(block, v.oh - oy), v.ow, &a, &b, out, v.fg, add, NULL);
 			}
 	}
 }
@@ -4041,7 +3998,7 @@ static void dt__conv_backward_classes(dt__replica *r, dt_tensor *t, dt__conv v, 
 				dt__operand b = {packed, 1, 0, 0, 1, NULL};
 				for (j = 0; j < class_y; j++) b.p += dt__conv_taps(v.kh, v.s, j) * v.kw * tap_floats;
 				for (j = 0; j < class_x; j++) b.p += dt__conv_taps(v.kw, v.s, j) * ny * tap_floats;
-				dt__tiles(k, (v.w - x + v.s - 1) / v.s, v.c, ny, nx * v.f, &a, &b, dx + ((i * v.h + y) * v.w + x) * v.c, v.s * v.c, add, NULL);
+				dt__tiles((v.w - x + v.s - 1) / v.s, v.c, ny, nx * v.f, &a, &b, dx + ((i * v.h + y) * v.w + x) * v.c, v.s * v.c, add, NULL);
 			}
 		}
 	}
@@ -4061,7 +4018,7 @@ static void dt__conv_backward_taps(dt__replica *r, dt_tensor *t, dt__conv v, flo
 			dt__operand a = {dy + oy * v.ow * v.f + g * v.fg, v.f, 1, 0, 0, NULL};
 			dt__operand b = {packed + ((g * v.kh + ky) * v.kw + kx) * tap_floats, 1, 0, 0, 1, NULL};
 			float *out = image + ((oy * v.s + ky * v.dil) * v.wp + kx * v.dil) * v.c + g * v.cg;
-			dt__tiles(k, v.ow, v.cg, 1, v.fg, &a, &b, out, v.s * v.c, 1, NULL);
+			dt__tiles(v.ow, v.cg, 1, v.fg, &a, &b, out, v.s * v.c, 1, NULL);
 		}
 		dt__move_image(image, v.hp, v.wp, v.c, -v.top, -v.left, v.h, v.w, dx + i * t->in[0]->size, add);
 	}
@@ -4087,12 +4044,12 @@ static void dt__conv_backward_data(dt__replica *r, dt_tensor *t) {
 }
 static void dt__conv_backward(dt__replica *r, dt_tensor *t) { dt__conv_backward_weights(r, t); dt__conv_backward_data(r, t); }
 DT__OP(conv2d, DT__READS_X, conv, conv, dt__conv_scratch);
-DT__LAYER(conv2d, dt_conv2d_options)
+DT__LAYER(conv2d, conv2d)
 
 // ---- pooling
 
 static int dt__pool_shape(dt_tensor *t) {
-	dt_pool2d_options *o = (dt_pool2d_options *)t->options;
+	DT__SET_OPTIONS(dt_pool2d_options, t);
 	if (dt__needs_image(t)) return 1;
 	o->stride = DT__ELSE(o->stride, o->size);
 	if (o->size < 1 || o->stride < 1 || o->padding < 0 || o->padding > o->size / 2 || o->size > 32767)
@@ -4141,9 +4098,9 @@ static void dt__pool_run(dt__replica *r, dt_tensor *t, int back) {
 }
 DT__BOTH_WAYS(pool)
 DT__OP(maxpool2d, 0, pool, pool, NULL);
-DT__LAYER(maxpool2d, dt_pool2d_options)
+DT__LAYER(maxpool2d, pool2d)
 DT__OP(avgpool2d, 0, pool, pool, NULL);
-DT__LAYER(avgpool2d, dt_pool2d_options)
+DT__LAYER(avgpool2d, pool2d)
 
 static int dt__global_avgpool_shape(dt_tensor *t) {
 	if (dt__needs_image(t)) return 1;
@@ -4164,9 +4121,13 @@ static void dt__global_avgpool_backward(dt__replica *r, dt_tensor *t) {
 	for (i = 0; dx && i < r->rows * n; i++) dt__copy(c, 1 / (float)n, dt__gradient(r, t) + i / n * c, dx + i * c, add);
 }
 DT__OP(global_avgpool, 0, global_avgpool, global_avgpool, NULL);
-DT_API dt_tensor *dt_global_avgpool(dt_tensor *x) { return dt__layer1(&dt__global_avgpool, x, NULL, 0, NULL); }
+DT__BARE_LAYER(global_avgpool)
 
 // ---- views
+
+static void dt__view_backward(dt__replica *r, dt_tensor *t) { dt__pass_back(r, t, 0, 1, dt__gradient(r, t)); }
+#define DT__VIEW_OP(name) \
+	static const dt__op dt__##name = {#name, DT__VIEW, dt__##name##_shape, NULL, NULL, dt__view_backward, NULL, NULL, NULL}
 
 static int dt__flatten_shape(dt_tensor *t) {
 	const dt_tensor *x = t->in[0];
@@ -4177,9 +4138,8 @@ static int dt__flatten_shape(dt_tensor *t) {
 	if (x->rank == 2) memcpy(t->hwc, x->hwc, sizeof t->hwc);
 	return dt__set_shape(t, 2, t->dim);
 }
-static void dt__view_backward(dt__replica *r, dt_tensor *t) { dt__pass_back(r, t, 0, 1, dt__gradient(r, t)); }
-static const dt__op dt__flatten = {"flatten", DT__VIEW, dt__flatten_shape, NULL, NULL, dt__view_backward, NULL, NULL, NULL};
-DT_API dt_tensor *dt_flatten(dt_tensor *x) { return dt__layer1(&dt__flatten, x, NULL, 0, NULL); }
+DT__VIEW_OP(flatten);
+DT__BARE_LAYER(flatten)
 
 // An axis behind a flatten loses its image: files hold it as memory does, and say so.
 static int dt__set_other_shape(dt_tensor *t, int rank) {
@@ -4209,8 +4169,8 @@ static int dt__reshape_shape(dt_tensor *t) {
 	if (x->rank == 4 && i == 2) t->graph->hwc_files = 1;
 	return dt__set_other_shape(t, i);
 }
-static const dt__op dt__reshape = {"reshape", DT__VIEW, dt__reshape_shape, NULL, NULL, dt__view_backward, NULL, NULL, NULL};
-DT__LAYER(reshape, dt_reshape_options)
+DT__VIEW_OP(reshape);
+DT__LAYER(reshape, reshape)
 
 // ---- batch norm. saved: [count, sums 1 [c], sums 2 [c]] which .sync exchanges, then mean [c], 1 / deviation [c] and three
 // numbers per column from the end of a phase, where sums are complete, to the strips of the next. The batch's sums,
@@ -4231,7 +4191,7 @@ static int dt__norm_variables(dt_tensor *t, const dt_tensor *share, int n, int n
 	return 0;
 }
 static int dt__batchnorm_shape(dt_tensor *t) {
-	dt_batchnorm_options *o = (dt_batchnorm_options *)t->options;
+	DT__SET_OPTIONS(dt_batchnorm_options, t);
 	o->momentum = DT__ELSE(o->momentum, 0.1);
 	o->epsilon = DT__ELSE(o->epsilon, 1e-5);
 	if (!(o->momentum > 0 && o->momentum <= 1) || !(o->epsilon > 0 && o->epsilon < 1))
@@ -4249,8 +4209,8 @@ static int dt__batchnorm_fixed(const dt__replica *r, const dt_tensor *t) { retur
 typedef struct { float *sums, *one, *two, *mean, *inv, *a, *b, *d; } dt__batchnorm_saved;
 static dt__batchnorm_saved dt__batchnorm_of(const dt__replica *r, const dt_tensor *t) {
 	ptrdiff_t c = dt__last(t);
-	float *sums = dt__saved(r, t), *one = sums + 1, *mean = one + 2 * c, *a = mean + 2 * c;
-	const dt__batchnorm_saved s = {sums, one, one + c, mean, mean + c, a, a + c, a + 2 * c};
+	float *p = dt__saved(r, t) + 1;
+	const dt__batchnorm_saved s = {p - 1, p, p + c, p + 2 * c, p + 3 * c, p + 4 * c, p + 5 * c, p + 6 * c};
 	return s;
 }
 static void dt__batchnorm_forward(dt__replica *r, dt_tensor *t) {
@@ -4349,12 +4309,12 @@ static void dt__batchnorm_update(dt__replica *r, dt_tensor *t, int pass) {
 }
 static const dt__op dt__batchnorm = {"batchnorm", DT__READS_X | DT__PER_FEATURE, dt__batchnorm_shape, dt__batchnorm_forward, dt__batchnorm_forward_after,
 		dt__batchnorm_backward, dt__batchnorm_backward_after, NULL, dt__batchnorm_update};
-DT__LAYER(batchnorm, dt_batchnorm_options)
+DT__LAYER(batchnorm, batchnorm)
 
 // ---- layer norm. saved: mean and 1 / deviation of every row
 
 static int dt__layernorm_shape(dt_tensor *t) {
-	dt_layernorm_options *o = (dt_layernorm_options *)t->options;
+	DT__SET_OPTIONS(dt_layernorm_options, t);
 	o->epsilon = DT__ELSE(o->epsilon, 1e-5);
 	if (!(o->epsilon > 0 && o->epsilon < 1)) return dt__bad(t, ".epsilon %g: it lies between 0 and 1", o->epsilon);
 	if (dt__norm_variables(t, o->share, 2, o->no_bias, o->frozen)) return 1;
@@ -4378,7 +4338,7 @@ static void dt__layernorm_backward(dt__replica *r, dt_tensor *t) {
 		dt__cpu()->layernorm_back(c, x + i * c, dt__weights(r, t, 0), saved + 2 * i, dy + i * c, dx ? dx + i * c : NULL, add, dw, db);
 }
 DT__OP(layernorm, DT__READS_X | DT__PER_FEATURE, layernorm, layernorm, NULL);
-DT__LAYER(layernorm, dt_layernorm_options)
+DT__LAYER(layernorm, layernorm)
 
 // ---- dropout. options: the rate
 
@@ -4457,7 +4417,7 @@ static void dt__softmax_backward(dt__replica *r, dt_tensor *t) {
 	}
 }
 DT__OP(softmax, DT__READS_Y | DT__PER_FEATURE, same, softmax, NULL);
-DT_API dt_tensor *dt_softmax(dt_tensor *x) { return dt__layer1(&dt__softmax, x, NULL, 0, NULL); }
+DT__BARE_LAYER(softmax)
 
 // ---- arithmetic: y = factor[0] * a + factor[1] * b + offset, and y = a * b
 
@@ -4525,7 +4485,7 @@ DT_API dt_tensor *dt_mul(dt_tensor *a, dt_tensor *b) { return dt__layer2(&dt__mu
 
 // A negative axis counts from the end. t starts with its first input's shape.
 static int dt__axis(dt_tensor *t) {
-	dt_slice_options *o = (dt_slice_options *)t->options;
+	DT__SET_OPTIONS(dt_slice_options, t);
 	int rank = t->in[0]->rank, asked = o->axis;
 	if (o->axis < 0) o->axis += rank;
 	if (o->axis < 1 || o->axis >= rank) return dt__bad(t, "axis %d: the input has axes 1 to %d behind the batch", asked, rank - 1);
@@ -4573,7 +4533,7 @@ DT_API dt_tensor *dt_concat(dt_tensor *a, dt_tensor *b, int axis) {
 }
 
 static int dt__slice_shape(dt_tensor *t) {
-	dt_slice_options *o = (dt_slice_options *)t->options;
+	DT__SET_OPTIONS(dt_slice_options, t);
 	int n, end = o->end;
 	if (dt__axis(t)) return 1;
 	n = t->dim[o->axis];
@@ -4586,10 +4546,10 @@ static int dt__slice_shape(dt_tensor *t) {
 	return dt__set_other_shape(t, t->rank);
 }
 DT__OP(slice, 0, slice, move, NULL);
-DT__LAYER(slice, dt_slice_options)
+DT__LAYER(slice, slice)
 
 static int dt__pad_shape(dt_tensor *t) {
-	dt_slice_options *o = (dt_slice_options *)t->options;
+	DT__SET_OPTIONS(dt_slice_options, t);
 	int *n;
 	if (dt__axis(t)) return 1;
 	n = &t->dim[o->axis];
@@ -4608,7 +4568,7 @@ DT_API dt_tensor *dt_pad(dt_tensor *x, int axis, int before, int after) {
 // ---- embedding
 
 static int dt__embedding_shape(dt_tensor *t) {
-	dt_embedding_options *o = (dt_embedding_options *)t->options;
+	DT__SET_OPTIONS(dt_embedding_options, t);
 	const dt_tensor *x = t->in[0];
 	const int file[2] = {o->tokens, o->features};
 	if (x->type != DT_INT32) return dt__bad(t, "the input holds floats: give the input .input_type (or .type) DT_INT32");
@@ -4634,7 +4594,7 @@ static void dt__embedding_run(dt__replica *r, dt_tensor *t, int back) {
 }
 DT__BOTH_WAYS(embedding)
 DT__OP(embedding, DT__READS_X, embedding, embedding, NULL);
-DT__LAYER(embedding, dt_embedding_options)
+DT__LAYER(embedding, embedding)
 
 // ---- custom
 
@@ -4694,7 +4654,7 @@ DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
 // ========================================
 
 static int dt__loss_shape(dt_tensor *t) {
-	dt_loss_options *o = (dt_loss_options *)t->options;
+	DT__SET_OPTIONS(dt_loss_options, t);
 	const dt_tensor *p = t->in[0], *target = t->n_in > 1 ? t->in[1] : NULL;
 	dt__shape_text one, two;
 	ptrdiff_t classes = dt__last(p);
