@@ -8999,8 +8999,8 @@ DT_API int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error
 static int dt__parts(const dt_model *m, int checkpoint) { return checkpoint && m->slot[0] ? 1 + m->optimizer.n_slots : 1; }
 static int dt__part_has(int part, const dt__variable *v) { return !part || dt__trains(v); }
 static const char *dt__part_name(int part, const dt__variable *v, char text[DT_MAX_NAME + 32]) {
-	dt__format(text, DT_MAX_NAME + 32, part ? "optimizer.%d.%s" : "%.0d%s", part - (part > 0), v->name);
-	return text;
+	dt__format(text, DT_MAX_NAME + 32, "optimizer.%d.%s", part - 1, v->name);
+	return part ? text : v->name;
 }
 static float *dt__element(const dt_model *m, int part, const dt__variable *v, ptrdiff_t i) {  // value i in file order
 	return (part ? m->slot[part - 1] : m->replica[0].variables) + v->offset + dt__walk(v, i);
@@ -9566,7 +9566,9 @@ DT_API int dt_checkpoint_load(dt_model *m, const char *path, dt_error *err) {
 		for (part = 1; part < dt__parts(m, 1); part++) for (k = 0; k < m->graph.n_variables && !code; k++) {
 			const dt__variable *v = m->graph.variable[k];
 			char name[DT_MAX_NAME + 32];
-			const dt__entry *e = *dt__tensors_slot(&t, dt__part_name(part, v, name), strlen(name));
+			const dt__entry *e;
+			dt__part_name(part, v, name);
+			e = *dt__tensors_slot(&t, name, strlen(name));
 			if (!dt__part_has(part, v)) continue;
 			moments += e != NULL;
 			if (pass && e) code = dt__load_values(m, &t, part, v, e);
