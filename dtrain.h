@@ -14,7 +14,7 @@
 //    >>layers       one record per operation
 //    >>losses       losses, and the metrics that are counted with them
 //    >>optimizers   update rules, schedules, clipping
-//    >>data         data sets: IDX, NPY, CIFAR-10, images, arrays
+//    >>data         data sets: IDX, NPY, CIFAR-10, arrays
 //    >>replicas     collectives between threads; mirrored and central
 //    >>wire         processes join over TCP; collectives between them
 //    >>server       parameter servers
@@ -50,7 +50,8 @@
 //              rank 0, the chief, shows and saves for all. Own loops set .comm = dt_comm_open(NULL, &err). With
 //              parameter servers (--ps 2) workers train at their own pace; or together, with .sync.
 // COLLECTIVES  dt_comm_open, dt_comm_group, dt_comm_from: allreduce and its relatives for processes, threads, MPI.
-// TABLES       examples/csv.h reads CSV: numbers and words, scaled, one-hot, hashed, bucketed or crossed.
+// MORE DATA    examples/csv.h reads tables (CSV): numbers and words, scaled, one-hot, hashed, bucketed or crossed;
+//              examples/images.h reads images: folders of PGM, PPM and BMP files.
 // MICROCONTROLLER  set .memory and .memory_size (dt_model_bytes() tells it); see SWITCHES. examples/export_c.h writes a
 //              trained net as C of its own, without the library.
 //
@@ -469,10 +470,6 @@ DT_API dt_source dt_idx(const char *images, const char *labels);
 // float16, float64, bool and other integers (within int32) are converted when read. For grey images [n, h, w] set
 // .input = {h, w, 1}.
 DT_API dt_source dt_npy(const char *x, const char *y);
-
-// dt_images - a folder with a sub-folder per class (labels 0, 1, … by name) of PGM, PPM or BMP files of one size:
-// [height, width, 1 or 3], value / largest value. Opening checks the headers; reading decodes the pixels.
-DT_API dt_source dt_images(const char *folder);
 
 // dt_cifar10 - CIFAR-10's binary version, plain or .gz: all data_batch_*.bin (DT_TRAIN) or test_batch*.bin (DT_TEST) of
 // a folder; or the files that path names.
@@ -4992,7 +4989,7 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 }
 
 // ========================================
-// >>data - data sets: IDX, NPY, CIFAR-10, images, arrays, callbacks
+// >>data - data sets: IDX, NPY, CIFAR-10, arrays, callbacks
 //
 // What:    a source is opened into parts that stay as they are on disk (mapped where possible); a replica converts the
 //          samples that it feeds. Shuffling is a keyed permutation, computed per index.
@@ -5002,7 +4999,7 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 //          its augmentation depend on (seed, epoch, index) alone.
 // ========================================
 
-enum { DT__FROM_ARRAYS = 1, DT__FROM_READ, DT__FROM_OPENED, DT__FROM_COMPANION, DT__FROM_IDX, DT__FROM_MNIST, DT__FROM_CIFAR, DT__FROM_NPY, DT__FROM_IMAGES };
+enum { DT__FROM_ARRAYS = 1, DT__FROM_READ, DT__FROM_OPENED, DT__FROM_COMPANION, DT__FROM_IDX, DT__FROM_MNIST, DT__FROM_CIFAR, DT__FROM_NPY };
 
 #define DT__MAX_PARTS 64
 typedef struct { const uint8_t *x, *y; long n; } dt__part;
@@ -5033,6 +5030,7 @@ struct dt_dataset {
 	int n_parts, n_files, borrowed;  // borrowed: all is another data set's
 	dt__array array[2];  // IDX and NPY: samples and labels of one file; the others are alike
 	void *x, *y;  // if made here
+	int (*read)(const dt_dataset *d, const uint8_t *from, long i, dt_type to, float *x, dt_error *err);  // a sample; NULL: its values lie there
 	char *columns;  // see dt_dataset_columns
 };
 
@@ -5044,7 +5042,6 @@ static dt_source dt__source(int kind, const char *path, const char *labels, dt_s
 DT_API dt_source dt_mnist(const char *folder, dt_split split) { return dt__source(DT__FROM_MNIST, folder, NULL, split); }
 DT_API dt_source dt_idx(const char *images, const char *labels) { return dt__source(DT__FROM_IDX, images, labels, DT_TRAIN); }
 DT_API dt_source dt_npy(const char *x, const char *y) { return dt__source(DT__FROM_NPY, x, y, DT_TRAIN); }
-DT_API dt_source dt_images(const char *folder) { return dt__source(DT__FROM_IMAGES, folder, NULL, DT_TRAIN); }
 DT_API dt_source dt_cifar10(const char *path, dt_split split) { return dt__source(DT__FROM_CIFAR, path, NULL, split); }
 DT_API dt_source dt_arrays(const void *x, dt_type x_type, const void *y, dt_type y_type, long n) {
 	dt_source s = DT_DEFAULTS;
@@ -5345,135 +5342,40 @@ static int dt__open_mnist(dt_dataset *d) {
 	return dt__open_pair(d, pair);
 }
 
-// ---- images: PGM and PPM (netpbm's, plain and raw), BMP
-
-typedef struct {
-	const uint8_t *p, *palette, *end;
-	int h, w, c, most, plain;  // most: the largest value; plain: numbers as text
-	int colors, step;  // BMP: of the palette; bytes of a pixel, else 0
-	ptrdiff_t line;  // BMP: from a row to the one below
-} dt__image;
-
-static int dt__image_number(dt__image *m, int most) {  // the next number, behind blanks and comments; -1: none up to most
-	int v = -1, comment = 0;
-	for (; m->p < m->end && (comment || *m->p == '#' || dt__is_blank(*m->p)); m->p++) comment = (comment || *m->p == '#') && *m->p != '\n';
-	for (; m->p < m->end && *m->p >= '0' && *m->p <= '9' && v <= most; m->p++) v = DT__MAX(v, 0) * 10 + (*m->p - '0');
-	return v <= most ? v : -1;
-}
-
-// NULL, or what is wrong with a header and what must follow it.
-static const char *dt__image_start(dt__image *m, const uint8_t *b, size_t size) {
-	const uint8_t *p; uint64_t line;
-	memset(m, 0, sizeof *m);
-	m->end = b + size; m->most = 255;
-	if (size >= 54 && !memcmp(b, "BM", 2)) {
-		uint64_t at = dt__read_le(b + 10, 4), header = dt__read_le(b + 14, 4), bits = dt__read_le(b + 28, 2), colors = dt__read_le(b + 46, 4);
-		uint32_t h = (uint32_t)dt__read_le(b + 22, 4), up = h >> 31 ? 0 - h : h;
-		if ((bits != 8 && bits != 24 && bits != 32) || dt__read_le(b + 30, 4)) return "a BMP that is compressed, or has not 8, 24 or 32 bits";
-		colors = bits != 8 ? 0 : colors ? colors : 256;
-		if (header < 40 || colors > 256 || at < 14 + header + 4 * colors || at > size) return "a BMP with a damaged header, or of OS/2";
-		m->w = (int)DT__MIN(dt__read_le(b + 18, 4), INT_MAX); m->h = (int)DT__MIN(up, INT_MAX);
-		m->step = (int)bits / 8; m->colors = (int)colors; m->palette = b + 14 + header; m->p = b + at;
-		m->c = m->colors ? 1 : 3;
-		for (p = m->palette; p < m->palette + 4 * m->colors; p += 4) if (p[0] != p[1] || p[0] != p[2]) m->c = 3;  // not all grey
-		line = ((uint64_t)m->w * bits + 31) / 32 * 4;
-		m->line = h == up ? -(ptrdiff_t)line : (ptrdiff_t)line;
-	} else {
-		if (size < 3 || b[0] != 'P' || !memchr("2356", b[1], 4)) return "no PGM, PPM or BMP, whatever its name says";
-		m->p = b + 2; m->plain = b[1] < '5'; m->c = b[1] == '3' || b[1] == '6' ? 3 : 1;
-		m->w = dt__image_number(m, INT_MAX / 12); m->h = dt__image_number(m, INT_MAX / 12);
-		m->most = dt__image_number(m, 65535);
-		if (m->most < 1 || m->p == m->end || !dt__is_blank(*m->p++)) m->h = 0;
-		line = (uint64_t)m->w * (unsigned)m->c * (m->plain || m->most > 255 ? 2 : 1);  // plain: at least a digit and a blank
-	}
-	if (m->w < 1 || m->h < 1 || (uint64_t)m->w * (unsigned)m->h > INT_MAX / 12) return "an image with a damaged header, or too large";
-	if (line * (unsigned)m->h - (unsigned)m->plain > (size_t)(m->end - m->p)) return "a cut image";
-	if (m->line < 0) m->p -= m->line * (m->h - 1);  // the lowest row is first
-	return NULL;
-}
-
-// Pixels to x as floats or int32, as the input is. NULL, or what is wrong with them.
-static const char *dt__image_values(dt__image *m, dt_type to, float *x) {
-	int y, i, k;
-	if (!m->step && !m->plain && m->most == 255) dt__set_values(x, m->p, DT_UINT8, to, (ptrdiff_t)m->h * m->w * m->c, 0, NULL);
-	else for (y = 0; y < m->h; y++) for (i = 0; i < m->w; i++) for (k = 0; k < m->c; k++, x++) {
-		int32_t v;
-		if (m->step) {
-			const uint8_t *pixel = m->p + y * m->line + (ptrdiff_t)i * m->step;
-			v = !m->colors ? pixel[2 - k] : *pixel < m->colors ? m->palette[4 * *pixel + 2 - k] : -1;  // blue is first
-		} else if (m->plain) v = dt__image_number(m, m->most);
-		else { v = *m->p++; if (m->most > 255) v = v << 8 | *m->p++; }
-		if (v < 0 || v > m->most) return "an image with a value that is missing, no number, or above its header's largest or palette";
-		if (to == DT_INT32) memcpy(x, &v, 4); else *x = (float)v * (1.0f / (float)m->most);
-	}
-	return NULL;
-}
-
-// Compare the header of image i with the first one's, which goes to found; read its pixels too, unless x is NULL.
-static int dt__read_image(const dt_dataset *d, long i, int *found, dt_type to, float *x, dt_error *err) {
-	const char *const *paths = (const char *const *)(const void *)d->part->x, *path = paths[i], *wrong;
-	const int *size = d->info.input;
-	dt__image m; dt__file f;
-	int code = dt__file_read("dt_images", path, &f, err);
-	if (code) return code;
-	wrong = dt__image_start(&m, f.data, f.size);
-	if (!wrong && found) { found[0] = m.h; found[1] = m.w; found[2] = m.c; }
-	if (!wrong && (size[0] != m.h || size[1] != m.w || size[2] != m.c))
-		code = dt__bad_file(err, "\"%s\" is [%d,%d,%d], \"%s\" [%d,%d,%d]: give all images one size", path, m.h, m.w, m.c, *paths, size[0], size[1], size[2]);
-	else if (!wrong && x) wrong = dt__image_values(&m, to, x);
-	if (wrong) code = dt__bad_file(err, "\"%s\" is %s (%d x %d, values to %d): save it as PGM, PPM or plain BMP", path, wrong, m.h, m.w, m.most);
-	dt__file_free(&f);
-	return code;
-}
+// ---- CIFAR-10, and folders
 
 #if DT__POSIX
 static int dt__by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
 
-// Add the paths of a folder's files whose names, in either case, match the globs and begin with no dot; if classes,
-// those of its sub-folders, at least one in each.
-static int dt__list_folder(dt_dataset *d, const char *folder, int classes, const char *globs) {
+// Add the paths of a folder's files whose names, in either case, match the globs; NULL: of its sub-folders, if any. None
+// begins with a dot.
+static int dt__list_folder(const dt_dataset *d, dt__list *l, const char *folder, const char *globs) {
 	char path[1024];
 	struct dirent **e = NULL;
-	int i, n = scandir(folder, &e, NULL, dt__by_name), before = d->paths[0].n, code = 0;
+	int i, n = scandir(folder, &e, NULL, dt__by_name), before = l->n, code = 0;
 	if (n < 0) return dt__fail(d->err, DT_ERR_IO, "%s: cannot list the folder \"%s\": %s", d->what, folder, strerror(errno));
 	for (i = 0; i < n; free(e[i++])) {
 		char *name = e[i]->d_name;
 		size_t length = dt__format(path, sizeof path, "%s/%s", folder, name);
 		struct stat st;
 		if (code || *name == '.') continue;
-		for (; *name && !classes; name++) if (*name >= 'A' && *name <= 'Z') *name = (char)(*name | 32);
-		if (!classes && !dt__glob(globs, e[i]->d_name)) continue;
+		for (; *name && globs; name++) if (*name >= 'A' && *name <= 'Z') *name = (char)(*name | 32);
+		if (globs && !dt__glob(globs, e[i]->d_name)) continue;
 		if (length >= sizeof path) code = dt__refuse(d->err, "%s: the path \"%.80s...\" is too long", d->what, path);
-		else if (stat(path, &st)) continue;
-		else if (classes && S_ISDIR(st.st_mode)) code = dt__list_folder(d, path, 0, globs);
-		else if (!classes && S_ISREG(st.st_mode)) code = dt__list_add(d, &d->paths[0], path, length + 1);
+		else if (!stat(path, &st) && (globs ? S_ISREG(st.st_mode) : S_ISDIR(st.st_mode))) code = dt__list_add(d, l, path, length + 1);
 	}
 	free(e);
-	if (code || d->paths[0].n > before) return code;
-	return dt__fail(d->err, DT_ERR_IO, "%s: no %s\"%s\" in the folder \"%s\"", d->what, classes ? "sub-folder with " : "", globs, folder);
-}
-
-static int dt__open_images(dt_dataset *d) {
-	const char *name, *before = NULL, **path;
-	int32_t *label; int i, n;
-	if (dt__list_folder(d, d->source.path, 1, "*.pgm,*.ppm,*.pnm,*.bmp")) return 1;
-	n = d->paths[0].n;
-	d->x = path = (const char **)malloc((size_t)n * sizeof *path);  // a sample is its path
-	d->y = label = (int32_t *)malloc((size_t)n * sizeof *label);
-	if (!path || !label) return dt__no_memory(d);
-	dt__add_part(d, path, label, (size_t)n);
-	name = d->paths[0].data;
-	for (i = 0; i < n; i++, before = name, name += strlen(name) + 1) {
-		path[i] = name;
-		if (dt__read_image(d, i, i ? NULL : d->info.input, DT_UINT8, NULL, d->err)) return 1;
-		d->info.classes += !before || strncmp(name, before, (size_t)(strrchr(name, '/') - name) + 1);
-		label[i] = d->info.classes - 1;
-	}
-	d->info.x_type = DT_UINT8; d->info.y_type = DT_INT32;
-	d->x_stride = sizeof *path; d->y_stride = sizeof *label;
-	return 0;
+	if (code || !globs || l->n > before) return code;
+	return dt__fail(d->err, DT_ERR_IO, "%s: no \"%s\" in the folder \"%s\"", d->what, globs, folder);
 }
 #endif
+
+static int dt__read_cifar(const dt_dataset *d, const uint8_t *from, long i, dt_type to, float *x, dt_error *err) {
+	uint8_t *pixels = (uint8_t *)(x + 3072) - 3072, *p = pixels;  // at the end of their place; they spread from there
+	int k;
+	for (k = 0; k < 1024; k++, p += 3) { p[0] = from[k]; p[1] = from[1024 + k]; p[2] = from[2048 + k]; }
+	return dt__set_values(x, pixels, d->info.x_type, to, 3072, i, err);
+}
 
 static int dt__open_cifar(dt_dataset *d) {  // records of a label byte and 3 planes of 32 x 32 bytes
 	const char *path = d->source.path, *before = NULL;
@@ -5482,7 +5384,7 @@ static int dt__open_cifar(dt_dataset *d) {  // records of a label byte and 3 pla
 #if DT__POSIX
 	struct stat st;
 	folder = !stat(path, &st) && S_ISDIR(st.st_mode);
-	if (folder) code = dt__list_folder(d, path, 0, d->source.split == DT_TEST ? "test_batch*.bin,test_batch*.bin.gz" : "data_batch*.bin,data_batch*.bin.gz");
+	if (folder) code = dt__list_folder(d, &d->paths[0], path, d->source.split == DT_TEST ? "test_batch*.bin,test_batch*.bin.gz" : "data_batch*.bin,data_batch*.bin.gz");
 	else
 #endif
 	code = dt__add_paths(d, &d->paths[0], path);
@@ -5499,6 +5401,7 @@ static int dt__open_cifar(dt_dataset *d) {  // records of a label byte and 3 pla
 	}
 	d->info.input[0] = d->info.input[1] = 32; d->info.input[2] = 3; d->info.classes = 10;
 	d->info.x_type = d->info.y_type = DT_UINT8; d->x_stride = d->y_stride = 3073;
+	d->read = dt__read_cifar;
 	return code;
 }
 
@@ -5532,9 +5435,6 @@ static const struct { const char *name; int (*open)(dt_dataset *d); } dt__opener
 	{"", NULL}, {"dt_arrays", dt__open_memory}, {"dt_from", dt__open_memory}, {"dt_opened", dt__open_opened}, {"", dt__open_companion},
 #ifndef DTRAIN_NO_STDIO
 	{"dt_idx", dt__open_pairs}, {"dt_mnist", dt__open_mnist}, {"dt_cifar10", dt__open_cifar}, {"dt_npy", dt__open_pairs},
-#if DT__POSIX
-	{"dt_images", dt__open_images},
-#endif
 #endif
 };
 
@@ -5550,8 +5450,8 @@ DT_API void dt_dataset_close(dt_dataset *d) {
 
 DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
 	dt_dataset *d = NULL;
-	if (!s || s->kind < DT__FROM_ARRAYS || s->kind > DT__FROM_IMAGES) dt__refuse(err, "dt_dataset_open: no source: use dt_mnist, dt_arrays or a relative");
-	else if (s->kind >= DT__COUNT(dt__opener)) dt__fail(err, DT_ERR_DISABLED, "dt_dataset_open: this build has DTRAIN_NO_STDIO, or a folder needs POSIX: use dt_from or dt_arrays");
+	if (!s || s->kind < DT__FROM_ARRAYS || s->kind > DT__FROM_NPY) dt__refuse(err, "dt_dataset_open: no source: use dt_mnist, dt_arrays or a relative");
+	else if (s->kind >= DT__COUNT(dt__opener)) dt__fail(err, DT_ERR_DISABLED, "dt_dataset_open: this build has DTRAIN_NO_STDIO: use dt_from or dt_arrays");
 	else if (s->kind >= DT__FROM_IDX && (!s->path || !*s->path)) dt__refuse(err, "%s: the path is empty: name a file or folder", dt__opener[s->kind].name);
 	else if (!(d = (dt_dataset *)calloc(1, sizeof *d))) dt__fail(err, DT_ERR_MEMORY, "dt_dataset_open: no memory for a data set");
 	if (!d) return NULL;
@@ -5577,7 +5477,6 @@ DT_API dt_dataset_info dt_dataset_describe(const dt_dataset *d) {
 
 // Sample index of d: x as the input t wants it, labels as the loss node does.
 static int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_type, float *x, const dt_tensor *loss, dt_type y_type, float *y, long index, dt_error *err) {
-	uint8_t pixels[3072];
 	const uint8_t *from, *label = NULL;
 	const dt__part *p = d->part;
 	ptrdiff_t n = t->size, values = d->array[1].rank ? d->array[1].values : 1;
@@ -5595,18 +5494,11 @@ static int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_ty
 		from = p->x + k * DT__ELSE(d->x_stride, n * dt__type_size(x_type));
 		if (loss && p->y) label = p->y + k * DT__ELSE(d->y_stride, loss->size * dt__type_size(y_type));
 	}
-	if (d->source.kind == DT__FROM_CIFAR) {  // planes
-		uint8_t *to = pixels;
-		for (k = 0; k < 1024; k++, to += 3) { to[0] = from[k]; to[1] = from[1024 + k]; to[2] = from[2048 + k]; }
-		from = pixels;
-	}
 #ifndef DTRAIN_NO_STDIO
 	if (d->array[0].convert && dt__convert(x, from, d->array[0].descr, n, "dt_npy", i, err)) return DT_ERR_FORMAT;
 	if (d->array[0].convert) from = (const uint8_t *)x;
-	if (d->source.kind == DT__FROM_IMAGES) code = dt__read_image(d, k, NULL, t->type, x, err);
-	else
 #endif
-	code = dt__set_values(x, from, x_type, t->type, n, i, err);
+	code = d->read ? d->read(d, from, i, t->type, x, err) : dt__set_values(x, from, x_type, t->type, n, i, err);
 	if (code || !loss) return code;
 	if (!label) return dt__refuse(err, "the data has no labels, which the loss \"%s\" needs", loss->name);
 	if (d->y_stride && values != loss->size) return dt__fail(err, DT_ERR_SHAPE, "a label of the data has %td values, the loss \"%s\" needs %td", values, loss->name, loss->size);
