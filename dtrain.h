@@ -8887,27 +8887,40 @@ DT_API int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error
 	return 0;
 }
 
-// A file holds the variables (part 0); a checkpoint, behind them, the optimizer's moments of those that are trained.
-static int dt__parts(const dt_model *m, int checkpoint) { return checkpoint && m->slot[0] ? 1 + m->optimizer.n_slots : 1; }
-static int dt__part_has(int part, const dt__variable *v) { return !part || dt__trains(v); }
-static const char *dt__part_name(int part, const dt__variable *v, char text[DT_MAX_NAME + 32]) {
-	dt__format(text, DT_MAX_NAME + 32, "optimizer.%d.%s", part - 1, v->name);
-	return part ? text : v->name;
+// A file's tensors, from a zeroed struct on: the variables (part 0) and, with moments, behind them the optimizer's of
+// those that are trained.
+typedef struct {
+	int next, part;
+	const dt__variable *v;
+	float *values;
+	char name[DT_MAX_NAME + 32];
+} dt__stored;
+
+static int dt__next_stored(const dt_model *m, int moments, dt__stored *s) {  // 0: that was the last
+	const int n = m->graph.n_variables, parts = moments && m->slot[0] ? 1 + m->optimizer.n_slots : 1;
+	while (s->next < parts * n) {
+		s->part = s->next / n;
+		s->v = m->graph.variable[s->next++ % n];
+		if (s->part && !dt__trains(s->v)) continue;
+		s->values = (s->part ? m->slot[s->part - 1] : m->replica[0].variables) + s->v->offset;
+		if (s->part) dt__format(s->name, sizeof s->name, "optimizer.%d.%s", s->part - 1, s->v->name);
+		else dt__format(s->name, sizeof s->name, "%s", s->v->name);
+		return 1;
+	}
+	return 0;
 }
-static float *dt__element(const dt_model *m, int part, const dt__variable *v, ptrdiff_t i) {  // value i in file order
-	return (part ? m->slot[part - 1] : m->replica[0].variables) + v->offset + dt__walk(v, i);
-}
+static float *dt__element(const dt__stored *s, ptrdiff_t i) { return s->values + dt__walk(s->v, i); }  // in file order
 
 static int dt__copy_parameter(dt_model *m, const char *what, const char *name, float *out, const float *in, size_t n, dt_error *err) {
-	ptrdiff_t i; int k;
+	dt__stored s = DT_DEFAULTS;
+	ptrdiff_t i;
 	if (!m || !name || (!out && !in)) return dt__is_null(err, what, !m ? "model" : !name ? "name" : "array");
-	for (k = 0; k < m->graph.n_variables; k++) {
-		const dt__variable *v = m->graph.variable[k];
-		if (strcmp(v->name, name)) continue;
-		if ((size_t)v->size != n) return dt__fail(err, DT_ERR_SHAPE, "%s: \"%s\" has %td values, n is %zu", what, name, v->size, n);
-		for (i = 0; out && i < v->size; i++) out[i] = *dt__element(m, 0, v, i);
-		for (i = 0; in && i < v->size; i++) *dt__element(m, 0, v, i) = in[i];
-		if (in) dt__spread_variable(m, v);
+	while (dt__next_stored(m, 0, &s)) {
+		if (strcmp(s.name, name)) continue;
+		if ((size_t)s.v->size != n) return dt__fail(err, DT_ERR_SHAPE, "%s: \"%s\" has %td values, n is %zu", what, name, s.v->size, n);
+		for (i = 0; out && i < s.v->size; i++) out[i] = *dt__element(&s, i);
+		for (i = 0; in && i < s.v->size; i++) *dt__element(&s, i) = in[i];
+		if (in) dt__spread_variable(m, s.v);
 		return 0;
 	}
 	return dt__refuse(err, "%s: there is no parameter \"%.70s\": dt_parameter_at lists them", what, name);
@@ -8928,14 +8941,14 @@ DT_API int dt_parameter_write(dt_model *m, const char *name, const float *in, si
 typedef int (*dt__write)(void *user, const void *data, size_t n);
 
 static int dt__write_values(const dt_model *m, int checkpoint, dt__write write, void *user) {  // in file order, little-endian
-	uint8_t bytes[4 * DT__PIECE]; ptrdiff_t i;
-	int part, k, code = 0;
-	for (part = 0; part < dt__parts(m, checkpoint); part++) for (k = 0; k < m->graph.n_variables; k++) {
-		const dt__variable *v = m->graph.variable[k];
-		size_t n = 0;
-		for (i = 0; i < v->size && !code && dt__part_has(part, v); i++) {
-			dt__write_le(bytes + n, dt__float_bits(*dt__element(m, part, v, i)), 4);
-			if ((n += 4) == sizeof bytes || i == v->size - 1) { code = write(user, bytes, n); n = 0; }
+	dt__stored s = DT_DEFAULTS;
+	uint8_t bytes[4 * DT__PIECE];
+	int code = 0;
+	while (!code && dt__next_stored(m, checkpoint, &s)) {
+		ptrdiff_t i; size_t n = 0;
+		for (i = 0; i < s.v->size && !code; i++) {
+			dt__write_le(bytes + n, dt__float_bits(*dt__element(&s, i)), 4);
+			if ((n += 4) == sizeof bytes || i == s.v->size - 1) { code = write(user, bytes, n); n = 0; }
 		}
 	}
 	return code;
@@ -8949,32 +8962,34 @@ DT_API uint32_t dt_parameters_crc32c(dt_model *m) {
 	return crc;
 }
 
-// Where training stands, as a checkpoint's metadata has it: "step 128 seed 0 …".
-static const char *const dt__state_names[] = {"step", "seed", "batch", "optimizer", "crc32c", "loss", "accuracy", "samples", "best", "waited"};
-enum { DT__STATE_CRC = 4, DT__STATE_PROGRESS = 5, DT__STATES = 10 };
-static void dt__state_of(const dt_model *m, double state[DT__STATES]) {
-	const double known[] = {(double)m->step, (double)m->o.seed, m->batch, m->optimizer.kind, 0};
-	memcpy(state, known, sizeof known);
-	memcpy(state + DT__STATE_PROGRESS, m->progress, sizeof m->progress);
+// A checkpoint's metadata: whose run it is, where that stands, and a checksum of this text and all values:
+// "seed 0 batch 32 optimizer 3 step 128 loss … crc32c 2868354213".
+static const char *const dt__state_names[] = {"step", "loss", "accuracy", "samples", "best", "waited"};  // the last as in m->progress
+static size_t dt__put_run(dt__writer *w, const dt_model *m) {
+	dt__print(w, "seed %ju batch %d optimizer %d", (uintmax_t)m->o.seed, m->batch, (int)m->optimizer.kind);
+	return w->n;
+}
+
+static void dt__put_state(dt__writer *w, const dt_model *m) {
+	char text[512];
+	dt__writer state = dt__writer_on(text, sizeof text);
+	uint32_t crc; int k;
+	dt__put_run(&state, m);
+	for (k = 0; k < DT__COUNT(dt__state_names); k++) dt__print(&state, " %s %.17g", dt__state_names[k], k ? m->progress[k - 1] : (double)m->step);
+	crc = dt__crc32c(0, text, state.n);
+	dt__write_values(m, 1, dt__write_crc32c, &crc);
+	dt__print(w, "%s crc32c %ju", text, (uintmax_t)crc);
 }
 
 static int dt__write_header(const dt_model *m, int checkpoint, dt__write write, void *user) {  // without the blanks at its end
 	char text[1024];
 	const char *columns = m->columns;
 	dt__writer w = dt__writer_on(text, sizeof text);
+	dt__stored s = DT_DEFAULTS;
 	uintmax_t at = 0, end;
-	int part, k, d, code = 0;
+	int d, code = 0;
 	dt__print(&w, "{\"__metadata__\":{\"format\":\"pt\",\"dtrain.version\":\"%s\"%s", dt_version(), m->graph.hwc_files ? ",\"dtrain.order\":\"hwc\"" : "");
-	if (checkpoint) {
-		double state[DT__STATES];
-		uint32_t crc = 0;
-		dt__state_of(m, state);
-		dt__write_values(m, 1, dt__write_crc32c, &crc);
-		state[DT__STATE_CRC] = crc;
-		dt__put_text(&w, ",\"dtrain.state\":\"");
-		for (k = 0; k < DT__STATES; k++) dt__print(&w, k ? " %s %.17g" : "%s %.17g", dt__state_names[k], state[k]);
-		dt__put(&w, '"');
-	}
+	if (checkpoint) { dt__put_text(&w, ",\"dtrain.state\":\""); dt__put_state(&w, m); dt__put(&w, '"'); }
 	if (columns) dt__put_text(&w, ",\"dtrain.columns\":\"");
 	while (columns && *columns && !code) {  // may be longer than text
 		columns = dt__put_json_character(&w, columns);
@@ -8983,15 +8998,12 @@ static int dt__write_header(const dt_model *m, int checkpoint, dt__write write, 
 		w = dt__writer_on(text, sizeof text);
 	}
 	dt__put_text(&w, columns ? "\"}" : "}");
-	for (part = 0; part < dt__parts(m, checkpoint); part++) for (k = 0; k < m->graph.n_variables && !code; k++) {
-		const dt__variable *v = m->graph.variable[k];
-		char name[DT_MAX_NAME + 32];
-		if (!dt__part_has(part, v)) continue;
+	while (!code && dt__next_stored(m, checkpoint, &s)) {
 		code = write(user, text, w.n);
 		w = dt__writer_on(text, sizeof text);
-		dt__put_text(&w, ",\""); dt__put_json(&w, dt__part_name(part, v, name)); dt__put_text(&w, "\":{\"dtype\":\"F32\",\"shape\":[");
-		for (d = 0; d < v->rank; d++) dt__print(&w, "%s%d", d ? "," : "", v->dim[d]);
-		end = at + 4 * (uintmax_t)v->size;
+		dt__put_text(&w, ",\""); dt__put_json(&w, s.name); dt__put_text(&w, "\":{\"dtype\":\"F32\",\"shape\":[");
+		for (d = 0; d < s.v->rank; d++) dt__print(&w, "%s%d", d ? "," : "", s.v->dim[d]);
+		end = at + 4 * (uintmax_t)s.v->size;
 		dt__print(&w, "],\"data_offsets\":[%ju,%ju]}", at, end);
 		at = end;
 	}
@@ -9023,20 +9035,23 @@ DT_API int dt_save_to(dt_model *m, dt__write write, void *user, dt_error *err) {
 
 #ifndef DTRAIN_NO_STDIO
 static int dt__write_file(void *user, const void *data, size_t n) { return fwrite(data, 1, n, (FILE *)user) != n; }
+#endif
 
 static int dt__save(const dt_model *m, const char *what, int checkpoint, const char *path, dt_error *err) {
+#ifndef DTRAIN_NO_STDIO
 	dt__new_file file; int code;
 	if (!m) return dt__is_null(err, what, "model");
 	if ((code = dt__new_file_open(&file, what, path, err)) != 0) return code;
 	if (dt__write_safetensors(m, checkpoint, dt__write_file, file.f)) return dt__new_file_fail(&file, err, "cannot write");
 	return dt__new_file_close(&file, err);
+#else
+	(void)m; (void)checkpoint; (void)path;
+	return dt__disabled(err, what, "DTRAIN_NO_STDIO");
+#endif
 }
+
 DT_API int dt_save(dt_model *m, const char *path, dt_error *err) { return dt__save(m, "dt_save", 0, path, err); }
 DT_API int dt_checkpoint_save(dt_model *m, const char *path, dt_error *err) { return dt__save(m, "dt_checkpoint_save", 1, path, err); }
-#else
-DT_API int dt_checkpoint_save(dt_model *m, const char *path, dt_error *err) { (void)m; (void)path; return dt__disabled(err, "dt_checkpoint_save", "DTRAIN_NO_STDIO"); }
-DT_API int dt_save(dt_model *m, const char *path, dt_error *err) { (void)m; (void)path; return dt__disabled(err, "dt_save", "DTRAIN_NO_STDIO"); }
-#endif
 
 // ---- reading
 
@@ -9054,7 +9069,7 @@ typedef struct {
 	const dt_load_options *o;
 	const uint8_t *memory;  // all of it, or NULL: it is read
 	dt__json columns, state;  // at the values of dtrain.columns and dtrain.state
-	int hwc;  // it has dtrain.order
+	int hwc, moments;  // it has dtrain.order; has moments that are to be loaded
 	uint64_t size, data_at;
 	char *names;  // the entries', one behind the other
 	dt__entry *entry, **place, **table;  // in the header's order; by place in the data; by name: an open hash table
@@ -9260,8 +9275,7 @@ static int dt__tensors_open(dt__tensors *t, const char *what, const dt_options *
 		if (code) return code;
 		t->memory = t->file.data; t->size = t->file.size;
 #else
-		(void)what;
-		return dt__disabled(err, "dt_load from a path", "DTRAIN_NO_STDIO");
+		return dt__fail(err, DT_ERR_DISABLED, "%s from a path: this build has DTRAIN_NO_STDIO: build without it", what);
 #endif
 	}
 	return dt__tensors_read(t);
@@ -9279,10 +9293,10 @@ static float dt__file_value(const uint8_t *p, int dtype) {  // F32, F16 (IEEE 75
 	return dtype == 1 ? dt__half(bits) : dt__float_from(dtype ? bits << 16 : bits);
 }
 
-// What variable v takes from the file; *name: its name there, or NULL: it is not to be loaded.
-static dt__entry *dt__load_entry(const dt__tensors *t, const dt__variable *v, const char **name) {
-	if (t->o->glob && !dt__glob(t->o->glob, v->name)) *name = NULL;
-	else *name = t->o->rename ? t->o->rename(t->o->user, v->name) : v->name;
+// What s takes from the file; *name: its name there, or NULL: it is not to be loaded.
+static dt__entry *dt__load_entry(const dt__tensors *t, const dt__stored *s, const char **name) {
+	if (t->o->glob && !dt__glob(t->o->glob, s->name)) *name = NULL;
+	else *name = t->o->rename ? t->o->rename(t->o->user, s->name) : s->name;
 	return *name ? *dt__tensors_slot(t, *name, strlen(*name)) : NULL;
 }
 
@@ -9313,16 +9327,16 @@ static void dt__load_tell(dt_load_options *o, dt_load_result result, const char 
 
 // Tell how file and model differ; err receives the first difference.
 static void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_load_options *o, dt_error *err) {
+	dt__stored s = DT_DEFAULTS;
 	size_t j;
-	int k, wanted = 0;
-	for (k = 0; k < m->graph.n_variables; k++) {
-		const dt__variable *v = m->graph.variable[k];
+	int wanted = 0;
+	while (dt__next_stored(m, t->moments, &s)) {
 		const char *name;
-		dt__entry *e = dt__load_entry(t, v, &name);
+		dt__entry *e = dt__load_entry(t, &s, &name);
 		if (!name) continue;
 		wanted++;
 		if (e) e->used = 1;
-		dt__load_tell(o, dt__entry_fits(t, e, v, name, err), v->name);
+		dt__load_tell(o, dt__entry_fits(t, e, s.v, name, err), s.name);
 	}
 	if (!wanted) dt__refuse(err, "dt_load: no parameter's name matches \"%s\": dt_parameter_at lists them", o->glob ? o->glob : "*");
 	if (o->glob || o->rename) return;
@@ -9332,23 +9346,23 @@ static void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_load_op
 		const dt__entry *e = t->place[j];
 		char name[DT_MAX_NAME + 32];
 		dt__format(name, sizeof name, "%.*s", (int)DT__MIN(e->name_length, sizeof name), e->name);
-		if (e->used || dt__glob("*num_batches_tracked,optimizer.*", name)) continue;  // PyTorch's batch norm has the one; checkpoints have moments
+		if (e->used || dt__glob(t->state.p ? "*num_batches_tracked,optimizer.*" : "*num_batches_tracked", name)) continue;  // of PyTorch's batch norm; moments
 		dt__load_tell(o, DT_UNEXPECTED, name);
 		dt__bad_file(err, "dt_load: \"%s\" has the tensor \"%.60s\", the model not: is it of this net? A glob loads a part", t->path, name);
 	}
 }
 
-static int dt__load_values(dt_model *m, const dt__tensors *t, int part, const dt__variable *v, const dt__entry *e) {
+static int dt__load_values(dt_model *m, const dt__tensors *t, const dt__stored *s, const dt__entry *e) {
 	uint8_t bytes[4 * DT__PIECE];
 	ptrdiff_t i, k, count, width = dt__dtype[e->dtype].bits / 8;
-	for (i = 0; i < v->size; i += count) {
+	for (i = 0; i < s->v->size; i += count) {
 		const uint8_t *p;
-		count = DT__MIN(v->size - i, DT__PIECE);
+		count = DT__MIN(s->v->size - i, DT__PIECE);
 		p = dt__tensors_bytes(t, t->data_at + e->begin + (uint64_t)(i * width), (size_t)(count * width), bytes);
 		if (!p) return DT_ERR_CALLBACK;
-		for (k = 0; k < count; k++) *dt__element(m, part, v, i + k) = dt__file_value(p + k * width, e->dtype);
+		for (k = 0; k < count; k++) *dt__element(s, i + k) = dt__file_value(p + k * width, e->dtype);
 	}
-	if (!part) dt__spread_variable(m, v);
+	if (!s->part) dt__spread_variable(m, s->v);
 	return 0;
 }
 
@@ -9388,29 +9402,69 @@ static int dt__load_columns(dt_model *m, const dt__tensors *t) {
 
 static int dt__load_tensors(dt_model *m, const dt__tensors *t, dt_load_options *o) {
 	dt_error difference = DT_DEFAULTS;
-	int k, code = 0;
+	dt__stored s = DT_DEFAULTS;
+	int code = 0;
 	dt__load_compare(m, t, o, &difference);
 	if (difference.code && (!o->partial || difference.code == DT_ERR_ARGUMENT)) return dt__pass_error(t->err, &difference);
 #ifndef DTRAIN_NO_MALLOC
 	if (t->columns.p && !o->glob) code = dt__load_columns(m, t);
 #endif
-	for (k = 0; k < m->graph.n_variables && !code; k++) {
-		const dt__variable *v = m->graph.variable[k];
+	while (!code && dt__next_stored(m, t->moments, &s)) {
 		const char *name;
-		const dt__entry *e = dt__load_entry(t, v, &name);
-		if (e && dt__entry_fits(t, e, v, name, NULL) == DT_LOADED) code = dt__load_values(m, t, 0, v, e);
+		const dt__entry *e = dt__load_entry(t, &s, &name);
+		if (e && dt__entry_fits(t, e, s.v, name, NULL) == DT_LOADED) code = dt__load_values(m, t, &s, e);
 	}
 	return code;
 }
 
+// Is it a checkpoint, whole, and of the same run? values: the step, then m->progress.
+static int dt__state_read(const dt_model *m, dt__tensors *t, double *values) {
+	char text[512] = "", run[128];
+	dt__writer w = dt__writer_on(run, sizeof run);
+	dt__stored s = DT_DEFAULTS;
+	dt__json j = t->state;
+	const char *at, *end;
+	size_t n, i;
+	uint32_t crc;
+	if (!j.p) return dt__bad_file(t->err, "\"%s\" is no checkpoint, it holds weights alone: dt_load takes it", t->path);
+	dt__json_string(&j, text, sizeof text - 1, &n);
+	end = strstr(text, " crc32c ");
+	crc = dt__crc32c(dt__crc32c(0, text, end ? (size_t)(end - text) : 0), t->memory + t->data_at, (size_t)(t->size - t->data_at));
+	if (!end || dt__parse_double(end + 8, text + strlen(text), &at) != crc || *at)
+		return dt__bad_file(t->err, "\"%s\" is damaged (%s there, its contents have %ju)", t->path, end ? end + 1 : "no crc32c", (uintmax_t)crc);
+	n = dt__put_run(&w, m);
+	at = strstr(text, " step ");
+	if (!at || (size_t)(at - text) != n || memcmp(text, run, n))
+		return dt__fail(t->err, DT_ERR_STATE, "\"%s\" is of another run: %.*s there, %s here", t->path, at ? (int)DT__MIN(at - text, 80) : 0, text, run);
+	for (i = 0; i < DT__COUNT(dt__state_names); i++) {
+		n = strlen(dt__state_names[i]);
+		if (*at != ' ' || strncmp(at + 1, dt__state_names[i], n)) return dt__bad_file(t->err, "\"%s\": the checkpoint's state lacks \"%s\"", t->path, dt__state_names[i]);
+		values[i] = dt__parse_double(at + n + 2, end, &at);
+	}
+	while (dt__next_stored(m, 1, &s)) t->moments |= s.part && *dt__tensors_slot(t, s.name, strlen(s.name));  // all of them, or none
+	return values[0] >= 0 && values[0] < DT__MIN(1e15, (double)LONG_MAX) ? 0 : dt__bad_file(t->err, "\"%s\": step %g is none", t->path, values[0]);
+}
+
+static int dt__load(dt_model *m, const char *what, int checkpoint, dt_load_options *o, dt_error *err) {
+	double state[DT__COUNT(dt__state_names)] = {0};
+	dt__tensors t;
+	int code = dt__tensors_open(&t, what, &m->o, o, err);
+	if (!code && checkpoint) code = dt__state_read(m, &t, state);
+	if (!code) code = dt__load_tensors(m, &t, o);
+	if (!code && checkpoint) {
+		m->step = (long)state[0];
+		m->resumed = 1;
+		memcpy(m->progress, state + 1, sizeof m->progress);
+	}
+	dt__tensors_close(&t);
+	return code;
+}
+
 DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err) {
-	dt__tensors t; int code;
 	if (!m || !o) return dt__is_null(err, "dt_load", m ? "options" : "model");
 	if (!o->path + !o->data + !o->read != 2) return dt__refuse(err, "dt_load: one of .path, .data and .read is needed, and one only");
 	o->loaded = o->missing = o->unexpected = o->misshaped = 0;
-	if (!(code = dt__tensors_open(&t, "dt_load", &m->o, o, err))) code = dt__load_tensors(m, &t, o);
-	dt__tensors_close(&t);
-	return code;
+	return dt__load(m, "dt_load", 0, o, err);
 }
 
 DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *err) {
@@ -9419,65 +9473,12 @@ DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *er
 	return dt_load_opt(m, &o, err);
 }
 
-#ifndef DTRAIN_NO_STDIO
-// Is it a checkpoint, whole, and of the same run?
-static int dt__state_read(const dt_model *m, const dt__tensors *t, double state[DT__STATES]) {
-	char text[512] = "", *at = text, *end;
-	const char *p;
-	double own[DT__STATES];
-	dt__json j = t->state;
-	size_t n;
-	int i;
-	if (!j.p || !dt__json_string(&j, text, sizeof text - 1, &n)) return dt__bad_file(t->err, "\"%s\" is no checkpoint, it holds weights alone: dt_load takes it", t->path);
-	dt__state_of(m, own);
-	own[DT__STATE_CRC] = dt__crc32c(0, t->memory + t->data_at, (size_t)(t->size - t->data_at));
-	for (i = 0; i < DT__STATES; i++) {
-		size_t length = strlen(dt__state_names[i]);
-		if (strncmp(at, dt__state_names[i], length) || at[length] != ' ') return dt__bad_file(t->err, "\"%s\": the checkpoint's state lacks \"%s\"", t->path, dt__state_names[i]);
-		end = strchr(at += length + 1, ' ');
-		state[i] = dt__parse_double(at, end ? end : at + strlen(at), &p);
-		at = end ? end + 1 : at + strlen(at);
-		if (i && i <= DT__STATE_CRC && state[i] != own[i])
-			return dt__fail(t->err, i == DT__STATE_CRC ? DT_ERR_FORMAT : DT_ERR_STATE, i == DT__STATE_CRC ? "\"%s\" is damaged (%s %.0f, its data have %.0f)"
-				: "\"%s\" is of another run: %s was %.0f there, is %.0f here", t->path, dt__state_names[i], state[i], own[i]);
-	}
-	return state[0] >= 0 && state[0] < 1e15 ? 0 : dt__bad_file(t->err, "\"%s\": step %g is none", t->path, state[0]);
-}
-
 DT_API int dt_checkpoint_load(dt_model *m, const char *path, dt_error *err) {
 	dt_load_options o = DT_DEFAULTS;
-	double state[DT__STATES];
-	dt__tensors t;
-	int pass, part, k, code, moments = 0;
-	if (!m) return dt__is_null(err, "dt_checkpoint_load", "model");
+	if (!m || !path) return dt__is_null(err, "dt_checkpoint_load", m ? "path" : "model");
 	o.path = path;
-	code = dt__tensors_open(&t, "dt_checkpoint_load", &m->o, &o, err);
-	if (!code) code = dt__state_read(m, &t, state);
-	for (pass = 0; pass < 2 && !code; pass++) {  // look, then load; without any moments they begin anew
-		if (pass) code = dt__load_tensors(m, &t, &o);
-		for (part = 1; part < dt__parts(m, 1); part++) for (k = 0; k < m->graph.n_variables && !code; k++) {
-			const dt__variable *v = m->graph.variable[k];
-			char name[DT_MAX_NAME + 32];
-			const dt__entry *e;
-			dt__part_name(part, v, name);
-			e = *dt__tensors_slot(&t, name, strlen(name));
-			if (!dt__part_has(part, v)) continue;
-			moments += e != NULL;
-			if (pass && e) code = dt__load_values(m, &t, part, v, e);
-			else if (moments && dt__entry_fits(&t, e, v, name, err) != DT_LOADED) code = DT_ERR_FORMAT;
-		}
-	}
-	if (!code) {
-		m->step = (long)state[0];
-		m->resumed = 1;
-		memcpy(m->progress, state + DT__STATE_PROGRESS, sizeof m->progress);
-	}
-	dt__tensors_close(&t);
-	return code;
+	return dt__load(m, "dt_checkpoint_load", 1, &o, err);
 }
-#else
-DT_API int dt_checkpoint_load(dt_model *m, const char *path, dt_error *err) { (void)m; (void)path; return dt__disabled(err, "dt_checkpoint_load", "DTRAIN_NO_STDIO"); }
-#endif
 
 // ========================================
 // >>train - the loop, progress, flags, dt_main
