@@ -171,14 +171,14 @@ typedef enum {
 
 typedef enum {
 	DT_GLOROT_UNIFORM,  // +-sqrt(6 / (fan_in + fan_out))   Glorot & Bengio 2010, eq. 16
-	DT_GLOROT_NORMAL,   // deviation sqrt(2 / (fan_in + fan_out))
-	DT_HE_UNIFORM,      // +-sqrt(6 / fan_in)   He et al. 2015, eq. 10
-	DT_HE_NORMAL,       // deviation sqrt(2 / fan_in)
-	DT_LECUN_UNIFORM,   // +-sqrt(3 / fan_in)   LeCun et al. 1998, eq. 16
-	DT_LECUN_NORMAL,    // deviation sqrt(1 / fan_in)
-	DT_UNIFORM,         // +-.init_value, 0 -> 0.05
-	DT_NORMAL,          // deviation .init_value, 0 -> 0.05
-	DT_ORTHOGONAL,      // orthonormal rows or columns times .init_value, 0 -> 1   Saxe et al. 2014
+	DT_GLOROT_NORMAL,  // deviation sqrt(2 / (fan_in + fan_out))
+	DT_HE_UNIFORM,  // +-sqrt(6 / fan_in)   He et al. 2015, eq. 10
+	DT_HE_NORMAL,  // deviation sqrt(2 / fan_in)
+	DT_LECUN_UNIFORM,  // +-sqrt(3 / fan_in)   LeCun et al. 1998, eq. 16
+	DT_LECUN_NORMAL,  // deviation sqrt(1 / fan_in)
+	DT_UNIFORM,  // +-.init_value, 0 -> 0.05
+	DT_NORMAL,  // deviation .init_value, 0 -> 0.05
+	DT_ORTHOGONAL,  // orthonormal rows or columns times .init_value, 0 -> 1   Saxe et al. 2014
 	DT_CONSTANT         // .init_value everywhere
 } dt_initializer;
 
@@ -310,8 +310,7 @@ DT_API dt_tensor *dt_batchnorm_opt(dt_batchnorm_options o);
 typedef struct {
 	dt_tensor *x;  // [n, …, c]
 	double epsilon;  // 0 -> 1e-5
-	int no_bias;
-	int frozen;
+	int no_bias, frozen;
 	dt_tensor *share;
 	const char *name;
 } dt_layernorm_options;
@@ -399,17 +398,17 @@ DT_API dt_tensor *dt_input_opt(dt_input_options o);
 DT_API dt_tensor *dt_output(dt_tensor *t, const char *name);
 
 typedef struct {
-	dt_tensor *t;            // prediction
+	dt_tensor *t;  // prediction
 	dt_loss_kind kind;
-	dt_tensor *target;       // NULL: labels, fed as dt_batch.y[…]; a target gets no gradient
-	double weight;           // 0 -> 1
+	dt_tensor *target;  // NULL: labels, fed as dt_batch.y[…]; a target gets no gradient
+	double weight;  // 0 -> 1
 	dt_reduction reduction;  // DT_MEAN or DT_SUM
 	double label_smoothing;  // cross-entropy: 0 .. 1
-	int ignore_label;        // cross-entropy: this label does not count; 0 -> none; see DT_IGNORE_CLASS_0
+	int ignore_label;  // cross-entropy: this label does not count; 0 -> none; see DT_IGNORE_CLASS_0
 	const float *class_weights;  // cross-entropy: [classes], borrowed; NULL -> all 1
-	double delta;            // Huber: 0 -> 1
+	double delta;  // Huber: 0 -> 1
 	dt_type label_type;
-	const char *name;        // NULL -> "loss"; several losses need names
+	const char *name;  // NULL -> "loss"; several losses need names
 } dt_loss_options;
 // dt_loss(t, DT_MSE, .target = x, .weight = 0.3, .name = "age") - a further loss. Returns t. The loss of the options
 // reads dt_batch.y[0], these the next labels in the order of their names. A step's loss is the weighted sum of its
@@ -422,18 +421,18 @@ DT_API int dt_rank(const dt_tensor *t);
 DT_API int dt_dim(const dt_tensor *t, int axis);
 
 #ifndef __cplusplus  // first the tensor, then what is required, the rest by name
-#define dt_dense(...)      dt_dense_opt((dt_dense_options){.x = __VA_ARGS__})
-#define dt_conv2d(...)     dt_conv2d_opt((dt_conv2d_options){.x = __VA_ARGS__})
-#define dt_maxpool2d(...)  dt_maxpool2d_opt((dt_pool2d_options){.x = __VA_ARGS__})
-#define dt_avgpool2d(...)  dt_avgpool2d_opt((dt_pool2d_options){.x = __VA_ARGS__})
-#define dt_reshape(...)    dt_reshape_opt((dt_reshape_options){.x = __VA_ARGS__})
-#define dt_batchnorm(...)  dt_batchnorm_opt((dt_batchnorm_options){.x = __VA_ARGS__})
-#define dt_layernorm(...)  dt_layernorm_opt((dt_layernorm_options){.x = __VA_ARGS__})
-#define dt_slice(...)      dt_slice_opt((dt_slice_options){.x = __VA_ARGS__})
-#define dt_embedding(...)  dt_embedding_opt((dt_embedding_options){.x = __VA_ARGS__})
-#define dt_custom(...)     dt_custom_opt((dt_custom_options){.x = __VA_ARGS__})
-#define dt_input(...)      dt_input_opt((dt_input_options){.x = __VA_ARGS__})
-#define dt_loss(...)       dt_loss_opt((dt_loss_options){.t = __VA_ARGS__})
+#define dt_dense(...) dt_dense_opt((dt_dense_options){.x = __VA_ARGS__})
+#define dt_conv2d(...) dt_conv2d_opt((dt_conv2d_options){.x = __VA_ARGS__})
+#define dt_maxpool2d(...) dt_maxpool2d_opt((dt_pool2d_options){.x = __VA_ARGS__})
+#define dt_avgpool2d(...) dt_avgpool2d_opt((dt_pool2d_options){.x = __VA_ARGS__})
+#define dt_reshape(...) dt_reshape_opt((dt_reshape_options){.x = __VA_ARGS__})
+#define dt_batchnorm(...) dt_batchnorm_opt((dt_batchnorm_options){.x = __VA_ARGS__})
+#define dt_layernorm(...) dt_layernorm_opt((dt_layernorm_options){.x = __VA_ARGS__})
+#define dt_slice(...) dt_slice_opt((dt_slice_options){.x = __VA_ARGS__})
+#define dt_embedding(...) dt_embedding_opt((dt_embedding_options){.x = __VA_ARGS__})
+#define dt_custom(...) dt_custom_opt((dt_custom_options){.x = __VA_ARGS__})
+#define dt_input(...) dt_input_opt((dt_input_options){.x = __VA_ARGS__})
+#define dt_loss(...) dt_loss_opt((dt_loss_options){.t = __VA_ARGS__})
 #define dt_main(argc, argv, ...) dt_main_opt(argc, argv, &(dt_options){__VA_ARGS__})
 #endif
 
@@ -539,68 +538,68 @@ typedef struct {
 typedef struct {
 	// model
 	dt_tensor *(*net)(dt_tensor *x, void *user);
-	void *user;            // for net, rate_at, on_event, augment
+	void *user;  // for net, rate_at, on_event, augment
 	int input[DT_MAX_RANK - 1];  // of one sample; all 0 -> that of .train or .test
 	dt_type input_type;
-	dt_loss_kind loss;     // of what net returns
+	dt_loss_kind loss;  // of what net returns
 	dt_type label_type;
 	dt_reduction reduction;
 	double label_smoothing;
 	int ignore_label;
 	const float *class_weights;
 	double delta;
-	int inference;         // 1: no gradients; steps are refused
-	int input_gradient;    // 1: backward also computes input 0's gradient
+	int inference;  // 1: no gradients; steps are refused
+	int input_gradient;  // 1: backward also computes input 0's gradient
 	// optimizer
 	dt_optimizer optimizer;
 	double learning_rate;  // 0 -> 0.01 (SGD, momentum, Nesterov, RMSprop), 0.001 (Adam, AdamW)
-	double momentum;       // 0 -> 0.9 for DT_MOMENTUM and DT_NESTEROV, else none; DT_OFF: none
-	double beta1, beta2;   // Adam: 0 -> 0.9, 0.999
-	double alpha;          // RMSprop: 0 -> 0.99
-	double epsilon;        // 0 -> 1e-8
-	double weight_decay;   // added to the gradient; DT_ADAMW: decoupled, 0 -> 0.01, DT_OFF: none
-	double clip_norm;      // 0 -> off; the gradient's largest global norm
-	const char *freeze;    // parameters that match this glob (* and ?) keep their values;
+	double momentum;  // 0 -> 0.9 for DT_MOMENTUM and DT_NESTEROV, else none; DT_OFF: none
+	double beta1, beta2;  // Adam: 0 -> 0.9, 0.999
+	double alpha;  // RMSprop: 0 -> 0.99
+	double epsilon;  // 0 -> 1e-8
+	double weight_decay;  // added to the gradient; DT_ADAMW: decoupled, 0 -> 0.01, DT_OFF: none
+	double clip_norm;  // 0 -> off; the gradient's largest global norm
+	const char *freeze;  // parameters that match this glob (* and ?) keep their values;
 	const char *no_decay;  // … get no weight decay. Commas separate several globs
-	int accumulate;        // parts that a batch is run in, in turn; 0 -> 1
+	int accumulate;  // parts that a batch is run in, in turn; 0 -> 1
 	dt_schedule schedule;
-	long warmup_steps;     // the rate first rises linearly over these
-	long total_steps;      // for cosine and linear; 0 -> the steps of the run
+	long warmup_steps;  // the rate first rises linearly over these
+	long total_steps;  // for cosine and linear; 0 -> the steps of the run
 	double final_rate;
-	long decay_steps;      // 0 -> one epoch (1000 steps in an own loop)
-	double decay_factor;   // 0 -> 0.1 for DT_STEP_DECAY, 0.96 for DT_EXPONENTIAL_DECAY
+	long decay_steps;  // 0 -> one epoch (1000 steps in an own loop)
+	double decay_factor;  // 0 -> 0.1 for DT_STEP_DECAY, 0.96 for DT_EXPONENTIAL_DECAY
 	double (*rate_at)(long step, void *user);  // instead of schedule and learning_rate; step from 0
 	// distribution
 	dt_strategy strategy;
-	int replicas;          // 0 -> one per usable core
-	int batch;             // global batch; 0 -> 32
-	int replica_batch;     // instead: global batch = this x replicas x processes
-	dt_comm *comm;         // to the other processes, see dt_comm_open; borrowed
+	int replicas;  // 0 -> one per usable core
+	int batch;  // global batch; 0 -> 32
+	int replica_batch;  // instead: global batch = this x replicas x processes
+	dt_comm *comm;  // to the other processes, see dt_comm_open; borrowed
 	int workers, servers;  // dt_main: start so many more processes, and parameter servers, on this machine
-	int tier;              // dt_main: 0: as these two say; 1 basic: none; 2 standard_1: 4 and 3; 3 premium_1: 19 and 11
-	int sync;              // DT_PARAMETER_SERVER: 1: one update from all workers' parts of a batch, as DT_MULTIWORKER;
-	int staleness;         // … else each worker has batches of its own, and is so many steps ahead at most; 0 -> any number
-	int full_rate;         // 1: not divided by 1 + the updates made since a gradient's values were fetched
-	int backup;            // .sync: the slowest so many workers do not count in a step
-	int print_cluster;     // dt_main: show who this process is, by what variables; stop
+	int tier;  // dt_main: 0: as these two say; 1 basic: none; 2 standard_1: 4 and 3; 3 premium_1: 19 and 11
+	int sync;  // DT_PARAMETER_SERVER: 1: one update from all workers' parts of a batch, as DT_MULTIWORKER;
+	int staleness;  // … else each worker has batches of its own, and is so many steps ahead at most; 0 -> any number
+	int full_rate;  // 1: not divided by 1 + the updates made since a gradient's values were fetched
+	int backup;  // .sync: the slowest so many workers do not count in a step
+	int print_cluster;  // dt_main: show who this process is, by what variables; stop
 	// data and run
 	dt_source train, test;
-	int epochs;            // 0 -> 1, or as many as .steps need
-	long steps;            // 0 -> as many as .epochs need
+	int epochs;  // 0 -> 1, or as many as .steps need
+	long steps;  // 0 -> as many as .epochs need
 	uint64_t seed;
 	int no_shuffle;
-	int crop;              // training images: zeros on every side, then a random cut of the old size
-	int flip;              // training images: half, by chance, mirrored left to right
+	int crop;  // training images: zeros on every side, then a random cut of the old size
+	int flip;  // training images: half, by chance, mirrored left to right
 	double mean[DT_MAX_CHANNELS], deviation[DT_MAX_CHANNELS];  // (x - mean) / deviation by channel; deviation 0 -> off
 	int (*augment)(void *user, float *x, long index, uint64_t random);  // training samples, in place; 0 or failure
-	int patience;          // stop after so many epochs with no better evaluation loss; 0 -> off
-	int no_nan_guard;      // 1: train on when values are not finite
+	int patience;  // stop after so many epochs with no better evaluation loss; 0 -> off
+	int no_nan_guard;  // 1: train on when values are not finite
 	int (*on_event)(const dt_event *e, void *user);  // anything but 0 stops the run, without an error
-	int progress;          // 0 -> dt_main prints, dt_train is silent; 1: print; DT_OFF: silent
-	int json;              // dt_main: the last line of standard output is a JSON object
-	int profile;           // dt_main: time per layer at the end
-	int no_fusion;         // 1: every layer by itself on the whole batch: slower, to compare
-	int print_options;     // dt_main: show the options and stop
+	int progress;  // 0 -> dt_main prints, dt_train is silent; 1: print; DT_OFF: silent
+	int json;  // dt_main: the last line of standard output is a JSON object
+	int profile;  // dt_main: time per layer at the end
+	int no_fusion;  // 1: every layer by itself on the whole batch: slower, to compare
+	int print_options;  // dt_main: show the options and stop
 	const char *save, *load;  // dt_main: weights, after the run and before it
 	const dt_flag *flags;  // dt_main: the program's own
 	// memory
@@ -745,14 +744,14 @@ DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *er
 typedef enum { DT_LOADED, DT_MISSING, DT_UNEXPECTED, DT_MISSHAPED } dt_load_result;
 
 typedef struct {
-	const char *path;   // from a file,
-	const void *data;   // … or memory (flash, say) of .size bytes, to copy from,
+	const char *path;  // from a file,
+	const void *data;  // … or memory (flash, say) of .size bytes, to copy from,
 	int (*read)(void *user, uint64_t at, void *out, size_t n);  // … or a callback over .size bytes: 0, or else failure
 	uint64_t size;
-	const char *glob;   // parameters to load; NULL: all
+	const char *glob;  // parameters to load; NULL: all
 	const char *(*rename)(void *user, const char *name);  // the model's name -> the file's; NULL: not this one
-	void *user;         // for read, rename and on_tensor
-	int partial;        // 1: load what fits; the rest is told, without an error
+	void *user;  // for read, rename and on_tensor
+	int partial;  // 1: load what fits; the rest is told, without an error
 	void (*on_tensor)(void *user, dt_load_result result, const char *name);  // for each parameter and unexpected tensor
 	void *scratch;  size_t scratch_size;  // DTRAIN_NO_MALLOC: for the table, about 8 times the file's header
 	int loaded, missing, unexpected, misshaped;  // out. misshaped: in shape, or of a type that is not loaded
@@ -855,15 +854,18 @@ DT_API int dt_main_opt(int argc, char **argv, const dt_options *o);
 #ifdef __cplusplus
 }  // extern "C"
 
-static inline dt_tensor *dt_dense(dt_tensor *x, int units, dt_dense_options o = dt_dense_options()) { o.x = x; o.units = units; return dt_dense_opt(o); }
-static inline dt_tensor *dt_conv2d(dt_tensor *x, int filters, int kernel, dt_conv2d_options o = dt_conv2d_options()) { o.x = x; o.filters = filters; o.kernel = kernel; return dt_conv2d_opt(o); }
-static inline dt_tensor *dt_maxpool2d(dt_tensor *x, int size, dt_pool2d_options o = dt_pool2d_options()) { o.x = x; o.size = size; return dt_maxpool2d_opt(o); }
-static inline dt_tensor *dt_avgpool2d(dt_tensor *x, int size, dt_pool2d_options o = dt_pool2d_options()) { o.x = x; o.size = size; return dt_avgpool2d_opt(o); }
-static inline dt_tensor *dt_batchnorm(dt_tensor *x, dt_batchnorm_options o = dt_batchnorm_options()) { o.x = x; return dt_batchnorm_opt(o); }
-static inline dt_tensor *dt_layernorm(dt_tensor *x, dt_layernorm_options o = dt_layernorm_options()) { o.x = x; return dt_layernorm_opt(o); }
-static inline dt_tensor *dt_slice(dt_tensor *x, int axis, int begin, int end, dt_slice_options o = dt_slice_options()) { o.x = x; o.axis = axis; o.begin = begin; o.end = end; return dt_slice_opt(o); }
-static inline dt_tensor *dt_embedding(dt_tensor *x, int tokens, int features, dt_embedding_options o = dt_embedding_options()) { o.x = x; o.tokens = tokens; o.features = features; return dt_embedding_opt(o); }
-static inline dt_tensor *dt_loss(dt_tensor *t, dt_loss_kind kind, dt_loss_options o = dt_loss_options()) { o.t = t; o.kind = kind; return dt_loss_opt(o); }
+// first what is required, then the options: dt_dense(x, 10), dt_dense(x, 10, o)
+#define DT__CALL(name, kind, required, ...) static inline dt_tensor *name(__VA_ARGS__, kind o = kind()) { required; return name##_opt(o); }
+DT__CALL(dt_dense, dt_dense_options, (o.x = x, o.units = units), dt_tensor *x, int units)
+DT__CALL(dt_conv2d, dt_conv2d_options, (o.x = x, o.filters = filters, o.kernel = kernel), dt_tensor *x, int filters, int kernel)
+DT__CALL(dt_maxpool2d, dt_pool2d_options, (o.x = x, o.size = size), dt_tensor *x, int size)
+DT__CALL(dt_avgpool2d, dt_pool2d_options, (o.x = x, o.size = size), dt_tensor *x, int size)
+DT__CALL(dt_batchnorm, dt_batchnorm_options, o.x = x, dt_tensor *x)
+DT__CALL(dt_layernorm, dt_layernorm_options, o.x = x, dt_tensor *x)
+DT__CALL(dt_slice, dt_slice_options, (o.x = x, o.axis = axis, o.begin = begin, o.end = end), dt_tensor *x, int axis, int begin, int end)
+DT__CALL(dt_embedding, dt_embedding_options, (o.x = x, o.tokens = tokens, o.features = features), dt_tensor *x, int tokens, int features)
+DT__CALL(dt_loss, dt_loss_options, (o.t = t, o.kind = kind), dt_tensor *t, dt_loss_kind kind)
+#undef DT__CALL
 static inline int dt_main(int argc, char **argv, const dt_options &o) { return dt_main_opt(argc, argv, &o); }
 #endif
 
