@@ -9589,11 +9589,12 @@ static int dt__stops(dt_model *m, int asked) {
 	return m->stopped != 0;
 }
 
+static void dt__keep_progress(dt_model *m, const dt__run_state *s) { m->progress[0] = s->loss; m->progress[1] = s->accuracy; m->progress[2] = s->samples; }
+
 // What workers with batches of their own did together, and all of them with the same values.
 static int dt__join_workers(dt_model *m, dt__run_state *s, double *steps, dt_error *err) {
-	double totals[DT__TOTALS] = {0};
+	double totals[DT__TOTALS] = {s->loss, s->accuracy, s->samples, *steps};
 	int i, code = dt__stretch(m, 0, err);
-	totals[0] = s->loss; totals[1] = s->accuracy; totals[2] = s->samples; totals[3] = *steps;
 	if (!m->own || m->processes == 1 || code) return code;
 	for (i = 0; i < m->graph.n_variables && !code; i++) {
 		const dt__variable *v = m->graph.variable[i];
@@ -9603,23 +9604,28 @@ static int dt__join_workers(dt_model *m, dt__run_state *s, double *steps, dt_err
 	}
 	if (!code) code = dt__sum_totals(m->comm, totals, err);
 	s->loss = totals[0]; s->accuracy = totals[1]; s->samples = totals[2]; *steps = totals[3];
+	dt__keep_progress(m, s);
 	return code;
+}
+
+static long dt__samples_after(const dt_model *m, const dt_dataset *d, long steps) {
+	const long per_epoch = (d->info.n - 1) / m->batch + 1;
+	return steps / per_epoch * d->info.n + steps % per_epoch * m->batch;
 }
 
 // Returns 1 if the run shall stop; *code on failure. Parameter servers hand out the batches, so that a slow worker gets fewer.
 static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, long epoch, int *code, dt_error *err) {
 	dt_report *r = &m->report;
-	const long per_epoch = (d->info.n - 1) / m->batch + 1, steps = r->steps, samples = r->samples, first = m->step;
-	const long skipped = steps % per_epoch, batches = DT__MIN(per_epoch - skipped, s->steps - steps);  // skipped: done before an interruption
+	const long per_epoch = (d->info.n - 1) / m->batch + 1, steps = r->steps, first = m->step;
+	const long skipped = steps - (s->epoch - 1) * per_epoch, batches = DT__MIN(per_epoch - skipped, s->steps - steps);  // skipped: done before an interruption, maybe all
+	const double nothing[3] = {0}, *before = skipped && !(m->own && m->process) ? m->progress : nothing;  // counted once, where workers' sums are added
 	long batch = 0;
 	double done = 0;
 	int stop = 0;
-	s->loss = skipped ? m->progress[0] : 0;
-	s->accuracy = skipped ? m->progress[1] : 0;
-	s->samples = skipped ? m->progress[2] : 0;
+	s->loss = before[0]; s->accuracy = before[1]; s->samples = before[2];
 	s->seconds = 0;
 	s->epoch_start = dt__now();
-	if (m->servers) {
+	if (m->servers && batches > 0) {
 		if ((*code = dt__stretch(m, batches, err)) != 0) return 1;
 		batch = (long)m->push.order.next;
 		stop = m->stopped;
@@ -9648,14 +9654,14 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, l
 #ifndef DTRAIN_NO_STDIO
 		dt__show_progress(m, s);
 #endif
-		m->progress[0] = s->loss; m->progress[1] = s->accuracy; m->progress[2] = s->samples;
+		dt__keep_progress(m, s);
 		s->ends_epoch = skipped + batch == per_epoch - 1;
 		stop = dt__stops(m, dt__tell(m, s, DT_EVENT_STEP));
 		batch = m->servers ? (long)m->push.order.next : batch + 1;
 	}
 	if (m->servers) {
 		*code = dt__join_workers(m, s, &done, err);
-		if (m->own) { r->steps = steps + (long)done; r->samples = samples + (long)s->samples; m->step = first + (long)done; }
+		if (m->own) { r->steps = steps + (long)done; r->samples = dt__samples_after(m, d, r->steps); m->step = first + (long)done; }
 		r->samples_per_s = dt__ratio((double)(r->samples - s->samples_before), r->seconds);
 	}
 	return stop || *code;
@@ -9698,8 +9704,8 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 	m->staleness = 0;
 	memset(r, 0, sizeof *r);
 	r->steps = s.steps_before = done;
-	r->samples = s.samples_before = done / per_epoch * d->info.n + done % per_epoch * m->batch;
-	s.epoch = r->epochs = (int)(done / per_epoch);
+	r->samples = s.samples_before = dt__samples_after(m, d, done);
+	s.epoch = r->epochs = (int)((done - (done && m->progress[2] > 0)) / per_epoch);
 	if (!m->resumed) { *best = DBL_MAX; *waited = 0; }
 	m->resumed = 0;
 	r->eval_loss = r->eval_accuracy = (double)NAN;
@@ -9709,8 +9715,7 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 	m->optimizer.total = DT__ELSE(m->o.total_steps, m->step - done + s.steps);
 	m->optimizer.decay_steps = DT__ELSE(m->o.decay_steps, per_epoch);
 	for (i = 0; i < m->n_replicas; i++) m->replica[i].data_seconds = 0;
-	while (s.epoch < s.epochs && !stop && r->steps < s.steps) {
-		double judged;
+	while (s.epoch < s.epochs && !stop && (!m->o.patience || *waited < m->o.patience)) {
 		dt_event event;
 		s.epoch++;
 		stop = dt__train_epoch(m, d, &s, first_epoch + s.epoch - 1, &code, err);
@@ -9725,13 +9730,15 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 			for (i = 0; i < m->n_replicas; i++) m->replica[i].data_seconds = r->data_s;
 		}
 		event = dt__event_of(m, &s, DT_EVENT_EPOCH);
+		if (r->steps % per_epoch == 0 && m->stopped < DT__BY_SIGNAL) {  // else it goes on after dt_checkpoint_load, and is judged then
+			const double judged = test ? event.eval_loss : event.loss;
+			if (judged < *best) { *best = judged; *waited = 0; } else ++*waited;
+			m->progress[2] = 0;
+		}
 #ifndef DTRAIN_NO_STDIO
 		if (m->o.progress > 0) dt__show_epoch(&s, &event);
 #endif
 		stop |= dt__stops(m, dt__tell(m, &s, DT_EVENT_EPOCH));
-		judged = test ? event.eval_loss : event.loss;
-		if (judged < *best) { *best = judged; *waited = 0; }
-		else if (m->o.patience && ++*waited >= m->o.patience) stop = 1;
 		r->epochs = s.epoch;
 		r->train_loss = event.loss;
 		r->train_accuracy = event.accuracy;
@@ -9744,7 +9751,7 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 static int dt__train_together(dt_model *m, long n, dt_error *err) {
 	static const char *const name[] = {"the number of training samples", ".epochs", ".steps"};
 	const int64_t value[] = {n, m->o.epochs, m->o.steps};
-	double state[7] = {(double)m->step, m->resumed};
+	double state[7] = {(double)m->step, (double)m->resumed};
 	uint64_t *all;
 	int i, code = dt__agree(m->comm, DT__COUNT(value), name, value, err);
 	memcpy(state + 2, m->progress, sizeof m->progress);

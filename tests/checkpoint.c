@@ -1,5 +1,5 @@
 /* checkpoint.c - weights in .safetensors files: what dt_save writes, read by a second parser; what
- * dt_load takes, refuses and leaves alone.
+ * dt_load takes, refuses and leaves alone; and checkpoints: a run that was cut ends as if it had not been.
  */
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
@@ -53,10 +53,10 @@ static int parse(const char *path, tensor_file *f) {
     int good = *p++ == '{', used = 0;
     if (good && !strncmp(p, "\"__metadata__\":{", 16)) {
         for (p += 16; good && *p != '}';) {
-            char key[100] = "", v[100] = "";
+            char key[100] = "", v[400] = "";
             used = 0;
-            good = sscanf(p, "\"%99[^\"]\":\"%99[^\"]\"%n", key, v, &used) == 2 && used > 0;
-            if (!strcmp(key, "dtrain.order")) snprintf(f->order, sizeof f->order, "%s", v);
+            good = sscanf(p, "\"%99[^\"]\":\"%399[^\"]\"%n", key, v, &used) == 2 && used > 0;
+            if (!strcmp(key, "dtrain.order")) snprintf(f->order, sizeof f->order, "%.99s", v);
             p += used;
             if (*p == ',') p++;
         }
@@ -770,11 +770,11 @@ static dt_tensor *large_net(dt_tensor *x, void *user) {
 }
 
 /* an old file in a folder of its own, which every failure has to leave as it is */
-static const char *old_file(dt_model *m, unsigned char **bytes, size_t *n) {
+static const char *old_file(dt_model *m, int (*save)(dt_model *, const char *, dt_error *), unsigned char **bytes, size_t *n) {
     static char path[400];
     mkdir(at("out"), 0700);
     snprintf(path, sizeof path, "%s", at("out/w.safetensors"));
-    CHECK(dt_save(m, path, NULL) == 0);
+    CHECK(save(m, path, NULL) == 0);
     *bytes = get(path, n);
     CHECK(files_in(at("out")) == 1);
     return path;
@@ -788,11 +788,11 @@ static void expect_old(const char *path, const unsigned char *bytes, size_t n, c
     free(b);
 }
 
-static void test_save_fails(void) {
+static void save_fails(int (*save)(dt_model *, const char *, dt_error *)) {
     dt_model *m = small_model(large_net, 100);
     unsigned char *bytes;
     size_t n;
-    const char *path = old_file(m, &bytes, &n);
+    const char *path = old_file(m, save, &bytes, &n);
     char long_path[6000], long_name[600];
     memset(long_path, 'x', sizeof long_path), memset(long_name, 'x', sizeof long_name);
     long_path[snprintf(long_path, 300, "%s/", scratch)] = 'x', long_path[5000] = 0;
@@ -803,18 +803,18 @@ static void test_save_fails(void) {
     for (int i = 0; i < COUNT(bad) + 2; i++) {
         dt_error err = DT_DEFAULTS;
         const char *to = i < COUNT(bad) ? at(bad[i]) : i == COUNT(bad) ? long_path : long_name;
-        int rc = dt_save(m, to, &err);
+        int rc = save(m, to, &err);
         CHECK_MSG(rc && rc == err.code && err.text[0], "%.60s: %d", to, rc);
         CHECK_MSG(i >= COUNT(bad) || strstr(err.text, bad[i]), "%s: \"%s\"", bad[i], err.text);
     }
-    CHECK(dt_save(m, "", NULL) != 0);
+    CHECK(save(m, "", NULL) != 0);
     CHECK(files_in(at("out2")) == 1 && files_in(at("out2/w.safetensors")) == 0);
 
     /* a folder without the right to write; nothing stops root */
     if (geteuid() != 0) {
         dt_error err = DT_DEFAULTS;
         chmod(at("out"), 0500);
-        CHECK(dt_save(m, path, &err) == DT_ERR_IO && strstr(err.text, "out/w.safetensors"));
+        CHECK(save(m, path, &err) == DT_ERR_IO && strstr(err.text, "out/w.safetensors"));
         chmod(at("out"), 0700);
         expect_old(path, bytes, n, "no right to write");
     }
@@ -830,19 +830,22 @@ static void test_save_fails(void) {
         limit = old, limit.rlim_cur = room[i];
         fflush(stdout);
         setrlimit(RLIMIT_FSIZE, &limit);
-        int rc = dt_save(m, path, &err);
+        int rc = save(m, path, &err);
         setrlimit(RLIMIT_FSIZE, &old);
         CHECK_MSG(rc == DT_ERR_IO && strstr(err.text, "w.safetensors"), "room for %lu bytes: %d \"%s\"", (unsigned long)room[i], rc, err.text);
         expect_old(path, bytes, n, "disk full");
     }
     signal(SIGXFSZ, SIG_DFL);
     dt_error err = DT_DEFAULTS;
-    CHECK(dt_save(m, path, &err) == 0);
+    CHECK(save(m, path, &err) == 0);
     CHECK_OK(err);
     expect_old(path, bytes, n, "saved again");
     free(bytes);
     dt_model_free(m);
 }
+
+static void test_save_fails(void) { save_fails(dt_save); }
+static void test_checkpoint_save_fails(void) { save_fails(dt_checkpoint_save); }
 
 /* A path that is no plain file (a device, a pipe) must not be replaced by one: root's --save /dev/null. */
 static void test_save_to_what_is_no_file(void) {
@@ -1028,6 +1031,378 @@ static void test_report_and_rename(void) {
     dt_model_free(two);
 }
 
+/* ---- training that goes on where it was -------------------------------------------------------------- */
+
+enum { SIDE = 6, TRAINED = 77, TESTED = 40, BATCH = 16, PER_EPOCH = 5 };
+static unsigned char pictures[TRAINED + TESTED][SIDE * SIDE], kinds[TRAINED + TESTED];
+
+static void make_pictures(void) {
+    for (int i = 0; i < TRAINED + TESTED; i++) {
+        kinds[i] = (unsigned char)(dt__random(3, 1, (uint64_t)i) % 3);
+        for (int k = 0; k < SIDE * SIDE; k++) pictures[i][k] = (unsigned char)(dt__random(3, (uint64_t)i + 2, (uint64_t)k) % 180 + (k % 3 == kinds[i] ? 60 : 0));
+    }
+}
+
+static dt_tensor *picture_net(dt_tensor *x, void *user) {
+    (void)user;
+    x = dt_relu(dt_batchnorm(dt_conv2d(x, 4, 3, .padding = DT_SAME, .name = "conv"), .name = "bn"));
+    x = dt_dropout(dt_relu(dt_dense(dt_flatten(x), 16, .name = "hidden")), 0.3);
+    return dt_dense(x, 3, .name = "out");
+}
+
+/* one run: load at its begin, at a step or epoch save and stop */
+typedef struct {
+    dt_options o;
+    const char *load, *save;
+    long stop_step;           /* 0: never */
+    dt_event_kind stop_kind;  /* at a step, or at an epoch's end */
+    dt_report report;
+    dt_error err, file_err;
+    uint32_t crc;
+    long step;
+    double losses[20][2];     /* of the epochs' events */
+} a_run;
+
+static int run_event(const dt_event *e, void *user) {
+    a_run *r = (a_run *)user;
+    if (e->kind == DT_EVENT_BEGIN && r->load) return dt_checkpoint_load(e->model, r->load, &r->file_err);
+    if (e->kind == DT_EVENT_EPOCH && e->epoch < 20) r->losses[e->epoch][0] = e->loss, r->losses[e->epoch][1] = e->eval_loss;
+    if (e->kind != r->stop_kind || e->step != r->stop_step) return 0;
+    if (r->save) dt_checkpoint_save(e->model, r->save, &r->file_err);
+    return 1;
+}
+
+static int noise(void *user, float *x, long index, uint64_t random) {
+    (void)user, (void)index;
+    x[random % (SIDE * SIDE)] += 0.25f;
+    return 0;
+}
+
+static a_run new_run(dt_optimizer optimizer, int replicas) {
+    a_run r;
+    memset(&r, 0, sizeof r);
+    r.o.net = picture_net, r.o.input[0] = r.o.input[1] = SIDE, r.o.input[2] = 1, r.o.input_type = DT_UINT8;
+    r.o.loss = DT_CROSS_ENTROPY, r.o.optimizer = optimizer, r.o.replicas = replicas, r.o.batch = BATCH, r.o.epochs = 3, r.o.seed = 7;
+    r.o.schedule = DT_COSINE_DECAY, r.o.warmup_steps = 3, r.o.crop = r.o.flip = 1, r.o.augment = noise, r.o.patience = 2;
+    r.o.train = dt_arrays(pictures, DT_UINT8, kinds, DT_UINT8, TRAINED);
+    r.o.test = dt_arrays(pictures[TRAINED], DT_UINT8, kinds + TRAINED, DT_UINT8, TESTED);
+    return r;
+}
+
+static void *run_it(void *arg) {
+    a_run *r = (a_run *)arg;
+    r->o.user = r, r->o.on_event = run_event;
+    dt_model *m = dt_model_create(&r->o, &r->err);
+    if (m) dt_train(m, NULL, &r->err);
+    r->report = dt_model_report(m), r->crc = dt_parameters_crc32c(m), r->step = m ? dt_model_step(m) : -1;
+    dt_model_free(m);
+    return NULL;
+}
+
+static int same_double(double a, double b) { return a == b || (a != a && b != b); }
+
+static void expect_same_end(const a_run *whole, const a_run *again, const char *what) {
+    const dt_report *a = &whole->report, *b = &again->report;
+    CHECK_MSG(!again->err.code && !again->file_err.code, "%s: %s%s", what, again->err.text, again->file_err.text);
+    CHECK_MSG(again->crc == whole->crc, "%s: other bits", what);
+    CHECK_MSG(a->steps == b->steps && a->epochs == b->epochs && a->samples == b->samples && whole->step == again->step,
+        "%s: %ld steps, %d epochs, %ld samples, not %ld, %d, %ld", what, b->steps, b->epochs, b->samples, a->steps, a->epochs, a->samples);
+    CHECK_MSG(same_double(a->train_loss, b->train_loss) && same_double(a->eval_loss, b->eval_loss) && same_double(a->train_accuracy, b->train_accuracy)
+        && same_double(a->eval_accuracy, b->eval_accuracy), "%s: losses %.17g and %.17g, not %.17g and %.17g", what, b->train_loss, b->eval_loss, a->train_loss, a->eval_loss);
+}
+
+/* cut after so many steps, or in the event of the epoch that ends there */
+static const struct { const char *name; long step; dt_event_kind kind; } cut[] = {
+    { "the first step", 1, DT_EVENT_STEP }, { "the middle of an epoch", PER_EPOCH + 2, DT_EVENT_STEP }, { "an epoch's last step", PER_EPOCH, DT_EVENT_STEP },
+    { "an epoch's end", 2 * PER_EPOCH, DT_EVENT_EPOCH }, { "the last step", 3 * PER_EPOCH, DT_EVENT_STEP }, { "the run's end", 3 * PER_EPOCH, DT_EVENT_EPOCH },
+};
+
+static void test_resumed_is_uninterrupted(void) {
+    make_pictures();
+    for (int optimizer = DT_SGD; optimizer <= DT_RMSPROP; optimizer++)
+        for (int replicas = 1; replicas <= 2; replicas++) {
+            a_run whole = new_run((dt_optimizer)optimizer, replicas);
+            run_it(&whole);
+            CHECK_OK(whole.err);
+            for (int i = 0; i < COUNT(cut); i++) {
+                char what[100];
+                a_run first = new_run((dt_optimizer)optimizer, replicas), again = first;
+                snprintf(what, sizeof what, "optimizer %d, %d replicas, cut at %s", optimizer, replicas, cut[i].name);
+                first.stop_step = cut[i].step, first.stop_kind = cut[i].kind, first.save = again.load = at("ck.safetensors");
+                run_it(&first);
+                CHECK_MSG(!first.err.code && !first.file_err.code && first.step == cut[i].step, "%s: %s%s", what, first.err.text, first.file_err.text);
+                run_it(&again);
+                if (cut[i].step == 3 * PER_EPOCH && cut[i].kind == DT_EVENT_EPOCH) {  /* nothing is left to do */
+                    CHECK_MSG(again.crc == whole.crc && again.report.steps == whole.report.steps && !again.err.code, "%s: %s", what, again.err.text);
+                    continue;
+                }
+                expect_same_end(&whole, &again, what);
+                for (int k = (int)(cut[i].step / PER_EPOCH) + 1; k <= 3; k++)
+                    CHECK_MSG(same_double(again.losses[k][0], whole.losses[k][0]) && same_double(again.losses[k][1], whole.losses[k][1]), "%s: epoch %d has other losses", what, k);
+            }
+        }
+}
+
+/* patience waits on: as many epochs without a better one as in one run, wherever it is cut */
+static void test_patience_goes_on(void) {
+    make_pictures();
+    a_run whole = new_run(DT_ADAM, 1);
+    whole.o.epochs = 19, whole.o.learning_rate = 0.05, whole.o.schedule = DT_CONSTANT_RATE;
+    a_run again = whole;
+    run_it(&whole);
+    CHECK_OK(whole.err);
+    const int epochs = whole.report.epochs;
+    CHECK_MSG(epochs > 2 && epochs < 19, "patience ended the run after %d epochs", epochs);
+    for (int step = PER_EPOCH; step <= epochs * PER_EPOCH; step++)
+        for (int kind = 0; kind < 2; kind++) {
+            char what[100];
+            a_run first = again, rest = again;
+            if (kind && step % PER_EPOCH) continue;
+            snprintf(what, sizeof what, "patience, cut at step %d, event %d", step, kind);
+            first.stop_step = step, first.stop_kind = kind ? DT_EVENT_EPOCH : DT_EVENT_STEP, first.save = rest.load = at("ck.safetensors");
+            run_it(&first), run_it(&rest);
+            CHECK_MSG(rest.crc == whole.crc && rest.report.steps == whole.report.steps, "%s: ended after %ld steps, not %ld", what, rest.report.steps, whole.report.steps);
+        }
+}
+
+/* a run that was stopped, saved when it had ended, and goes on in the same model's next dt_train */
+static void test_saved_after_the_run(void) {
+    make_pictures();
+    a_run whole = new_run(DT_ADAM, 1), again = whole, first = whole;
+    run_it(&whole);
+    first.stop_step = PER_EPOCH + 3, first.o.user = &first, first.o.on_event = run_event;
+    dt_model *m = dt_model_create(&first.o, &first.err);
+    CHECK(dt_train(m, NULL, &first.err) == 0 && dt_checkpoint_save(m, at("after"), &first.err) == 0);
+    CHECK_OK(first.err);
+    again.load = at("after");
+    run_it(&again);
+    expect_same_end(&whole, &again, "another model");
+    first.stop_step = 0;
+    CHECK(dt_checkpoint_load(m, at("after"), &first.err) == 0 && dt_model_step(m) == PER_EPOCH + 3);
+    CHECK(dt_train(m, NULL, &first.err) == 0);
+    CHECK_MSG(dt_parameters_crc32c(m) == whole.crc, "the same model: other bits");
+    dt_model_free(m);
+}
+
+/* several processes, played by threads: rank 0 alone saves and loads */
+static void run_together(int n, a_run *r) {
+    dt_comm *comm[4];
+    pthread_t thread[4];
+    dt_error err = DT_DEFAULTS;
+    dt_comm_group(n, comm, &err);
+    CHECK_OK(err);
+    for (int i = 0; i < n; i++) {
+        r[i].o.comm = comm[i];
+        pthread_create(&thread[i], NULL, run_it, &r[i]);
+    }
+    for (int i = 0; i < n; i++) {
+        pthread_join(thread[i], NULL);
+        CHECK_MSG(!r[i].err.code && !r[i].file_err.code, "rank %d: %s%s", i, r[i].err.text, r[i].file_err.text);
+    }
+    for (int i = 0; i < n; i++) dt_comm_close(comm[i]);
+}
+
+static void test_resumed_processes(void) {
+    make_pictures();
+    for (int optimizer = DT_SGD; optimizer <= DT_RMSPROP; optimizer++) {
+        a_run whole[2], first[2], again[2];
+        for (int i = 0; i < 2; i++) whole[i] = new_run((dt_optimizer)optimizer, 1);
+        run_together(2, whole);
+        for (int k = 1; k < 4; k++) {
+            char what[100];
+            for (int i = 0; i < 2; i++) {
+                first[i] = again[i] = new_run((dt_optimizer)optimizer, 1);
+                first[i].stop_step = cut[k].step, first[i].stop_kind = cut[k].kind;
+            }
+            first[0].save = again[0].load = at("both");
+            run_together(2, first), run_together(2, again);
+            for (int i = 0; i < 2; i++) {
+                snprintf(what, sizeof what, "rank %d of 2, optimizer %d, cut at %s", i, optimizer, cut[k].name);
+                expect_same_end(&whole[i], &again[i], what);
+            }
+        }
+    }
+}
+
+/* a checkpoint of one run, and a model for it as it is created */
+static const char *checkpoint_of(a_run r, const char *name) {
+    const char *path = at(name);
+    r.save = path, r.stop_step = 7, r.stop_kind = DT_EVENT_STEP;
+    run_it(&r);
+    CHECK_MSG(!r.err.code && !r.file_err.code, "%s%s", r.err.text, r.file_err.text);
+    return path;
+}
+
+static dt_tensor *other_net(dt_tensor *x, void *user) { (void)user; return dt_dense(dt_flatten(x), 3, .name = "out"); }
+static dt_tensor *wider_net(dt_tensor *x, void *user) {
+    (void)user;
+    x = dt_relu(dt_batchnorm(dt_conv2d(x, 4, 3, .padding = DT_SAME, .name = "conv"), .name = "bn"));
+    x = dt_dropout(dt_relu(dt_dense(dt_flatten(x), 17, .name = "hidden")), 0.3);
+    return dt_dense(x, 3, .name = "out");
+}
+
+/* loading fails with this code and text, and changes nothing */
+static void expect_refused(a_run r, const char *path, int code, const char *says, const char *what) {
+    dt_error err = DT_DEFAULTS, none = DT_DEFAULTS;
+    dt_model *m = dt_model_create(&r.o, &none);
+    CHECK_OK(none);
+    uint32_t before = dt_parameters_crc32c(m);
+    int rc = dt_checkpoint_load(m, path, &err);
+    CHECK_MSG(rc == code && err.code == code && strstr(err.text, says), "%s: %d, %d \"%s\"", what, rc, err.code, err.text);
+    CHECK_MSG(dt_parameters_crc32c(m) == before && dt_model_step(m) == 0, "%s: the model changed", what);
+    for (int i = 0; i < 2 && m->slot[i]; i++)
+        for (ptrdiff_t k = 0; k < m->graph.n_trainable; k++) if (m->slot[i][k] != 0) { CHECK_MSG(0, "%s: a moment changed", what); break; }
+    dt_model_free(m);
+}
+
+static void test_checkpoint_refused(void) {
+    make_pictures();
+    a_run r = new_run(DT_ADAM, 1), other;
+    const char *path = checkpoint_of(r, "ck.safetensors");
+    size_t n;
+    unsigned char *b = get(path, &n);
+    CHECK(b && n > 1000);
+    if (!b) return;
+    const size_t header = (size_t)little(b, 8);
+
+    /* another run */
+    other = r, other.o.batch = BATCH + 1;
+    expect_refused(other, path, DT_ERR_STATE, "batch 16 optimizer 3 there, seed 7 batch 17", "batch");
+    other = r, other.o.seed = 8;
+    expect_refused(other, path, DT_ERR_STATE, "seed 7 batch 16 optimizer 3 there, seed 8 batch", "seed");
+    other = r, other.o.optimizer = DT_ADAMW;
+    expect_refused(other, path, DT_ERR_STATE, "optimizer 3 there, seed 7 batch 16 optimizer 4 here", "optimizer");
+    other = r, other.o.net = other_net;
+    expect_refused(other, path, DT_ERR_SHAPE, "out.weight", "net");
+    other = r, other.o.net = wider_net;
+    expect_refused(other, path, DT_ERR_SHAPE, "hidden.weight", "wider net");
+
+    /* seeds that no double tells apart */
+    other = r, other.o.seed = ((uint64_t)1 << 60) + 1;
+    const char *large = checkpoint_of(other, "large");
+    other.o.seed--;
+    expect_refused(other, large, DT_ERR_STATE, "1152921504606846977 batch", "large seed");
+    a_run same = r;
+    same.o.seed = ((uint64_t)1 << 60) + 1, same.load = large;
+    run_it(&same);
+    CHECK_MSG(!same.err.code && !same.file_err.code, "%s%s", same.err.text, same.file_err.text);
+
+    /* no checkpoint */
+    dt_error err = DT_DEFAULTS;
+    dt_model *m = dt_model_create(&r.o, &err);
+    CHECK(dt_save(m, at("weights"), &err) == 0);
+    dt_model_free(m);
+    expect_refused(r, at("weights"), DT_ERR_FORMAT, "no checkpoint, it holds weights alone: dt_load takes it", "plain weights");
+    expect_refused(r, at("nothing"), DT_ERR_IO, "nothing", "no file");
+    expect_refused(r, NULL, DT_ERR_ARGUMENT, "path is NULL", "no path");
+    CHECK(dt_checkpoint_load(NULL, path, NULL) == DT_ERR_ARGUMENT && dt_checkpoint_save(NULL, path, NULL) == DT_ERR_ARGUMENT);
+
+    /* a byte of the values: in variables, in moments */
+    for (int i = 0; i < 8; i++) {
+        size_t k = 8 + header + (n - 8 - header) / 8 * (size_t)i + (size_t)i % 4;
+        b[k] ^= 4;
+        expect_refused(r, put("damaged", b, n), DT_ERR_FORMAT, "is damaged", "a byte of the values");
+        b[k] ^= 4;
+    }
+    /* each byte of the state: its numbers, their names */
+    char *state = strstr((char *)b + 8, "dtrain.state\":\"");
+    CHECK(state);
+    for (char *p = state ? state + 15 : NULL; p && *p != '"'; p++) {
+        dt_error e = DT_DEFAULTS;
+        *p ^= 1;
+        m = dt_model_create(&r.o, &e);
+        uint32_t before = dt_parameters_crc32c(m);
+        int rc = dt_checkpoint_load(m, put("damaged", b, n), &e);
+        CHECK_MSG(rc == DT_ERR_FORMAT && rc == e.code && dt_parameters_crc32c(m) == before, "byte %d of the state: %d \"%s\"", (int)(p - state), rc, e.text);
+        dt_model_free(m);
+        *p ^= 1;
+    }
+    /* cut short */
+    for (size_t k = 0; k < n; k += k < 16 ? 1 : n / 13)
+        expect_refused(r, put("short", b, k), DT_ERR_FORMAT, "no valid safetensors file", "a cut file");
+    expect_refused(r, put("whole", b, n - 1), DT_ERR_FORMAT, "no valid safetensors file", "a byte short");
+
+    /* one moment is missing, although all others are there */
+    char *name = strstr((char *)b + 8, "optimizer.1.out.bias");
+    CHECK(name);
+    if (name) {
+        memcpy(name, "optimizer.1.out.bIas", 20);
+        expect_refused(r, put("renamed", b, n), DT_ERR_FORMAT, "no tensor \"optimizer.1.out.bias\"", "a missing moment");
+        memcpy(name, "optimizer.1.out.bias", 20);
+    }
+    name = strstr((char *)b + 8, "optimizer.0.");  /* the first that is looked for */
+    if (name) {
+        name[12] ^= 1;
+        expect_refused(r, put("renamed", b, n), DT_ERR_FORMAT, "no tensor \"optimizer.0.", "the first moment");
+        name[12] ^= 1;
+    }
+    free(b);
+}
+
+static void test_checkpoint_as_weights(void) {
+    make_pictures();
+    a_run r = new_run(DT_ADAM, 2);
+    const char *path = checkpoint_of(r, "ck.safetensors");
+    dt_error err = DT_DEFAULTS;
+    /* dt_load takes the weights, into another run and optimizer too; the moments are no surprise to it */
+    dt_model *m = dt_model_create(&r.o, &err), *plain;
+    CHECK(dt_checkpoint_load(m, path, &err) == 0);
+    r.o.optimizer = DT_SGD, r.o.seed = 99, r.o.batch = 20;
+    plain = dt_model_create(&r.o, &err);
+    CHECK(dt_parameters_crc32c(plain) != dt_parameters_crc32c(m));
+    CHECK(dt_load(plain, path, NULL, &err) == 0);
+    CHECK_OK(err);
+    CHECK(dt_parameters_crc32c(plain) == dt_parameters_crc32c(m) && dt_model_step(plain) == 0);
+    /* a second parser finds the variables as they are, and the moments of those that are trained */
+    static tensor_file f;
+    CHECK(parse(path, &f));
+    CHECK_MSG(f.n == 10 + 2 * 8, "%d tensors", f.n);
+    CHECK(tensor_named(&f, "optimizer.0.conv.weight") && tensor_named(&f, "optimizer.1.out.bias") && !tensor_named(&f, "optimizer.0.bn.running_mean"));
+    free(f.bytes);
+    dt_model_free(m), dt_model_free(plain);
+    /* what is no checkpoint has no moments: they are unexpected there */
+#define NUMBER(name, from, to) "\"" name "\":{\"dtype\":\"F32\",\"shape\":[1,1],\"data_offsets\":[" from "," to "]}"
+    static const char strange[] = "{" NUMBER("a.weight", "0", "4") "," NUMBER("b.weight", "4", "8") "," NUMBER("optimizer.0.a.weight", "8", "12") "}";
+    m = small_model(pair_net, 1);
+    CHECK(dt_load(m, put_tensors("strange", strange, strlen(strange), NULL, 12, AUTO), NULL, &err) == DT_ERR_FORMAT && strstr(err.text, "optimizer.0.a.weight"));
+    dt_model_free(m);
+}
+
+/* without moments (parameter servers hold them) a checkpoint's run goes on with new ones */
+static void test_checkpoint_without_moments(void) {
+    make_pictures();
+    a_run r = new_run(DT_ADAM, 1);
+    dt_error err = DT_DEFAULTS;
+    dt_model *m = dt_model_create(&r.o, &err);
+    int32_t labels[BATCH];
+    for (int i = 0; i < BATCH; i++) labels[i] = kinds[i];
+    for (int i = 0; i < 7; i++) dt_step(m, pictures, labels, BATCH, &err);
+    float *moments[2] = { m->slot[0], m->slot[1] };
+    m->slot[0] = m->slot[1] = NULL;
+    CHECK(dt_checkpoint_save(m, at("bare"), &err) == 0);
+    m->slot[0] = moments[0], m->slot[1] = moments[1];
+    CHECK_OK(err);
+    static tensor_file f;
+    CHECK(parse(at("bare"), &f) && f.n == 10);
+    free(f.bytes);
+    dt_model *fresh = dt_model_create(&r.o, &err);
+    CHECK(dt_checkpoint_load(fresh, at("bare"), &err) == 0);
+    CHECK_OK(err);
+    CHECK(dt_parameters_crc32c(fresh) == dt_parameters_crc32c(m) && dt_model_step(fresh) == 7);
+    for (int i = 0; i < 2; i++)
+        for (ptrdiff_t k = 0; k < fresh->graph.n_trainable; k++) if (fresh->slot[i][k] != 0) { CHECK_MSG(0, "moment %d is not new", i); break; }
+    CHECK(dt_train(fresh, NULL, &err) == 0 && dt_model_report(fresh).steps == 3 * PER_EPOCH);
+    CHECK_OK(err);
+    /* and one with moments in a run without: they are left */
+    CHECK(dt_checkpoint_save(m, at("full"), &err) == 0);
+    moments[0] = fresh->slot[0], moments[1] = fresh->slot[1];
+    fresh->slot[0] = fresh->slot[1] = NULL;
+    CHECK(dt_checkpoint_load(fresh, at("full"), &err) == 0 && dt_parameters_crc32c(fresh) == dt_parameters_crc32c(m));
+    fresh->slot[0] = moments[0], fresh->slot[1] = moments[1];
+    CHECK_OK(err);
+    dt_model_free(m), dt_model_free(fresh);
+}
+
 int main(void) {
     if (scratch_begin()) return 1;
     RUN(test_file_as_promised);
@@ -1045,7 +1420,15 @@ int main(void) {
     RUN(test_report_and_rename);
     RUN(test_save_fails);
     RUN(test_save_to_what_is_no_file);
+    RUN(test_checkpoint_save_fails);
     RUN(test_format_files);
+    RUN(test_resumed_is_uninterrupted);
+    RUN(test_patience_goes_on);
+    RUN(test_saved_after_the_run);
+    RUN(test_resumed_processes);
+    RUN(test_checkpoint_refused);
+    RUN(test_checkpoint_as_weights);
+    RUN(test_checkpoint_without_moments);
     scratch_end();
     return finish();
 }
