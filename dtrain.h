@@ -9495,10 +9495,11 @@ DT_API int dt_checkpoint_load(dt_model *m, const char *path, dt_error *err) {
 // ---- what a run shows
 
 typedef struct {
-	long steps;  // of the run; how far it is stands in the model's report
+	long steps, per_epoch;  // of the run; how far it is stands in the model's report
 	int epoch, epochs, terminal;
 	double start, shown, epoch_start;
-	double seconds, loss, accuracy, samples;  // running sums of the epoch: its steps' time, …
+	double seconds;  // running sums of the epoch: its steps' time; and what begins the model's progress
+	struct { double loss, accuracy, samples; } sum;
 	long steps_before, samples_before;  // of the run, before an interruption
 	int ends_epoch;
 } dt__run_state;
@@ -9526,8 +9527,8 @@ static void dt__show_progress(const dt_model *m, dt__run_state *s) {
 	dt__print(&w, "epoch %d/%d  %3.0f %%  ", s->epoch, s->epochs, 100 * done / all);
 	dt__put_grouped(&w, m->report.samples_per_s);
 	dt__put_text(&w, " samples/s");
-	dt__put_measure(&w, "loss", s->loss / s->samples);
-	dt__put_measure(&w, "accuracy", s->accuracy / s->samples);
+	dt__put_measure(&w, "loss", s->sum.loss / s->sum.samples);
+	dt__put_measure(&w, "accuracy", s->sum.accuracy / s->sum.samples);
 	dt__print(&w, "  %d:%02d left", (int)(left / 60), (int)left % 60);
 	fprintf(stderr, "\r%-79.158s", line);
 	fflush(stderr);
@@ -9563,14 +9564,14 @@ static dt_event dt__event_of(dt_model *m, const dt__run_state *s, dt_event_kind 
 	e.epoch = s->epoch;
 	e.epochs = s->epochs;
 	e.ends_epoch = !step || s->ends_epoch;
-	e.loss = step ? r->train_loss : s->loss / s->samples;
-	e.accuracy = step ? r->train_accuracy : s->accuracy / s->samples;
+	e.loss = step ? r->train_loss : s->sum.loss / s->sum.samples;
+	e.accuracy = step ? r->train_accuracy : s->sum.accuracy / s->sum.samples;
 	e.eval_loss = step ? (double)NAN : r->eval_loss;
 	e.eval_accuracy = step ? (double)NAN : r->eval_accuracy;
 	e.learning_rate = dt_learning_rate(m);
 	e.gradient_norm = m->norm;
 	e.seconds = dt__now() - s->start;
-	e.samples_per_s = kind == DT_EVENT_EPOCH ? dt__ratio(s->samples, s->seconds) : r->samples_per_s;
+	e.samples_per_s = kind == DT_EVENT_EPOCH ? dt__ratio(s->sum.samples, s->seconds) : r->samples_per_s;
 	return e;
 }
 
@@ -9589,11 +9590,9 @@ static int dt__stops(dt_model *m, int asked) {
 	return m->stopped != 0;
 }
 
-static void dt__keep_progress(dt_model *m, const dt__run_state *s) { m->progress[0] = s->loss; m->progress[1] = s->accuracy; m->progress[2] = s->samples; }
-
 // What workers with batches of their own did together, and all of them with the same values.
 static int dt__join_workers(dt_model *m, dt__run_state *s, double *steps, dt_error *err) {
-	double totals[DT__TOTALS] = {s->loss, s->accuracy, s->samples, *steps};
+	double totals[DT__TOTALS] = {s->sum.loss, s->sum.accuracy, s->sum.samples, *steps};
 	int i, code = dt__stretch(m, 0, err);
 	if (!m->own || m->processes == 1 || code) return code;
 	for (i = 0; i < m->graph.n_variables && !code; i++) {
@@ -9603,26 +9602,26 @@ static int dt__join_workers(dt_model *m, dt__run_state *s, double *steps, dt_err
 		dt__spread(m->replica, v->offset, v->size);
 	}
 	if (!code) code = dt__sum_totals(m->comm, totals, err);
-	s->loss = totals[0]; s->accuracy = totals[1]; s->samples = totals[2]; *steps = totals[3];
-	dt__keep_progress(m, s);
+	memcpy(&s->sum, totals, sizeof s->sum);
+	memcpy(m->progress, totals, sizeof s->sum);
+	*steps = totals[3];
 	return code;
 }
 
-static long dt__samples_after(const dt_model *m, const dt_dataset *d, long steps) {
-	const long per_epoch = (d->info.n - 1) / m->batch + 1;
-	return steps / per_epoch * d->info.n + steps % per_epoch * m->batch;
+static long dt__samples_after(const dt_model *m, const dt__run_state *s, const dt_dataset *d, long steps) {
+	return steps / s->per_epoch * d->info.n + steps % s->per_epoch * m->batch;
 }
 
 // Returns 1 if the run shall stop; *code on failure. Parameter servers hand out the batches, so that a slow worker gets fewer.
 static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, long epoch, int *code, dt_error *err) {
 	dt_report *r = &m->report;
-	const long per_epoch = (d->info.n - 1) / m->batch + 1, steps = r->steps, first = m->step;
-	const long skipped = steps - (s->epoch - 1) * per_epoch, batches = DT__MIN(per_epoch - skipped, s->steps - steps);  // skipped: done before an interruption, maybe all
-	const double nothing[3] = {0}, *before = skipped && !(m->own && m->process) ? m->progress : nothing;  // counted once, where workers' sums are added
+	const long steps = r->steps, first = m->step, skipped = steps - (s->epoch - 1) * s->per_epoch;  // done before an interruption, maybe all
+	const long batches = DT__MIN(s->per_epoch - skipped, s->steps - steps);
 	long batch = 0;
 	double done = 0;
 	int stop = 0;
-	s->loss = before[0]; s->accuracy = before[1]; s->samples = before[2];
+	memset(&s->sum, 0, sizeof s->sum);
+	if (skipped && !(m->own && m->process)) memcpy(&s->sum, m->progress, sizeof s->sum);  // by one of the workers whose sums are added
 	s->seconds = 0;
 	s->epoch_start = dt__now();
 	if (m->servers && batches > 0) {
@@ -9648,20 +9647,20 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, l
 		r->seconds += seconds;
 		r->samples_per_s = dt__ratio((double)(r->samples - s->samples_before), r->seconds);
 		s->seconds += seconds;
-		s->loss += r->train_loss * (double)n;
-		s->accuracy += r->train_accuracy * (double)n;
-		s->samples += (double)n;
+		s->sum.loss += r->train_loss * (double)n;
+		s->sum.accuracy += r->train_accuracy * (double)n;
+		s->sum.samples += (double)n;
 #ifndef DTRAIN_NO_STDIO
 		dt__show_progress(m, s);
 #endif
-		dt__keep_progress(m, s);
-		s->ends_epoch = skipped + batch == per_epoch - 1;
+		memcpy(m->progress, &s->sum, sizeof s->sum);
+		s->ends_epoch = skipped + batch == s->per_epoch - 1;
 		stop = dt__stops(m, dt__tell(m, s, DT_EVENT_STEP));
 		batch = m->servers ? (long)m->push.order.next : batch + 1;
 	}
 	if (m->servers) {
 		*code = dt__join_workers(m, s, &done, err);
-		if (m->own) { r->steps = steps + (long)done; r->samples = dt__samples_after(m, d, r->steps); m->step = first + (long)done; }
+		if (m->own) { r->steps = steps + (long)done; r->samples = dt__samples_after(m, s, d, r->steps); m->step = first + (long)done; }
 		r->samples_per_s = dt__ratio((double)(r->samples - s->samples_before), r->seconds);
 	}
 	return stop || *code;
@@ -9691,11 +9690,12 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 	dt__run_state s = DT_DEFAULTS;
 	double *best = &m->progress[3], *waited = &m->progress[4];
 	int code = 0, stop = 0, i;
-	long per_epoch = (d->info.n + m->batch - 1) / m->batch, done = m->resumed ? m->step : 0, first_epoch = (m->step - done) / per_epoch;
+	const long per_epoch = (d->info.n - 1) / m->batch + 1, done = m->resumed ? m->step : 0, first_epoch = (m->step - done) / per_epoch;
 	if ((m->o.crop || m->o.flip) && m->graph.input[0]->rank != 4)
 		return dt__refuse(err, "dt_train: .%s needs images, [height, width, channels]; the net's input is no image", m->o.crop ? "crop" : "flip");
 	s.epochs = m->o.epochs ? m->o.epochs : m->o.steps ? (int)DT__MIN((m->o.steps - 1) / per_epoch + 1, (long)INT_MAX) : 1;
 	if (per_epoch > LONG_MAX / s.epochs) return dt__refuse(err, "dt_train: %d epochs of %ld steps are too many", s.epochs, per_epoch);
+	s.per_epoch = per_epoch;
 	s.steps = per_epoch * s.epochs;
 	if (m->o.steps && m->o.steps < s.steps) s.steps = m->o.steps;
 	s.start = dt__now();
@@ -9704,7 +9704,7 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 	m->staleness = 0;
 	memset(r, 0, sizeof *r);
 	r->steps = s.steps_before = done;
-	r->samples = s.samples_before = dt__samples_after(m, d, done);
+	r->samples = s.samples_before = dt__samples_after(m, &s, d, done);
 	s.epoch = r->epochs = (int)((done - (done && m->progress[2] > 0)) / per_epoch);
 	if (!m->resumed) { *best = DBL_MAX; *waited = 0; }
 	m->resumed = 0;
@@ -9935,19 +9935,20 @@ static int dt__find_flag(dt__flag *f, const char *name, size_t n) {
 }
 
 static int dt__set_flag(dt_options *o, const dt__flag *f, const char *value, dt_error *err) {
-	char *p = (char *)o + f->offset, choices[200];
-	const char *needs = "a whole number of 0 or more";
+	char choices[200];
+	const char *needs = "a whole number of 0 or more", *end;
 	int64_t whole = 0;
+	double v;
+	const void *from = dt__low_bytes(&whole, f->size);
 	int ok = 1;
 	if (!value && f->type != DT__SWITCH) return dt__fail(err, DT_ERR_USAGE, "--%s needs a value: %s", f->name, f->help);
 	if (f->type == DT__TEXT) {
-		memcpy(p, &value, sizeof value);
+		from = &value;
 	} else if (f->type == DT__DOUBLE) {
-		const char *end;
-		double v = dt__parse_double(value, value + strlen(value), &end);
+		from = &v;
+		v = dt__parse_double(value, value + strlen(value), &end);
 		needs = "a number of 0 or more, with a decimal point,";
 		ok = *value && !*end && v - v == 0 && (v >= 0 || (v == DT_OFF && f->stores == DT_OFF));
-		if (ok) memcpy(p, &v, sizeof v);
 	} else if (f->type == DT__SWITCH) {
 		needs = "0, 1 or no value";
 		ok = !value || !strcmp(value, "0") || !strcmp(value, "1");
@@ -9963,7 +9964,7 @@ static int dt__set_flag(dt_options *o, const dt__flag *f, const char *value, dt_
 	} else {
 		whole = (int64_t)dt__parse_whole(value, f->type == DT__UNSIGNED ? UINT64_MAX : UINT64_MAX >> (65 - 8 * f->size), &ok);
 	}
-	if (ok && f->type != DT__TEXT && f->type != DT__DOUBLE) memcpy(p, dt__low_bytes(&whole, f->size), f->size);
+	if (ok) memcpy((char *)o + f->offset, from, f->size);
 	return ok ? 0 : dt__fail(err, DT_ERR_USAGE, "--%s is \"%.60s\": %s is needed", f->name, value, needs);
 }
 
@@ -10037,7 +10038,6 @@ DT_API int dt_parse(dt_options *o, int argc, char **argv, dt_error *err) {
 		const dt_flag *own = o->flags;
 		dt__flag f;
 		size_t n;
-		int known;
 		if (!strcmp(name, "-h") || !strcmp(name, "--help")) { dt__show_help(o, argv[0]); return DT_ERR_STOPPED; }
 		if (!strcmp(name, "--version")) { printf("dtrain %s\n", dt_version()); return DT_ERR_STOPPED; }
 		if (strncmp(name, "--", 2)) return dt__fail(err, DT_ERR_USAGE, "\"%.60s\" is no flag: flags begin with --, and --help lists them", name);
@@ -10045,8 +10045,7 @@ DT_API int dt_parse(dt_options *o, int argc, char **argv, dt_error *err) {
 		n = value ? (size_t)(value++ - name) : strlen(name);
 		while (own && own->name && !dt__equals(name, n, own->name)) own++;
 		if (own && !own->name) own = NULL;
-		known = dt__find_flag(&f, name, n);
-		if (!own && !known) return dt__fail(err, DT_ERR_USAGE, "there is no flag \"--%.*s\": --help lists them", (int)DT__MIN(n, (size_t)60), name);
+		if (!dt__find_flag(&f, name, n) && !own) return dt__fail(err, DT_ERR_USAGE, "there is no flag \"--%.*s\": --help lists them", (int)DT__MIN(n, (size_t)60), name);
 		if (!value && (own || f.type != DT__SWITCH) && i + 1 < argc) value = argv[++i];
 		if (own) {
 			if (!value) return dt__fail(err, DT_ERR_USAGE, "--%s needs a value: %s", own->name, own->help ? own->help : "");
