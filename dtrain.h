@@ -5622,7 +5622,8 @@ typedef struct {  // as it travels: eight bytes each
 	int64_t stop, batches, next;  // stop: as the model's; next: the batch to work on, or -1
 	double rate, weight, seeds;  // weight and seeds: as dt__divisor takes them
 	double staleness;  // updates between
-	double kind, n_slots, momentum, beta1, beta2, alpha, epsilon, decay, sync, ahead, backup, full_rate;  // DT__SETUP
+	double momentum, beta1, beta2, alpha, epsilon, decay;  // DT__SETUP: these and the last
+	int64_t kind, n_slots, sync, ahead, backup, full_rate;
 } dt__order;
 typedef struct {
 	int kind;
@@ -6681,8 +6682,8 @@ static int dt__stretch(dt_model *m, long batches, dt_error *err) {
 	const dt__optimizer *q = &m->optimizer;
 	const dt_options *o = &m->o;
 	dt__push *p = &m->push;
-	const dt__order order = {0, 0, 0, 0, 0, m->stop, batches, 0, 0, 0, 0, 0, q->kind, q->n_slots, q->momentum, q->beta1, q->beta2, q->alpha, q->epsilon, q->decay,
-		o->sync, o->staleness, o->backup, o->full_rate};
+	const dt__order order = {0, 0, 0, 0, 0, m->stop, batches, 0, 0, 0, 0, 0, q->momentum, q->beta1, q->beta2, q->alpha, q->epsilon, q->decay,
+		q->kind, q->n_slots, o->sync, o->staleness, o->backup, o->full_rate};
 	int code = 0;
 	ptrdiff_t i;
 	p->trained = m->graph.n_trainable;
@@ -8160,7 +8161,7 @@ static int dt__server_setup(dt_server *s, const dt__order *o) {
 	const uint64_t most = PTRDIFF_MAX / 8;
 	int i, lost = 0;
 	if (o->all > most || o->trained > o->all || o->begin > most || !(o->kind >= 0 && o->kind <= DT_RMSPROP && o->n_slots >= 0 && o->n_slots <= 2)) return 0;
-	s->sync = o->sync > 0; s->ahead = o->ahead; s->backup = (int)DT__MIN(DT__MAX(o->backup, 0), s->workers - 1); s->full_rate = o->full_rate > 0;
+	s->sync = o->sync > 0; s->ahead = (double)o->ahead; s->backup = (int)DT__MIN(DT__MAX(o->backup, 0), s->workers - 1); s->full_rate = o->full_rate > 0;
 	if (s->variables && s->begin == (ptrdiff_t)o->begin && s->trained == (ptrdiff_t)o->trained && s->all == (ptrdiff_t)o->all) return 1;
 	dt__server_forget(s);
 	s->optimizer.kind = (dt_optimizer)(int)o->kind; s->optimizer.momentum = o->momentum; s->optimizer.beta1 = o->beta1; s->optimizer.beta2 = o->beta2;
@@ -8953,7 +8954,7 @@ DT_API uint32_t dt_parameters_crc32c(dt_model *m) {
 static const char *const dt__state_names[] = {"step", "seed", "batch", "optimizer", "crc32c", "loss", "accuracy", "samples", "best", "waited"};
 enum { DT__STATE_CRC = 4, DT__STATE_PROGRESS = 5, DT__STATES = 10 };
 static void dt__state_of(const dt_model *m, double state[DT__STATES]) {
-	const double known[] = {(double)m->step, (double)m->o.seed, m->batch, m->optimizer.kind, 0};
+	const double known[] = {(double)m->step, (double)m->o.seed, (double)m->batch, (double)m->optimizer.kind, 0};
 	memcpy(state, known, sizeof known);
 	memcpy(state + DT__STATE_PROGRESS, m->progress, sizeof m->progress);
 }
@@ -9741,7 +9742,7 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 static int dt__train_together(dt_model *m, long n, dt_error *err) {
 	static const char *const name[] = {"the number of training samples", ".epochs", ".steps"};
 	const int64_t value[] = {n, m->o.epochs, m->o.steps};
-	double state[7] = {(double)m->step, m->resumed};
+	double state[7] = {(double)m->step, (double)m->resumed};
 	uint64_t *all;
 	int i, code = dt__agree(m->comm, DT__COUNT(value), name, value, err);
 	memcpy(state + 2, m->progress, sizeof m->progress);
