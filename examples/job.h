@@ -301,12 +301,12 @@ static long dt__job_newest(long below, int sweep) {
         char *end = strstr(e->d_name, ".safetensors"), part[1400];
         size_t n = strlen(e->d_name);
         int ok = 0;
-        if (strncmp(e->d_name, "step-", 5) || !end) continue;
+        if (!end || (strncmp(e->d_name, "step-", 5) && strncmp(e->d_name, "best.", 5))) continue;
         if (n > 4 && !strcmp(e->d_name + n - 4, ".tmp") && sweep) {  // whoever wrote it was killed
             dt__format(part, sizeof part, "%s/%s", path, e->d_name);
             remove(part);
         }
-        if (strcmp(end, ".safetensors")) continue;
+        if (strcmp(end, ".safetensors") || *e->d_name == 'b') continue;
         *end = 0;
         long step = (long)dt__parse_whole(e->d_name + 5, LONG_MAX, &ok);
         if (ok && step < below && step > best) best = step;
