@@ -52,6 +52,8 @@
 // COLLECTIVES  dt_comm_open, dt_comm_group, dt_comm_from: allreduce and its relatives for processes, threads, MPI.
 // MORE DATA    examples/csv.h reads tables (CSV): numbers and words, scaled, one-hot, hashed, bucketed or crossed;
 //              examples/images.h reads images: folders of PGM, PPM and BMP files.
+// JOBS         dt_checkpoint_save, _load: go on where training was. examples/job.h keeps a directory of checkpoints, status
+//              and curves from which a run comes back by itself.
 // MICROCONTROLLER  set .memory and .memory_size (dt_model_bytes() tells it); see SWITCHES. examples/export_c.h writes a
 //              trained net as C of its own, without the library.
 //
