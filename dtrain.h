@@ -5853,7 +5853,16 @@ static int dt__sum_totals(dt_comm *c, double *totals, dt_error *err) {
 	free(all);
 	return 0;
 }
+// n words of 8 bytes become rank 0's.
+static int dt__take_first(dt_comm *c, int n, void *words, dt_error *err) {
+	uint64_t *all = dt__gather_words(c, n, words, err);
+	if (!all) return dt__code(err, DT_ERR_MEMORY);
+	memcpy(words, all, (size_t)n * sizeof *all);
+	free(all);
+	return 0;
+}
 #else  // and so no dt_comm
+static int dt__take_first(dt_comm *c, int n, void *words, dt_error *err) { (void)c; (void)n; (void)words; (void)err; return 0; }
 static int dt__agree(dt_comm *c, int n, const char *const *name, const int64_t *value, dt_error *err) { (void)c; (void)n; (void)name; (void)value; (void)err; return 0; }
 static int dt__sum_totals(dt_comm *c, double *totals, dt_error *err) { (void)c; (void)totals; (void)err; return 0; }
 DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err) { (void)n; (void)out; return dt__disabled(err, "dt_comm_group", "DTRAIN_NO_MALLOC"); }
@@ -9745,12 +9754,10 @@ static int dt__train_together(dt_model *m, long n, dt_error *err) {
 	static const char *const name[] = {"the number of training samples", ".epochs", ".steps"};
 	const int64_t value[] = {n, m->o.epochs, m->o.steps};
 	double state[7] = {(double)m->step, (double)m->resumed};
-	uint64_t *all;
 	int i, code = dt__agree(m->comm, DT__COUNT(value), name, value, err);
 	memcpy(state + 2, m->progress, sizeof m->progress);
-	if (code || !(all = dt__gather_words(m->comm, 7, state, err))) return dt__code(err, DT_ERR_MEMORY);
-	memcpy(state, all, sizeof state);
-	free(all);
+	if (!code) code = dt__take_first(m->comm, DT__COUNT(state), state, err);
+	if (code) return code;
 	m->step = (long)state[0];
 	m->resumed = (int)state[1];
 	memcpy(m->progress, state + 2, sizeof m->progress);
