@@ -379,8 +379,8 @@ typedef struct {
 typedef struct {
 	dt_tensor *x;
 	int shape[DT_MAX_RANK - 1];  // the output's; all 0 -> that of x
-	int (*forward)(const dt_custom_call *);  // both return 0, or else failure,
-	int (*backward)(const dt_custom_call *);  // … and run on any replica's thread. NULL: no gradient
+	int (*forward)(const dt_custom_call *);  // both on any replica's thread; 0, or else failure
+	int (*backward)(const dt_custom_call *);  // NULL: no gradient
 	void *user;
 	dt_tensor *more[DT_MAX_INPUTS - 1];  // further inputs
 	int weight[DT_MAX_RANK - 1];  // of its own parameter; all 0 -> none
@@ -392,8 +392,7 @@ typedef struct {
 DT_API dt_tensor *dt_custom_opt(dt_custom_options o);
 
 typedef struct { dt_tensor *x; const char *name; int shape[DT_MAX_RANK - 1]; dt_type type; } dt_input_options;
-// dt_input(x, "meta", {5}, .type = DT_INT32) - a further input of x's model, fed as dt_batch.x[1], x[2], … in the order
-// of the names.
+// dt_input(x, "meta", {5}, .type = DT_INT32) - a further input of x's model: dt_batch.x[1], x[2], … in the names' order.
 DT_API dt_tensor *dt_input_opt(dt_input_options o);
 
 // dt_output - name t for dt_output_read. Returns t.
@@ -412,10 +411,10 @@ typedef struct {
 	dt_type label_type;
 	const char *name;  // NULL -> "loss"; several losses need names
 } dt_loss_options;
-// dt_loss(t, DT_MSE, .target = x, .weight = 0.3, .name = "age") - a further loss. Returns t. The loss of the options
-// reads dt_batch.y[0], these the next labels in the order of their names. A step's loss is the weighted sum of its
-// losses, each its sum over samples divided by its global sum of weights (samples; cross-entropy: labels not ignored,
-// integer ones times their class weights).
+// dt_loss(t, DT_MSE, .target = x, .weight = 0.3, .name = "age") - a further loss. Returns t. The options' loss reads
+// dt_batch.y[0], these the next labels in their names' order. A step's loss is the weighted sum of its losses, each
+// summed over samples and divided by the global sum of weights (samples; cross-entropy: labels not ignored, integer ones
+// times their class weights).
 DT_API dt_tensor *dt_loss_opt(dt_loss_options o);
 
 // The shape of a tensor: dt_rank counts the batch, whose dt_dim(t, 0) is 0: it has no fixed size.
@@ -514,7 +513,7 @@ DT_API long dt_shuffle(long position, long n, uint64_t seed, long epoch);
 
 // ---- models
 
-// BEGIN: before the first step, when dt_checkpoint_load may still be called; its other fields are empty.
+// BEGIN: before the first step, for dt_checkpoint_load; model is its only field.
 typedef enum { DT_EVENT_STEP, DT_EVENT_EPOCH, DT_EVENT_END, DT_EVENT_BEGIN } dt_event_kind;
 
 typedef struct {
@@ -526,7 +525,7 @@ typedef struct {
 	double loss, accuracy;  // of the step or epoch; accuracy: NAN where there is none
 	double eval_loss, eval_accuracy;  // NAN where nothing was evaluated
 	double learning_rate, gradient_norm;  // norm: NAN unless it was needed
-	double samples_per_s;  // of training steps; DT_EVENT_EPOCH: in this epoch, else since the run began
+	double samples_per_s;  // of training steps; EPOCH: in this epoch, else since the run began
 	double seconds;  // since the run began
 } dt_event;
 
@@ -580,7 +579,7 @@ typedef struct {
 	int workers, servers;  // dt_main: start so many more processes, and parameter servers, on this machine
 	int tier;  // dt_main: 0: as these two say; 1 basic: none; 2 standard_1: 4 and 3; 3 premium_1: 19 and 11
 	int sync;  // DT_PARAMETER_SERVER: 1: one update from all workers' parts of a batch, as DT_MULTIWORKER;
-	int staleness;  // … else each worker has batches of its own, and is so many steps ahead at most; 0 -> any number
+	int staleness;  // … else each has batches of its own, and is so many steps ahead at most; 0 -> any number
 	int full_rate;  // 1: not divided by 1 + the updates made since a gradient's values were fetched
 	int backup;  // .sync: the slowest so many workers do not count in a step
 	int print_cluster;  // dt_main: show who this process is, by what variables; stop
@@ -618,13 +617,12 @@ DT_API dt_model *dt_model_create(const dt_options *o, dt_error *err);
 // dt_model_free - end the replicas and free all. NULL is fine.
 DT_API void dt_model_free(dt_model *m);
 
-// dt_model_bytes - exactly what dt_model_create takes with these options: the least .memory_size, however .memory is
-// aligned; 0 on failure. Threads' stacks and data sets are not counted. With DTRAIN_NO_MALLOC it builds the graph in
-// .memory, as work space.
+// dt_model_bytes - exactly what dt_model_create takes: the least .memory_size, however .memory is aligned; 0 on failure.
+// Threads' stacks and data sets are not counted. DTRAIN_NO_MALLOC: builds the graph in .memory, as work space.
 DT_API size_t dt_model_bytes(const dt_options *o, dt_error *err);
 
 // dt_model_plan_bytes - one replica's plan: the block laid out (activations, their gradients, scratch), and the largest
-// sum of buffers alive at once, below which no layout can go.
+// sum of buffers alive at once, the least that any layout needs.
 DT_API void dt_model_plan_bytes(const dt_model *m, size_t *block, size_t *lower_bound);
 
 typedef struct {
@@ -641,9 +639,8 @@ DT_API float dt_step(dt_model *m, const void *x, const void *y, int n, dt_error 
 DT_API float dt_step_batch(dt_model *m, const dt_batch *b, dt_error *err);  // several inputs, labels, weights
 
 // The parts of dt_step. Backward adds to the gradients; update divides them by the weights seen since the last clear,
-// reduces if nobody has, applies the optimizer and clears. n is at most batch / accumulate. Several losses whose weights
-// differ: each forward's are averaged for themselves, and forwards count by their rows. Switches and replicas change
-// nothing here: rows are split as in dt_step.
+// reduces if nobody has, applies the optimizer and clears. n is at most batch / accumulate, split over the replicas as in
+// dt_step. Several losses whose weights differ: each forward's are averaged for themselves, and forwards count by their rows.
 DT_API float dt_forward(dt_model *m, const dt_batch *b, dt_error *err);  // training mode; the mean loss, 0 without labels
 DT_API int dt_backward(dt_model *m, dt_error *err);  // of the losses of the last dt_forward, once
 DT_API int dt_backward_from(dt_model *m, const float *gradient, dt_error *err);  // of net's output instead: [n, …], a sum's gradient
@@ -659,12 +656,12 @@ DT_API int dt_output_read(dt_model *m, const char *name, float *out, dt_error *e
 // Needs .input_gradient.
 DT_API int dt_input_gradient_read(dt_model *m, float *out, dt_error *err);
 
-// dt_gradients - the flat array of all parameters' gradients after dt_reduce (sums, not yet divided), in memory's
-// layout; *n receives its length. May be changed before dt_update. NULL if not reduced.
+// dt_gradients - all parameters' gradients after dt_reduce (sums, not yet divided), flat, in memory's layout; *n: how
+// many. May be changed before dt_update. NULL if not reduced.
 DT_API float *dt_gradients(dt_model *m, size_t *n);
 
-// dt_predict - what net returns for n samples (any n) in inference mode, out [n, …]. For probabilities instead of
-// logits, end net in dt_softmax.
+// dt_predict - what net returns for n samples (any n) in inference mode, out [n, …]. For probabilities end net in
+// dt_softmax.
 DT_API int dt_predict(dt_model *m, const void *x, long n, float *out, dt_error *err);
 
 // dt_predict_source - the same for samples begin .. begin + n - 1 of a source, normalised as in training.
@@ -689,7 +686,7 @@ DT_API double dt_recall(const dt_metrics *metrics, int label);
 
 // dt_train - the loop over epochs, steps, evaluations and events. run: for this run only, the learning rate (none: the
 // model's) with its schedule, and the group "data and run" but .seed; NULL: the options of the creation. 0 also when an
-// event, or patience, ended it. DT_ERR_STATE from within on_event, as with dt_step.
+// event or patience ended it. DT_ERR_STATE from within on_event, as with dt_step.
 DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err);
 
 typedef struct {
@@ -731,7 +728,7 @@ DT_API int dt_parameter_write(dt_model *m, const char *name, const float *in, si
 DT_API uint32_t dt_parameters_crc32c(dt_model *m);
 
 // dt_save - the parameters as .safetensors, which PyTorch, NumPy and Hugging Face open. Written beside path and renamed
-// over it, so path is never half a file.
+// over it: never half a file.
 DT_API int dt_save(dt_model *m, const char *path, dt_error *err);
 
 // dt_save_to - the same bytes piece by piece, for boards and archives; write returns 0, or else failure
@@ -763,13 +760,13 @@ typedef struct {
 // in the middle, the tensors before stay loaded.
 DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err);
 
-// dt_checkpoint_save - parameters, the optimizer's moments, step and seed, as .safetensors, which dt_load takes too.
-// Written beside path and renamed over it.
+// dt_checkpoint_save - dt_save with the optimizer's moments, and where dt_train stands. dt_load takes the weights.
 DT_API int dt_checkpoint_save(dt_model *m, const char *path, dt_error *err);
 
-// dt_checkpoint_load - the next dt_train goes on where that one was, in the middle of an epoch too, and ends with the bits
-// of a run that was never interrupted. A damaged file, or one of another net, optimizer, batch or seed, changes nothing.
-// (With parameter servers the moments are theirs: they begin anew.)
+// dt_checkpoint_load - the next dt_train, or that of this DT_EVENT_BEGIN, goes on where the model's first one was, in the
+// middle of an epoch too, and ends with the bits of a run never interrupted. Of several processes rank 0 loads for all.
+// A damaged file or one of another net (DT_ERR_FORMAT, DT_ERR_SHAPE), optimizer, batch or seed (DT_ERR_STATE) changes
+// nothing. (With parameter servers the moments are theirs: they begin anew.)
 DT_API int dt_checkpoint_load(dt_model *m, const char *path, dt_error *err);
 
 // ---- collectives
@@ -9085,7 +9082,7 @@ typedef struct {
 	dt__json columns, state;  // at the values of dtrain.columns and dtrain.state
 	int hwc, moments;  // it has dtrain.order; has moments that are to be loaded
 	uint64_t size, data_at;
-	char *names;  // the entries', one behind the other
+	char *names;  // the entries'
 	dt__entry *entry, **place, **table;  // in the header's order; by place in the data; by name: an open hash table
 	size_t n, cap, table_size;
 	dt__pool pool;

@@ -443,17 +443,22 @@ static void test_absurd_dropout(void) {
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
 enum { MAX_EVENTS = 200 };
-static struct { dt_event e[MAX_EVENTS]; int n; long stop_at_step; int stop_at_epoch; } seen;
+static struct { dt_event e[MAX_EVENTS]; int n, begun; long stop_at_step; int stop_at_epoch; } seen;
 
 static int note_event(const dt_event *e, void *user) {
     (void)user;
+    if (e->kind == DT_EVENT_BEGIN) {
+        CHECK(seen.n == 0 && e->model && e->step == 0);  /* before all others */
+        seen.begun++;
+        return 0;
+    }
     if (seen.n < MAX_EVENTS) seen.e[seen.n++] = *e;
     if (e->kind == DT_EVENT_STEP && e->step == seen.stop_at_step) return 1;
     return e->kind == DT_EVENT_EPOCH && e->epoch == seen.stop_at_epoch;
 }
 
 static dt_model *train(dt_options o, dt_error *err) {
-    memset(&seen, 0, sizeof seen.e), seen.n = 0;
+    memset(&seen, 0, sizeof seen.e), seen.n = seen.begun = 0;
     o.on_event = note_event;
     dt_model *m = dt_model_create(&o, err);
     if (m) CHECK(dt_train(m, NULL, err) == err->code);
@@ -468,7 +473,7 @@ static void test_events(void) {
     o.clip_norm = 100, o.epochs = 3;
     dt_model *m = train(o, &err);
     CHECK_OK(err);
-    CHECK_MSG(seen.n == 3 * (JOB_STEPS + 1) + 1, "%d events", seen.n);
+    CHECK_MSG(seen.n == 3 * (JOB_STEPS + 1) + 1 && seen.begun == 1, "%d events, %d begins", seen.n, seen.begun);
     int i = 0;
     for (int epoch = 1; epoch <= 3; epoch++) {
         for (int k = 1; k <= JOB_STEPS; k++, i++) {
