@@ -134,7 +134,7 @@ static int dt__list_images(dt_dataset *d) {  // at least one in each sub-folder
 static int dt__open_images(dt_dataset *d) {
     const char *name, *before = NULL, **path;
     int32_t *label; int i, n;
-    d->what = "dt_images"; d->read = dt__image_sample;
+    d->what = "dt_images"; d->read[0] = dt__image_sample;
     if (!d->source.path || !*d->source.path) return dt__refuse(d->err, "dt_images: the path is empty: name a file or folder");
     if (dt__list_images(d)) return 1;
     n = d->paths[0].n;
