@@ -445,7 +445,8 @@ typedef enum { DT_TRAIN, DT_TEST } dt_split;
 
 // A plain value, filled by the functions below; the trainer opens it and reports errors. Commas separate several files.
 typedef struct {
-	int kind;
+	const char *what;  // the function below, or of a companion header such as examples/csv.h
+	int (*open)(dt_dataset *d);
 	const char *path, *labels;
 	const void *x, *y;
 	dt_type x_type, y_type;
@@ -455,8 +456,7 @@ typedef struct {
 	dt_dataset *dataset;
 	int split, folds, fold, held_out;
 	double fraction;
-	int (*open)(dt_dataset *d);  // of a companion header, such as examples/csv.h; what follows is for it:
-	const char *columns, *fitted;  // fitted: NULL -> that of the model which opens it
+	const char *columns, *fitted;  // of companions; fitted: NULL -> that of the model which opens it
 	int option[6];
 } dt_source;
 
@@ -4995,8 +4995,6 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 //          its augmentation depend on (seed, epoch, index) alone.
 // ========================================
 
-enum { DT__FROM_ARRAYS = 1, DT__FROM_READ, DT__FROM_OPENED, DT__FROM_COMPANION, DT__FROM_IDX, DT__FROM_MNIST, DT__FROM_CIFAR };
-
 #define DT__MAX_PARTS 64
 typedef struct { const uint8_t *x, *y; long n; } dt__part;
 
@@ -5015,47 +5013,12 @@ struct dt_dataset {
 	dt__list paths[2];  // of x, of labels
 	dt__file file[2 * DT__MAX_PARTS];
 #endif
-	int n_parts, n_files, borrowed;  // borrowed: all is another data set's
+	int n_parts, n_files;
 	void *x, *y;  // if made here
 	ptrdiff_t y_values;  // of a label; 0 -> 1
 	int (*read[2])(const dt_dataset *d, const uint8_t *from, long i, dt_type to, float *x, dt_error *err);  // a sample, its label; NULL: values lie there
 	char *columns;  // see dt_dataset_columns
 };
-
-static dt_source dt__source(int kind, const char *path, const char *labels, dt_split split) {
-	dt_source s = DT_DEFAULTS;
-	s.kind = kind; s.path = path; s.labels = labels; s.split = (int)split;
-	return s;
-}
-DT_API dt_source dt_mnist(const char *folder, dt_split split) { return dt__source(DT__FROM_MNIST, folder, NULL, split); }
-DT_API dt_source dt_idx(const char *images, const char *labels) { return dt__source(DT__FROM_IDX, images, labels, DT_TRAIN); }
-DT_API dt_source dt_cifar10(const char *path, dt_split split) { return dt__source(DT__FROM_CIFAR, path, NULL, split); }
-DT_API dt_source dt_arrays(const void *x, dt_type x_type, const void *y, dt_type y_type, long n) {
-	dt_source s = DT_DEFAULTS;
-	s.kind = DT__FROM_ARRAYS; s.x = x; s.x_type = x_type; s.y = y; s.y_type = y_type; s.n = n;
-	return s;
-}
-DT_API dt_source dt_from(int (*read)(void *user, long index, void *x, void *y), void *user, long n) {
-	dt_source s = DT_DEFAULTS;
-	s.kind = DT__FROM_READ; s.read = read; s.user = user; s.n = n;
-	return s;
-}
-DT_API dt_source dt_opened(dt_dataset *d) {
-	dt_source s = DT_DEFAULTS;
-	s.kind = DT__FROM_OPENED; s.dataset = d;
-	return s;
-}
-DT_API dt_source dt_fold(dt_source s, int folds, int fold, dt_split split) {
-	s.folds = s.folds ? -2 : folds ? folds : -1;  // errors, told on opening: a fold of a fold, no folds
-	s.fold = fold; s.held_out = split == DT_TEST;
-	return s;
-}
-
-DT_API dt_source dt_part(dt_source s, double fraction, dt_split split) {
-	s = dt_fold(s, 1, 0, split);
-	s.fraction = fraction > 0 && fraction < 1 ? fraction : -1;
-	return s;
-}
 
 // A Feistel network over the smallest even number of bits that holds n, walked until below n.
 DT_API long dt_shuffle(long position, long n, uint64_t seed, long epoch) {
@@ -5105,10 +5068,11 @@ static int dt__set_values(float *dst, const void *src, dt_type type, dt_type to,
 
 static ptrdiff_t dt__type_size(dt_type type) { return type == DT_UINT8 ? 1 : 4; }
 
-#ifndef DTRAIN_NO_MALLOC
 static int dt__open_fold(dt_dataset *d) {  // sets info.n
 	const dt_source *s = &d->source;
 	long n = d->n_all, held;
+	d->info.n = n;
+	if (s->folds == 0) return 0;
 	if (s->folds == -2) return dt__refuse(d->err, "dt_fold: a part of a part is not made");
 	if (s->fraction != 0) {
 		held = (long)((double)n * s->fraction + 0.5);
@@ -5167,18 +5131,16 @@ static int dt__is_blank(int c) { return c == ' ' || (c >= '\t' && c <= '\r'); } 
 
 // ---- IDX, and pairs of files: samples and labels
 
-// Bytes of a sample, once its header's sizes agree with the bytes that follow. 0: an error, which is told.
-static ptrdiff_t dt__sample_bytes(const dt_dataset *d, const char *path, const size_t *dim, int rank, size_t width, size_t follow) {
+// A header's sizes against the bytes that follow it; bytes of a sample to *stride.
+static int dt__check_size(const dt_dataset *d, const char *path, const size_t *dim, int rank, size_t width, size_t follow, ptrdiff_t *stride) {
 	size_t bytes = width;
 	int i;
 	for (i = rank - 1; i >= 0; bytes *= dim[i--])
-		if (dim[i] == 0 || (i && dim[i] > INT_MAX) || bytes > SIZE_MAX / dim[i]) {
-			dt__bad_file(d->err, "\"%s\": size %d of its shape is %zu: %s", path, i + 1, dim[i], dim[i] ? "no memory holds so many values" : "it holds no sample");
-			return 0;
-		}
-	if (bytes == follow) return (ptrdiff_t)(bytes / dim[0]);
-	dt__bad_file(d->err, "\"%s\" is %s: its header promises %zu bytes, %zu follow", path, bytes > follow ? "cut" : "too long", bytes, follow);
-	return 0;
+		if (dim[i] == 0 || (i && dim[i] > INT_MAX) || bytes > SIZE_MAX / dim[i])
+			return dt__bad_file(d->err, "\"%s\": size %d of its shape is %zu: %s", path, i + 1, dim[i], dim[i] ? "no memory holds so many values" : "it holds no sample");
+	*stride = (ptrdiff_t)(bytes / dim[0]);
+	if (bytes == follow) return 0;
+	return dt__bad_file(d->err, "\"%s\" is %s: its header promises %zu bytes, %zu follow", path, bytes > follow ? "cut" : "too long", bytes, follow);
 }
 
 static int dt__other_shape(const dt_dataset *d, const char *path) {
@@ -5190,35 +5152,33 @@ static int dt__add_pair(dt_dataset *d, const char *const *path, const void *x, s
 	return dt__add_part(d, x, y, n);
 }
 
-// IDX: 0 0 type(8: bytes) rank, rank big-endian sizes, the bytes. Returns those of a sample, 0 after an error.
-static ptrdiff_t dt__read_idx(dt_dataset *d, const char *path, int labels, const uint8_t **data, size_t *dim) {
+// IDX: 0 0 type(8: bytes) rank, rank big-endian sizes, the bytes.
+static int dt__read_idx(dt_dataset *d, const char *path, int labels, size_t *dim, const uint8_t **data, ptrdiff_t *stride) {
 	const dt__file *f = dt__add_file(d, path);
 	const unsigned start = !f || f->size < 4 ? 0 : dt__read_be32(f->data), rank = start - 0x0800;
 	const size_t header = 4 + 4 * (size_t)rank;
 	unsigned i;
-	if (!f) return 0;
-	if ((labels ? rank != 1 : rank < 2 || rank > 4) || f->size < header) {
-		dt__bad_file(d->err, "\"%s\" (%zu bytes, it begins with 0x%08x) is no IDX file of bytes in %s file, and not compressed without .gz in its name?",
+	if (!f) return 1;
+	if ((labels ? rank != 1 : rank < 2 || rank > 4) || f->size < header)
+		return dt__bad_file(d->err, "\"%s\" (%zu bytes, it begins with 0x%08x) is no IDX file of bytes in %s file, and not compressed without .gz in its name?",
 				path, f->size, start, labels ? "1 dimension: is it the label" : "2 to 4 dimensions: is it the image");
-		return 0;
-	}
 	for (i = 0; i < rank; i++) dim[i] = dt__read_be32(f->data + 4 + 4 * i);
 	*data = f->data + header;
-	return dt__sample_bytes(d, path, dim, (int)rank, 1, f->size - header);
+	return dt__check_size(d, path, dim, (int)rank, 1, f->size - header, stride);
 }
 
 static int dt__idx_pair(dt_dataset *d, const char *const *path) {  // images path[0], labels path[1] or NULL
 	const uint8_t *x = NULL, *y = NULL;
 	size_t dim[4] = {0}, n = 0, i;
 	int input[3];
-	if (!(d->x_stride = dt__read_idx(d, path[0], 0, &x, dim))) return 1;
+	if (dt__read_idx(d, path[0], 0, dim, &x, &d->x_stride)) return 1;
 	for (i = 0; i < 3; i++) input[i] = (int)dim[i + 1];
 	if (input[1] && !input[2]) input[2] = 1;  // grey: one channel
 	if (d->n_parts && memcmp(input, d->info.input, sizeof input)) return dt__other_shape(d, path[0]);
 	memcpy(d->info.input, input, sizeof input);
 	d->info.x_type = DT_UINT8;
 	if (path[1]) {
-		if (!(d->y_stride = dt__read_idx(d, path[1], 1, &y, &n))) return 1;
+		if (dt__read_idx(d, path[1], 1, &n, &y, &d->y_stride)) return 1;
 		d->info.y_type = DT_UINT8;
 		for (i = 0; i < n; i++) d->info.classes = DT__MAX(d->info.classes, y[i] + 1);
 	}
@@ -5321,41 +5281,39 @@ static int dt__open_cifar(dt_dataset *d) {  // records of a label byte and 3 pla
 	return code;
 }
 
+#else
+static int dt__no_files(dt_dataset *d) { return dt__fail(d->err, DT_ERR_DISABLED, "%s: this build has DTRAIN_NO_STDIO: use dt_from or dt_arrays", d->what); }
+#define dt__open_idx dt__no_files
+#define dt__open_mnist dt__no_files
+#define dt__open_cifar dt__no_files
 #endif  // DTRAIN_NO_STDIO
 
-static int dt__open_memory(dt_dataset *d) {
+static int dt__open_memory(dt_dataset *d, const char *missing) {
 	const dt_source *s = &d->source;
-	int read = s->kind == DT__FROM_READ;
 	if (s->n < 1) return dt__refuse(d->err, "%s: n is %ld: at least 1 sample is needed", d->what, s->n);
-	if (read ? !s->read : !s->x) return dt__refuse(d->err, "%s: %s is NULL", d->what, read ? "read" : "x");
+	if (missing) return dt__refuse(d->err, "%s: %s is NULL", d->what, missing);
 	if (s->x_type == DT_ONE_HOT) return dt__refuse(d->err, "dt_arrays: x_type is DT_ONE_HOT, which is for labels");
 	d->info.x_type = DT__ELSE(s->x_type, DT_FLOAT32); d->info.y_type = s->y_type;
 	return dt__add_part(d, s->x, s->y, (size_t)s->n);
 }
+static int dt__open_arrays(dt_dataset *d) { return dt__open_memory(d, d->source.x ? NULL : "x"); }
+static int dt__open_from(dt_dataset *d) { return dt__open_memory(d, d->source.read ? NULL : "read"); }
 
 static int dt__open_opened(dt_dataset *d) {
 	const dt_source s = d->source;
 	dt_error *err = d->err;
 	if (!s.dataset) return dt__refuse(err, "dt_opened: the data set is NULL");
 	*d = *s.dataset;
-	d->err = err; d->borrowed = 1;
+	d->err = err; d->source.dataset = s.dataset;
 	if (!s.folds) return 0;
 	d->source = dt_fold(d->source, s.folds, s.fold, s.held_out ? DT_TEST : DT_TRAIN);
 	d->source.fraction = s.fraction;
 	return 0;
 }
 
-static int dt__open_companion(dt_dataset *d) { return d->source.open(d); }
-
-static const struct { const char *name; int (*open)(dt_dataset *d); } dt__opener[] = {  // by kind of source
-	{"", NULL}, {"dt_arrays", dt__open_memory}, {"dt_from", dt__open_memory}, {"dt_opened", dt__open_opened}, {"", dt__open_companion},
-#ifndef DTRAIN_NO_STDIO
-	{"dt_idx", dt__open_idx}, {"dt_mnist", dt__open_mnist}, {"dt_cifar10", dt__open_cifar},
-#endif
-};
-
+#ifndef DTRAIN_NO_MALLOC
 DT_API void dt_dataset_close(dt_dataset *d) {
-	if (d && !d->borrowed) {
+	if (d && !d->source.dataset) {  // else all is that one's
 #ifndef DTRAIN_NO_STDIO
 		dt__close_files(d); free(d->paths[0].data); free(d->paths[1].data);
 #endif
@@ -5366,14 +5324,12 @@ DT_API void dt_dataset_close(dt_dataset *d) {
 
 DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
 	dt_dataset *d = NULL;
-	if (!s || s->kind < DT__FROM_ARRAYS || s->kind > DT__FROM_CIFAR) dt__refuse(err, "dt_dataset_open: no source: use dt_mnist, dt_arrays or a relative");
-	else if (s->kind >= DT__COUNT(dt__opener)) dt__fail(err, DT_ERR_DISABLED, "dt_dataset_open: this build has DTRAIN_NO_STDIO: use dt_from or dt_arrays");
-	else if (s->kind >= DT__FROM_IDX && (!s->path || !*s->path)) dt__refuse(err, "%s: the path is empty: name a file or folder", dt__opener[s->kind].name);
+	if (!s || !s->open) dt__refuse(err, "dt_dataset_open: no source: use dt_mnist, dt_arrays or a relative");
+	else if (s->path && !*s->path) dt__refuse(err, "%s: the path is empty: name a file or folder", s->what);
 	else if (!(d = (dt_dataset *)calloc(1, sizeof *d))) dt__fail(err, DT_ERR_MEMORY, "dt_dataset_open: no memory for a data set");
 	if (!d) return NULL;
-	d->source = *s; d->what = dt__opener[s->kind].name; d->err = err;
-	if (dt__opener[s->kind].open(d) || (s->folds && dt__open_fold(d))) { dt_dataset_close(d); return NULL; }
-	if (!d->source.folds) d->info.n = d->n_all;
+	d->source = *s; d->what = s->what; d->err = err;
+	if (s->open(d) || dt__open_fold(d)) { dt_dataset_close(d); return NULL; }
 	d->err = NULL;
 	return d;
 }
@@ -5381,6 +5337,45 @@ DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
 DT_API void dt_dataset_close(dt_dataset *d) { (void)d; }
 DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) { (void)s; dt__disabled(err, "dt_dataset_open", "DTRAIN_NO_MALLOC"); return NULL; }
 #endif
+
+static dt_source dt__source(const char *what, int (*opener)(dt_dataset *d)) {
+	dt_source s = DT_DEFAULTS;
+	s.what = what; s.open = opener;
+	return s;
+}
+static dt_source dt__files(const char *what, int (*opener)(dt_dataset *d), const char *path, const char *labels, dt_split split) {
+	dt_source s = dt__source(what, opener);
+	s.path = path ? path : ""; s.labels = labels; s.split = (int)split;
+	return s;
+}
+DT_API dt_source dt_mnist(const char *folder, dt_split split) { return dt__files("dt_mnist", dt__open_mnist, folder, NULL, split); }
+DT_API dt_source dt_idx(const char *images, const char *labels) { return dt__files("dt_idx", dt__open_idx, images, labels, DT_TRAIN); }
+DT_API dt_source dt_cifar10(const char *path, dt_split split) { return dt__files("dt_cifar10", dt__open_cifar, path, NULL, split); }
+DT_API dt_source dt_arrays(const void *x, dt_type x_type, const void *y, dt_type y_type, long n) {
+	dt_source s = dt__source("dt_arrays", dt__open_arrays);
+	s.x = x; s.x_type = x_type; s.y = y; s.y_type = y_type; s.n = n;
+	return s;
+}
+DT_API dt_source dt_from(int (*read)(void *user, long index, void *x, void *y), void *user, long n) {
+	dt_source s = dt__source("dt_from", dt__open_from);
+	s.read = read; s.user = user; s.n = n;
+	return s;
+}
+DT_API dt_source dt_opened(dt_dataset *d) {
+	dt_source s = dt__source("dt_opened", dt__open_opened);
+	s.dataset = d;
+	return s;
+}
+DT_API dt_source dt_fold(dt_source s, int folds, int fold, dt_split split) {
+	s.folds = s.folds ? -2 : folds ? folds : -1;  // errors, told on opening: a fold of a fold, no folds
+	s.fold = fold; s.held_out = split == DT_TEST;
+	return s;
+}
+DT_API dt_source dt_part(dt_source s, double fraction, dt_split split) {
+	s = dt_fold(s, 1, 0, split);
+	s.fraction = fraction > 0 && fraction < 1 ? fraction : -1;
+	return s;
+}
 
 DT_API const char *dt_dataset_columns(const dt_dataset *d) { return d ? d->columns : NULL; }
 
@@ -5398,7 +5393,7 @@ static int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_ty
 	ptrdiff_t n = t->size, values = DT__ELSE(d->y_values, 1);
 	long i = dt__unfold(d, index), k = i;
 	int code;
-	if (d->source.kind == DT__FROM_READ) {  // bytes go to the end of their place and spread from there
+	if (d->source.read) {  // bytes go to the end of their place and spread from there
 		uint8_t *to = (uint8_t *)x + (4 - dt__type_size(x_type)) * n, *label_to = NULL;
 		if (loss) label_to = (uint8_t *)y + (4 - dt__type_size(y_type)) * loss->size;
 		if ((code = d->source.read(d->source.user, i, to, label_to)) != 0) return dt__fail(err, DT_ERR_CALLBACK, "dt_from: read returned %d for sample %ld", code, i);
@@ -5423,24 +5418,17 @@ static int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_ty
 
 // ---- augmentation of one image x [h, w, c], in place
 
-static void dt__shift_image(float *x, int h, int w, int c, int down, int right) {
+static void dt__shift_image(float *x, int h, int w, int c, int down, int right, int mirror) {
 	const ptrdiff_t line = (ptrdiff_t)w * c, by = (ptrdiff_t)right * c, kept = line - DT__MAX(by, -by);
-	int i;
-	if (!down && !right) return;
+	int i, k;
+	if (!down && !right && !mirror) return;
 	for (i = 0; i < h; i++) {
 		int y = down > 0 ? h - 1 - i : i;  // overwrite no row that is still to move
-		float *to = x + y * line;
+		float *to = x + y * line, *a = to, *b = to + line - c;
 		if (y - down < 0 || y - down >= h || kept <= 0) { memset(to, 0, (size_t)line * sizeof *x); continue; }
 		memmove(to + DT__MAX(by, 0), x + (y - down) * line + DT__MAX(-by, 0), (size_t)kept * sizeof *x);
 		memset(by > 0 ? to : to + kept, 0, (size_t)(line - kept) * sizeof *x);
-	}
-}
-
-static void dt__mirror_image(float *x, int h, int w, int c) {
-	int y, i, k;
-	for (y = 0; y < h; y++, x += (ptrdiff_t)w * c) for (i = 0; i < w / 2; i++) for (k = 0; k < c; k++) {
-		float *a = x + i * c + k, *b = x + (w - 1 - i) * c + k, v = *a;
-		*a = *b; *b = v;
+		for (; mirror && a < b; a += c, b -= c) for (k = 0; k < c; k++) { float v = a[k]; a[k] = b[k]; b[k] = v; }
 	}
 }
 
@@ -5452,8 +5440,7 @@ static int dt__augment(const dt_options *o, const dt_tensor *t, float *x, int tr
 	if (training && t->rank == 4) {
 		int h = t->dim[1], w = t->dim[2];
 		uint64_t places = 2 * (uint64_t)o->crop + 1;
-		dt__shift_image(x, h, w, c, (int)(random % places) - o->crop, (int)((random >> 24) % places) - o->crop);
-		if (o->flip && random >> 63) dt__mirror_image(x, h, w, c);
+		dt__shift_image(x, h, w, c, (int)(random % places) - o->crop, (int)((random >> 24) % places) - o->crop, o->flip && random >> 63);
 	}
 	for (k = 0; k < DT__MIN(c, DT_MAX_CHANNELS); k++) {
 		float mean = (float)o->mean[k], scale = (float)(1 / o->deviation[k]);
@@ -6390,7 +6377,7 @@ static int dt__model_data(dt_model *m, dt_error *err) {
 	int i;
 	for (i = 0; i < 2; i++) {
 		const dt_source *s = i ? &m->o.test : &m->o.train;
-		if (!s->kind || (m->pool.measuring && m->o.input[0])) continue;
+		if (!s->open || (m->pool.measuring && m->o.input[0])) continue;
 		m->data[i] = dt__open_data(m, s, err);
 		if (!m->data[i]) return DT_ERR_IO;
 		if (!m->o.input[0]) memcpy(m->o.input, m->data[i]->info.input, sizeof m->o.input);
@@ -9706,8 +9693,8 @@ DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
 	m->running = 1;
 	for (i = 0; i < 2; i++) {
 		const dt_source *s = run ? i ? &run->test : &run->train : NULL;
-		d[i] = i && run && run->train.kind ? NULL : m->data[i];  // another training set brings its own test set, or none
-		if (!s || !s->kind || own.code) continue;
+		d[i] = i && run && run->train.open ? NULL : m->data[i];  // another training set brings its own test set, or none
+		if (!s || !s->open || own.code) continue;
 		d[i] = opened[i] = dt__open_data(m, s, &own);
 		if (opened[i]) dt__data_fits(m, opened[i], 1, &own);
 	}

@@ -140,8 +140,7 @@ static int dt__npy_pair(dt_dataset *d, const char *const *path) {  // samples pa
         size_t width;
         if (!f || dt__npy_header(f, path[k], &a, d->err)) return 1;
         width = (size_t)(a.descr[2] - '0');
-        a.stride = dt__sample_bytes(d, path[k], a.dim, a.rank, width, f->size - (size_t)(a.data - f->data));
-        if (!a.stride) return 1;
+        if (dt__check_size(d, path[k], a.dim, a.rank, width, f->size - (size_t)(a.data - f->data), &a.stride)) return 1;
         a.values = a.stride / (ptrdiff_t)width;
         if (d->n_parts && (strcmp(a.descr, before->descr) || memcmp(a.dim + 1, before->dim + 1, sizeof a.dim - sizeof *a.dim))) return dt__other_shape(d, path[k]);
         *type = a.descr[1] == 'f' ? DT_FLOAT32 : strcmp(a.descr + 1, "u1") ? DT_INT32 : DT_UINT8;
@@ -163,20 +162,12 @@ static int dt__npy_pair(dt_dataset *d, const char *const *path) {  // samples pa
 }
 
 static int dt__open_npy(dt_dataset *d) {
-    d->what = "dt_npy";
-    if (!d->source.path || !*d->source.path) return dt__refuse(d->err, "dt_npy: the path is empty: name a file or folder");
     if (!(d->x = calloc(2, sizeof(dt__npy)))) return dt__no_memory(d);  // headers of samples and labels; those of other files are alike
     return dt__open_pairs(d, dt__npy_pair);
 }
 #else
-static int dt__open_npy(dt_dataset *d) {
-    return dt__fail(d->err, DT_ERR_DISABLED, "dt_npy: this build has DTRAIN_NO_STDIO: use dt_from or dt_arrays");
-}
+#define dt__open_npy dt__no_files
 #endif
 
-DT_API dt_source dt_npy(const char *x, const char *y) {
-    dt_source s = dt__source(DT__FROM_COMPANION, x, y, DT_TRAIN);
-    s.open = dt__open_npy;
-    return s;
-}
+DT_API dt_source dt_npy(const char *x, const char *y) { return dt__files("dt_npy", dt__open_npy, x, y, DT_TRAIN); }
 #endif
