@@ -14,7 +14,7 @@
 //    >>layers       one record per operation
 //    >>losses       losses, and the metrics that are counted with them
 //    >>optimizers   update rules, schedules, clipping
-//    >>data         data sets: IDX, NPY, CIFAR-10, arrays
+//    >>data         data sets: IDX, CIFAR-10, arrays
 //    >>replicas     collectives between threads; mirrored and central
 //    >>wire         processes join over TCP; collectives between them
 //    >>server       parameter servers
@@ -51,7 +51,7 @@
 //              parameter servers (--ps 2) workers train at their own pace; or together, with .sync.
 // COLLECTIVES  dt_comm_open, dt_comm_group, dt_comm_from: allreduce and its relatives for processes, threads, MPI.
 // MORE DATA    examples/csv.h reads tables (CSV): numbers and words, scaled, one-hot, hashed, bucketed or crossed;
-//              examples/images.h reads images: folders of PGM, PPM and BMP files.
+//              examples/images.h reads images: folders of PGM, PPM and BMP files; examples/npy.h NumPy's .npy files.
 // JOBS         dt_checkpoint_save, _load: go on where training was. examples/job.h keeps a directory of checkpoints, status
 //              and curves from which a run comes back by itself.
 // MICROCONTROLLER  set .memory and .memory_size (dt_model_bytes() tells it); see SWITCHES. examples/export_c.h writes a
@@ -443,7 +443,8 @@ typedef enum { DT_TRAIN, DT_TEST } dt_split;
 
 // A plain value, filled by the functions below; the trainer opens it and reports errors. Commas separate several files.
 typedef struct {
-	int kind;
+	const char *what;  // the function below, or of a companion header such as examples/csv.h
+	int (*open)(dt_dataset *d);
 	const char *path, *labels;
 	const void *x, *y;
 	dt_type x_type, y_type;
@@ -453,8 +454,7 @@ typedef struct {
 	dt_dataset *dataset;
 	int split, folds, fold, held_out;
 	double fraction;
-	int (*open)(dt_dataset *d);  // of a companion header, such as examples/csv.h; what follows is for it:
-	const char *columns, *fitted;  // fitted: NULL -> that of the model which opens it
+	const char *columns, *fitted;  // of companions; fitted: NULL -> that of the model which opens it
 	int option[6];
 } dt_source;
 
@@ -464,12 +464,6 @@ DT_API dt_source dt_mnist(const char *folder, dt_split split);
 
 // dt_idx - IDX files of bytes: images [n, …], all files of one shape, and as many of labels [n], or NULL.
 DT_API dt_source dt_idx(const char *images, const char *labels);
-
-// dt_npy - what numpy.save writes, in C order: samples x [n, …] and labels y [n] or [n, …], or NULL; files as for
-// dt_idx. float32, int32 and uint8 (value / 255) are used where they lie on the disk and may be larger than memory;
-// float16, float64, bool and other integers (within int32) are converted when read. For grey images [n, h, w] set
-// .input = {h, w, 1}.
-DT_API dt_source dt_npy(const char *x, const char *y);
 
 // dt_cifar10 - CIFAR-10's binary version, plain or .gz: all data_batch_*.bin (DT_TRAIN) or test_batch*.bin (DT_TEST) of
 // a folder; or the files that path names.
@@ -4990,7 +4984,7 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 }
 
 // ========================================
-// >>data - data sets: IDX, NPY, CIFAR-10, arrays, callbacks
+// >>data - data sets: IDX, CIFAR-10, arrays, callbacks
 //
 // What:    a source is opened into parts that stay as they are on disk (mapped where possible); a replica converts the
 //          samples that it feeds. Shuffling is a keyed permutation, computed per index.
@@ -5000,18 +4994,8 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 //          its augmentation depend on (seed, epoch, index) alone.
 // ========================================
 
-enum { DT__FROM_ARRAYS = 1, DT__FROM_READ, DT__FROM_OPENED, DT__FROM_COMPANION, DT__FROM_IDX, DT__FROM_MNIST, DT__FROM_CIFAR, DT__FROM_NPY };
-
 #define DT__MAX_PARTS 64
 typedef struct { const uint8_t *x, *y; long n; } dt__part;
-
-typedef struct {  // a file's values: shape, and type in NumPy's three characters
-	const uint8_t *data;
-	size_t dim[DT_MAX_RANK];
-	ptrdiff_t values, stride;  // of a sample; its bytes
-	int rank, convert;  // convert: 1: no type of ours
-	char descr[4];
-} dt__array;
 
 // Items one behind the other, such as words with their zeros.
 typedef struct { char *data; size_t size, used; int n; } dt__list;
@@ -5028,48 +5012,12 @@ struct dt_dataset {
 	dt__list paths[2];  // of x, of labels
 	dt__file file[2 * DT__MAX_PARTS];
 #endif
-	int n_parts, n_files, borrowed;  // borrowed: all is another data set's
-	dt__array array[2];  // IDX and NPY: samples and labels of one file; the others are alike
+	int n_parts, n_files;
 	void *x, *y;  // if made here
-	int (*read)(const dt_dataset *d, const uint8_t *from, long i, dt_type to, float *x, dt_error *err);  // a sample; NULL: its values lie there
+	ptrdiff_t y_values;  // of a label; 0 -> 1
+	int (*read[2])(const dt_dataset *d, const uint8_t *from, long i, dt_type to, float *x, dt_error *err);  // a sample, its label; NULL: values lie there
 	char *columns;  // see dt_dataset_columns
 };
-
-static dt_source dt__source(int kind, const char *path, const char *labels, dt_split split) {
-	dt_source s = DT_DEFAULTS;
-	s.kind = kind; s.path = path; s.labels = labels; s.split = (int)split;
-	return s;
-}
-DT_API dt_source dt_mnist(const char *folder, dt_split split) { return dt__source(DT__FROM_MNIST, folder, NULL, split); }
-DT_API dt_source dt_idx(const char *images, const char *labels) { return dt__source(DT__FROM_IDX, images, labels, DT_TRAIN); }
-DT_API dt_source dt_npy(const char *x, const char *y) { return dt__source(DT__FROM_NPY, x, y, DT_TRAIN); }
-DT_API dt_source dt_cifar10(const char *path, dt_split split) { return dt__source(DT__FROM_CIFAR, path, NULL, split); }
-DT_API dt_source dt_arrays(const void *x, dt_type x_type, const void *y, dt_type y_type, long n) {
-	dt_source s = DT_DEFAULTS;
-	s.kind = DT__FROM_ARRAYS; s.x = x; s.x_type = x_type; s.y = y; s.y_type = y_type; s.n = n;
-	return s;
-}
-DT_API dt_source dt_from(int (*read)(void *user, long index, void *x, void *y), void *user, long n) {
-	dt_source s = DT_DEFAULTS;
-	s.kind = DT__FROM_READ; s.read = read; s.user = user; s.n = n;
-	return s;
-}
-DT_API dt_source dt_opened(dt_dataset *d) {
-	dt_source s = DT_DEFAULTS;
-	s.kind = DT__FROM_OPENED; s.dataset = d;
-	return s;
-}
-DT_API dt_source dt_fold(dt_source s, int folds, int fold, dt_split split) {
-	s.folds = s.folds ? -2 : folds ? folds : -1;  // errors, told on opening: a fold of a fold, no folds
-	s.fold = fold; s.held_out = split == DT_TEST;
-	return s;
-}
-
-DT_API dt_source dt_part(dt_source s, double fraction, dt_split split) {
-	s = dt_fold(s, 1, 0, split);
-	s.fraction = fraction > 0 && fraction < 1 ? fraction : -1;
-	return s;
-}
 
 // A Feistel network over the smallest even number of bits that holds n, walked until below n.
 DT_API long dt_shuffle(long position, long n, uint64_t seed, long epoch) {
@@ -5119,10 +5067,11 @@ static int dt__set_values(float *dst, const void *src, dt_type type, dt_type to,
 
 static ptrdiff_t dt__type_size(dt_type type) { return type == DT_UINT8 ? 1 : 4; }
 
-#ifndef DTRAIN_NO_MALLOC
 static int dt__open_fold(dt_dataset *d) {  // sets info.n
 	const dt_source *s = &d->source;
 	long n = d->n_all, held;
+	d->info.n = n;
+	if (s->folds == 0) return 0;
 	if (s->folds == -2) return dt__refuse(d->err, "dt_fold: a part of a part is not made");
 	if (s->fraction != 0) {
 		held = (long)((double)n * s->fraction + 0.5);
@@ -5177,154 +5126,79 @@ static const dt__file *dt__add_file(dt_dataset *d, const char *path) {  // it st
 
 static void dt__close_files(dt_dataset *d) { while (d->n_files > 0) dt__file_free(&d->file[--d->n_files]); }
 
-// ---- arrays: IDX and NPY
+static int dt__is_blank(int c) { return c == ' ' || (c >= '\t' && c <= '\r'); }  // for companions
 
-// A header's shape against the bytes that follow.
-static int dt__check_size(const dt__file *f, const char *path, dt__array *a, dt_error *err) {
-	size_t width = (size_t)(a->descr[2] - '0'), bytes = width, follow = f->size - (size_t)(a->data - f->data);
+// ---- IDX, and pairs of files: samples and labels
+
+// A header's sizes against the bytes that follow it; bytes of a sample to *stride.
+static int dt__check_size(const dt_dataset *d, const char *path, const size_t *dim, int rank, size_t width, size_t follow, ptrdiff_t *stride) {
+	size_t bytes = width;
 	int i;
-	for (i = a->rank - 1; i >= 0; bytes *= a->dim[i--])
-		if (a->dim[i] == 0 || (i && a->dim[i] > INT_MAX) || bytes > SIZE_MAX / a->dim[i])
-			return dt__bad_file(err, "\"%s\": size %d of its shape is %zu: %s", path, i + 1, a->dim[i], a->dim[i] ? "no memory holds so many values" : "it holds no sample");
-	a->stride = (ptrdiff_t)(bytes / a->dim[0]); a->values = a->stride / (ptrdiff_t)width;
+	for (i = rank - 1; i >= 0; bytes *= dim[i--])
+		if (dim[i] == 0 || (i && dim[i] > INT_MAX) || bytes > SIZE_MAX / dim[i])
+			return dt__bad_file(d->err, "\"%s\": size %d of its shape is %zu: %s", path, i + 1, dim[i], dim[i] ? "no memory holds so many values" : "it holds no sample");
+	*stride = (ptrdiff_t)(bytes / dim[0]);
 	if (bytes == follow) return 0;
-	return dt__bad_file(err, "\"%s\" is %s: its header promises %zu bytes, %zu follow", path, bytes > follow ? "cut" : "too long", bytes, follow);
+	return dt__bad_file(d->err, "\"%s\" is %s: its header promises %zu bytes, %zu follow", path, bytes > follow ? "cut" : "too long", bytes, follow);
+}
+
+static int dt__other_shape(const dt_dataset *d, const char *path) {
+	return dt__bad_file(d->err, "\"%s\" differs from the file before it in shape or type: only the number of samples may", path);
+}
+
+static int dt__add_pair(dt_dataset *d, const char *const *path, const void *x, size_t n, const void *y, size_t n_labels) {
+	if (y && n != n_labels) return dt__bad_file(d->err, "\"%s\" holds %zu samples, \"%s\" %zu labels: they must agree", path[0], n, path[1], n_labels);
+	return dt__add_part(d, x, y, n);
 }
 
 // IDX: 0 0 type(8: bytes) rank, rank big-endian sizes, the bytes.
-static int dt__read_idx(const dt__file *f, const char *path, int labels, dt__array *a, dt_error *err) {
-	const unsigned start = f->size < 4 ? 0 : dt__read_be32(f->data), rank = start - 0x0800;
-	size_t header = 4 + 4 * (size_t)rank;
+static int dt__read_idx(dt_dataset *d, const char *path, int labels, size_t *dim, const uint8_t **data, ptrdiff_t *stride) {
+	const dt__file *f = dt__add_file(d, path);
+	const unsigned start = !f || f->size < 4 ? 0 : dt__read_be32(f->data), rank = start - 0x0800;
+	const size_t header = 4 + 4 * (size_t)rank;
+	unsigned i;
+	if (!f) return 1;
 	if ((labels ? rank != 1 : rank < 2 || rank > 4) || f->size < header)
-		return dt__bad_file(err, "\"%s\" (%zu bytes, it begins with 0x%08x) is no IDX file of bytes in %s file, and not compressed without .gz in its name?",
+		return dt__bad_file(d->err, "\"%s\" (%zu bytes, it begins with 0x%08x) is no IDX file of bytes in %s file, and not compressed without .gz in its name?",
 				path, f->size, start, labels ? "1 dimension: is it the label" : "2 to 4 dimensions: is it the image");
-	for (; a->rank < (int)rank; a->rank++) a->dim[a->rank] = dt__read_be32(f->data + 4 + 4 * a->rank);
-	a->data = f->data + header;
-	memcpy(a->descr, "|u1", 4);
-	if (rank == 3) a->dim[a->rank++] = 1;  // grey: one channel
-	return 0;
+	for (i = 0; i < rank; i++) dim[i] = dt__read_be32(f->data + 4 + 4 * i);
+	*data = f->data + header;
+	return dt__check_size(d, path, dim, (int)rank, 1, f->size - header, stride);
 }
 
-static int dt__is_blank(int c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-
-// Pass blanks, and t if it follows: ' stands for either quote, . for anything.
-static int dt__pass(const char **p, const char *end, const char *t) {
-	const char *q;
-	char quote = 0;
-	while (*p < end && dt__is_blank(**p)) ++*p;
-	for (q = *p; *t; t++, q++) {
-		if (q == end || (*t != '.' && *q != (*t == '\'' && quote ? quote : *t) && (*t != '\'' || quote || *q != '"'))) return 0;
-		if (*t == '\'') quote = *q;
+static int dt__idx_pair(dt_dataset *d, const char *const *path) {  // images path[0], labels path[1] or NULL
+	const uint8_t *x = NULL, *y = NULL;
+	size_t dim[4] = {0}, n = 0, i;
+	int input[3];
+	if (dt__read_idx(d, path[0], 0, dim, &x, &d->x_stride)) return 1;
+	for (i = 0; i < 3; i++) input[i] = (int)dim[i + 1];
+	if (input[1] && !input[2]) input[2] = 1;  // grey: one channel
+	if (d->n_parts && memcmp(input, d->info.input, sizeof input)) return dt__other_shape(d, path[0]);
+	memcpy(d->info.input, input, sizeof input);
+	d->info.x_type = DT_UINT8;
+	if (path[1]) {
+		if (dt__read_idx(d, path[1], 1, &n, &y, &d->y_stride)) return 1;
+		d->info.y_type = DT_UINT8;
+		for (i = 0; i < n; i++) d->info.classes = DT__MAX(d->info.classes, y[i] + 1);
 	}
-	*p = q;
-	return 1;
+	return dt__add_pair(d, path, x, dim[0], y, n);
 }
 
-static int dt__npy_shape(const char **p, const char *end, dt__array *a) {  // (2, 3) or (2,)
-	int comma = 1;
-	if (!dt__pass(p, end, "(")) return 0;
-	for (; comma && !dt__pass(p, end, ")"); comma = dt__pass(p, end, ",")) {
-		size_t n = 0, digits = 0;
-		for (; dt__digit_at(*p, end) && n < SIZE_MAX / 10; ++*p, digits++) n = n * 10 + (size_t)(**p - '0');
-		if (!digits || a->rank == DT_MAX_RANK) return 0;
-		a->dim[a->rank++] = n;
-	}
-	return a->rank && (comma || (a->rank > 1 && dt__pass(p, end, ")")));
-}
-
-// NPY (numpy.lib.format): magic, version, length, {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }, the values.
-static int dt__read_npy(const dt__file *f, const char *path, dt__array *a, dt_error *err) {
-	const char *p, *end, *fortran = NULL;
-	size_t at = f->size > 12 && f->data[6] == 1 ? 10 : 12, n = f->size > 12 ? (size_t)dt__read_le(f->data + 8, (int)at - 8) : SIZE_MAX;
-	int key, seen = 0, ok, comma = 1;
-	if (n > f->size - at || n > 10000 || memcmp(f->data, "\x93NUMPY", 6) || f->data[6] < 1 || f->data[6] > 3 || f->data[7])
-		return dt__bad_file(err, "\"%s\" is no .npy file of version 1.0 to 3.0, or cut in its header, or compressed without .gz in its name: np.save it", path);
-	p = (const char *)f->data + at; end = p + n;
-	ok = dt__pass(&p, end, "{");
-	while (ok && comma && !dt__pass(&p, end, "}")) {
-		key = dt__pass(&p, end, "'descr'") ? 1 : dt__pass(&p, end, "'fortran_order'") ? 2 : dt__pass(&p, end, "'shape'") ? 4 : 8;
-		ok = key < 8 && !(seen & key) && dt__pass(&p, end, ":");
-		seen |= key;
-		if (ok && key == 1 && (ok = dt__pass(&p, end, "'...'")) != 0) {
-			memcpy(a->descr, p - 4, 3);
-			ok = strlen(a->descr) == 3 && strchr("<>|", p[-4]) && strstr("f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8 b1", a->descr + 1) && p[-3] >= 'b' && (p[-4] != '|' || p[-2] == '1');
-			if (!ok) p -= 5;
-		} else if (ok && key == 2) {
-			if (dt__pass(&p, end, "True")) fortran = p - 4; else ok = dt__pass(&p, end, "False");
-		} else if (ok) ok = dt__npy_shape(&p, end, a);
-		comma = ok && dt__pass(&p, end, ",");
-	}
-	ok = ok && (comma || dt__pass(&p, end, "}")) && seen == 7 && dt__pass(&p, end, "") && p == end;
-	if (ok && fortran && a->rank > 1) { ok = 0; p = fortran; }
-	if (!ok) return dt__bad_file(err, "\"%s\": cannot take its header from \"%.*s\" on: np.save np.ascontiguousarray(a, np.float32), of 1 to %d dimensions", path, (int)DT__MIN(end - p, 24), p, DT_MAX_RANK);
-	a->data = f->data + at + n;
-	return 0;
-}
-
-static int dt__native(const char *descr) { const uint16_t one = 1; return (*(const char *)&one == 1) == (descr[0] != '>'); }
-
-// n values of a NumPy type to floats ('f') or int32 (all others).
-static int dt__convert(float *dst, const uint8_t *src, const char *descr, ptrdiff_t n, const char *what, ptrdiff_t sample, dt_error *err) {
-	const int width = descr[2] - '0', flip = descr[0] == '>' ? width - 1 : 0, whole = descr[1] != 'f', native = width == 8 && dt__native(descr);  // faster, for numpy's defaults
-	const uint64_t sign = descr[1] == 'i' ? UINT64_C(1) << (8 * width - 1) : 0;
-	const double limit = whole ? 2147483647.0 : (double)FLT_MAX;
-	for (; n > 0; n--, dst++, src += width) {
-		uint64_t bits = 0;
-		double v;
-		int k = native ? 0 : width;
-		if (native) memcpy(&bits, src, 8);
-		while (k--) bits = bits << 8 | src[k ^ flip];
-		if (whole) { bits = (bits ^ sign) - sign; v = sign && bits >> 63 ? -(double)(0 - bits) : (double)bits; }
-		else if (width == 8) memcpy(&v, &bits, 8);
-		else v = (double)(width == 4 ? dt__float_from((uint32_t)bits) : dt__half((uint32_t)bits));
-		if (v - v == 0 && (v > limit || v < -limit - whole)) return dt__bad_file(err, "%s: sample %td holds %.9g, beyond %s: np.save smaller values", what, sample, v, whole ? "int32" : "float32");
-		if (whole) { int32_t i = (int32_t)v; memcpy(dst, &i, 4); } else *dst = (float)v;
-	}
-	return 0;
-}
-
-static int dt__open_pair(dt_dataset *d, const char *const *path) {  // samples path[0], labels path[1] or NULL
-	const dt__array *x = &d->array[0], *y = &d->array[1];
-	int k; ptrdiff_t i, n;
-	for (k = 0; k < 2 && path[k]; k++) {
-		const dt__file *f = dt__add_file(d, path[k]);
-		dt__array a = DT_DEFAULTS, *before = &d->array[k];
-		dt_type *type = k ? &d->info.y_type : &d->info.x_type;
-		if (!f || (d->source.kind == DT__FROM_NPY ? dt__read_npy(f, path[k], &a, d->err) : dt__read_idx(f, path[k], k, &a, d->err))
-				|| dt__check_size(f, path[k], &a, d->err)) return 1;
-		if (d->n_parts && (strcmp(a.descr, before->descr) || memcmp(a.dim + 1, before->dim + 1, sizeof a.dim - sizeof *a.dim)))
-			return dt__bad_file(d->err, "\"%s\" differs from the file before it in shape or type: only the number of samples may", path[k]);
-		*type = a.descr[1] == 'f' ? DT_FLOAT32 : strcmp(a.descr + 1, "u1") ? DT_INT32 : DT_UINT8;
-		a.convert = *type != DT_UINT8 && (a.descr[1] == 'u' || a.descr[2] != '4' || !dt__native(a.descr));
-		*before = a;
-	}
-	d->x_stride = x->stride; d->y_stride = y->stride;
-	d->info.input[0] = 1;  // of [n]
-	for (k = 1; k < x->rank; k++) d->info.input[k - 1] = (int)x->dim[k];
-	if (y->rank && x->dim[0] != y->dim[0]) return dt__bad_file(d->err, "\"%s\" holds %zu samples, \"%s\" %zu labels: they must agree", path[0], x->dim[0], path[1], y->dim[0]);
-	n = d->info.y_type == DT_FLOAT32 ? 0 : (ptrdiff_t)y->dim[0] * y->values;
-	for (i = 0; i < n; i++) {
-		float value; int v;
-		if (dt__convert(&value, y->data + i * (y->descr[2] - '0'), y->descr, 1, path[1], i / y->values, d->err)) return 1;
-		v = (int)dt__float_bits(value);
-		d->info.classes = DT__MAX(d->info.classes, v + (v < INT_MAX));
-	}
-	return dt__add_part(d, x->data, y->data, x->dim[0]);
-}
-
-static int dt__open_pairs(dt_dataset *d) {
+static int dt__open_pairs(dt_dataset *d, int (*open_pair)(dt_dataset *d, const char *const *path)) {
 	const dt_source *s = &d->source;
 	const char *path[2]; int i;
 	if (dt__add_paths(d, &d->paths[0], s->path) || (s->labels && dt__add_paths(d, &d->paths[1], s->labels))) return 1;
 	if (s->labels && d->paths[0].n != d->paths[1].n) return dt__refuse(d->err, "%s: \"%.80s\" and \"%.80s\" list different numbers of files", d->what, s->path, s->labels);
 	path[0] = d->paths[0].data; path[1] = d->paths[1].data;
 	for (i = 0; i < d->paths[0].n; i++) {
-		if (dt__open_pair(d, path)) return 1;
+		if (open_pair(d, path)) return 1;
 		path[0] += strlen(path[0]) + 1;
 		if (path[1]) path[1] += strlen(path[1]) + 1;
 	}
 	return 0;
 }
+
+static int dt__open_idx(dt_dataset *d) { return dt__open_pairs(d, dt__idx_pair); }
 
 static int dt__open_mnist(dt_dataset *d) {
 	static const char *const part[] = {"images-idx3", "images.idx3", "labels-idx1", "labels.idx1"};
@@ -5340,7 +5214,7 @@ static int dt__open_mnist(dt_dataset *d) {
 		if (!f) return dt__fail(d->err, DT_ERR_IO, "dt_mnist: no \"%s-%s-ubyte\" (or .gz) in the folder \"%s\": examples/data.sh fetches all four", stem, part[2 * k], folder);
 		fclose(f); pair[k] = path[k];
 	}
-	return dt__open_pair(d, pair);
+	return dt__idx_pair(d, pair);
 }
 
 // ---- CIFAR-10, and folders
@@ -5402,45 +5276,43 @@ static int dt__open_cifar(dt_dataset *d) {  // records of a label byte and 3 pla
 	}
 	d->info.input[0] = d->info.input[1] = 32; d->info.input[2] = 3; d->info.classes = 10;
 	d->info.x_type = d->info.y_type = DT_UINT8; d->x_stride = d->y_stride = 3073;
-	d->read = dt__read_cifar;
+	d->read[0] = dt__read_cifar;
 	return code;
 }
 
+#else
+static int dt__no_files(dt_dataset *d) { return dt__fail(d->err, DT_ERR_DISABLED, "%s: this build has DTRAIN_NO_STDIO: use dt_from or dt_arrays", d->what); }
+#define dt__open_idx dt__no_files
+#define dt__open_mnist dt__no_files
+#define dt__open_cifar dt__no_files
 #endif  // DTRAIN_NO_STDIO
 
-static int dt__open_memory(dt_dataset *d) {
+static int dt__open_memory(dt_dataset *d, const char *missing) {
 	const dt_source *s = &d->source;
-	int read = s->kind == DT__FROM_READ;
 	if (s->n < 1) return dt__refuse(d->err, "%s: n is %ld: at least 1 sample is needed", d->what, s->n);
-	if (read ? !s->read : !s->x) return dt__refuse(d->err, "%s: %s is NULL", d->what, read ? "read" : "x");
+	if (missing) return dt__refuse(d->err, "%s: %s is NULL", d->what, missing);
 	if (s->x_type == DT_ONE_HOT) return dt__refuse(d->err, "dt_arrays: x_type is DT_ONE_HOT, which is for labels");
 	d->info.x_type = DT__ELSE(s->x_type, DT_FLOAT32); d->info.y_type = s->y_type;
 	return dt__add_part(d, s->x, s->y, (size_t)s->n);
 }
+static int dt__open_arrays(dt_dataset *d) { return dt__open_memory(d, d->source.x ? NULL : "x"); }
+static int dt__open_from(dt_dataset *d) { return dt__open_memory(d, d->source.read ? NULL : "read"); }
 
 static int dt__open_opened(dt_dataset *d) {
 	const dt_source s = d->source;
 	dt_error *err = d->err;
 	if (!s.dataset) return dt__refuse(err, "dt_opened: the data set is NULL");
 	*d = *s.dataset;
-	d->err = err; d->borrowed = 1;
+	d->err = err; d->source.dataset = s.dataset;
 	if (!s.folds) return 0;
 	d->source = dt_fold(d->source, s.folds, s.fold, s.held_out ? DT_TEST : DT_TRAIN);
 	d->source.fraction = s.fraction;
 	return 0;
 }
 
-static int dt__open_companion(dt_dataset *d) { return d->source.open(d); }
-
-static const struct { const char *name; int (*open)(dt_dataset *d); } dt__opener[] = {  // by kind of source
-	{"", NULL}, {"dt_arrays", dt__open_memory}, {"dt_from", dt__open_memory}, {"dt_opened", dt__open_opened}, {"", dt__open_companion},
-#ifndef DTRAIN_NO_STDIO
-	{"dt_idx", dt__open_pairs}, {"dt_mnist", dt__open_mnist}, {"dt_cifar10", dt__open_cifar}, {"dt_npy", dt__open_pairs},
-#endif
-};
-
+#ifndef DTRAIN_NO_MALLOC
 DT_API void dt_dataset_close(dt_dataset *d) {
-	if (d && !d->borrowed) {
+	if (d && !d->source.dataset) {  // else all is that one's
 #ifndef DTRAIN_NO_STDIO
 		dt__close_files(d); free(d->paths[0].data); free(d->paths[1].data);
 #endif
@@ -5451,14 +5323,12 @@ DT_API void dt_dataset_close(dt_dataset *d) {
 
 DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
 	dt_dataset *d = NULL;
-	if (!s || s->kind < DT__FROM_ARRAYS || s->kind > DT__FROM_NPY) dt__refuse(err, "dt_dataset_open: no source: use dt_mnist, dt_arrays or a relative");
-	else if (s->kind >= DT__COUNT(dt__opener)) dt__fail(err, DT_ERR_DISABLED, "dt_dataset_open: this build has DTRAIN_NO_STDIO: use dt_from or dt_arrays");
-	else if (s->kind >= DT__FROM_IDX && (!s->path || !*s->path)) dt__refuse(err, "%s: the path is empty: name a file or folder", dt__opener[s->kind].name);
+	if (!s || !s->open) dt__refuse(err, "dt_dataset_open: no source: use dt_mnist, dt_arrays or a relative");
+	else if (s->path && !*s->path) dt__refuse(err, "%s: the path is empty: name a file or folder", s->what);
 	else if (!(d = (dt_dataset *)calloc(1, sizeof *d))) dt__fail(err, DT_ERR_MEMORY, "dt_dataset_open: no memory for a data set");
 	if (!d) return NULL;
-	d->source = *s; d->what = dt__opener[s->kind].name; d->err = err;
-	if (dt__opener[s->kind].open(d) || (s->folds && dt__open_fold(d))) { dt_dataset_close(d); return NULL; }
-	if (!d->source.folds) d->info.n = d->n_all;
+	d->source = *s; d->what = s->what; d->err = err;
+	if (s->open(d) || dt__open_fold(d)) { dt_dataset_close(d); return NULL; }
 	d->err = NULL;
 	return d;
 }
@@ -5466,6 +5336,45 @@ DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
 DT_API void dt_dataset_close(dt_dataset *d) { (void)d; }
 DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) { (void)s; dt__disabled(err, "dt_dataset_open", "DTRAIN_NO_MALLOC"); return NULL; }
 #endif
+
+static dt_source dt__source(const char *what, int (*opener)(dt_dataset *d)) {
+	dt_source s = DT_DEFAULTS;
+	s.what = what; s.open = opener;
+	return s;
+}
+static dt_source dt__files(const char *what, int (*opener)(dt_dataset *d), const char *path, const char *labels, dt_split split) {
+	dt_source s = dt__source(what, opener);
+	s.path = path ? path : ""; s.labels = labels; s.split = (int)split;
+	return s;
+}
+DT_API dt_source dt_mnist(const char *folder, dt_split split) { return dt__files("dt_mnist", dt__open_mnist, folder, NULL, split); }
+DT_API dt_source dt_idx(const char *images, const char *labels) { return dt__files("dt_idx", dt__open_idx, images, labels, DT_TRAIN); }
+DT_API dt_source dt_cifar10(const char *path, dt_split split) { return dt__files("dt_cifar10", dt__open_cifar, path, NULL, split); }
+DT_API dt_source dt_arrays(const void *x, dt_type x_type, const void *y, dt_type y_type, long n) {
+	dt_source s = dt__source("dt_arrays", dt__open_arrays);
+	s.x = x; s.x_type = x_type; s.y = y; s.y_type = y_type; s.n = n;
+	return s;
+}
+DT_API dt_source dt_from(int (*read)(void *user, long index, void *x, void *y), void *user, long n) {
+	dt_source s = dt__source("dt_from", dt__open_from);
+	s.read = read; s.user = user; s.n = n;
+	return s;
+}
+DT_API dt_source dt_opened(dt_dataset *d) {
+	dt_source s = dt__source("dt_opened", dt__open_opened);
+	s.dataset = d;
+	return s;
+}
+DT_API dt_source dt_fold(dt_source s, int folds, int fold, dt_split split) {
+	s.folds = s.folds ? -2 : folds ? folds : -1;  // errors, told on opening: a fold of a fold, no folds
+	s.fold = fold; s.held_out = split == DT_TEST;
+	return s;
+}
+DT_API dt_source dt_part(dt_source s, double fraction, dt_split split) {
+	s = dt_fold(s, 1, 0, split);
+	s.fraction = fraction > 0 && fraction < 1 ? fraction : -1;
+	return s;
+}
 
 DT_API const char *dt_dataset_columns(const dt_dataset *d) { return d ? d->columns : NULL; }
 
@@ -5480,10 +5389,10 @@ DT_API dt_dataset_info dt_dataset_describe(const dt_dataset *d) {
 static int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_type, float *x, const dt_tensor *loss, dt_type y_type, float *y, long index, dt_error *err) {
 	const uint8_t *from, *label = NULL;
 	const dt__part *p = d->part;
-	ptrdiff_t n = t->size, values = d->array[1].rank ? d->array[1].values : 1;
+	ptrdiff_t n = t->size, values = DT__ELSE(d->y_values, 1);
 	long i = dt__unfold(d, index), k = i;
 	int code;
-	if (d->source.kind == DT__FROM_READ) {  // bytes go to the end of their place and spread from there
+	if (d->source.read) {  // bytes go to the end of their place and spread from there
 		uint8_t *to = (uint8_t *)x + (4 - dt__type_size(x_type)) * n, *label_to = NULL;
 		if (loss) label_to = (uint8_t *)y + (4 - dt__type_size(y_type)) * loss->size;
 		if ((code = d->source.read(d->source.user, i, to, label_to)) != 0) return dt__fail(err, DT_ERR_CALLBACK, "dt_from: read returned %d for sample %ld", code, i);
@@ -5495,41 +5404,30 @@ static int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_ty
 		from = p->x + k * DT__ELSE(d->x_stride, n * dt__type_size(x_type));
 		if (loss && p->y) label = p->y + k * DT__ELSE(d->y_stride, loss->size * dt__type_size(y_type));
 	}
-#ifndef DTRAIN_NO_STDIO
-	if (d->array[0].convert && dt__convert(x, from, d->array[0].descr, n, "dt_npy", i, err)) return DT_ERR_FORMAT;
-	if (d->array[0].convert) from = (const uint8_t *)x;
-#endif
-	code = d->read ? d->read(d, from, i, t->type, x, err) : dt__set_values(x, from, x_type, t->type, n, i, err);
+	code = d->read[0] ? d->read[0](d, from, i, t->type, x, err) : dt__set_values(x, from, x_type, t->type, n, i, err);
 	if (code || !loss) return code;
 	if (!label) return dt__refuse(err, "the data has no labels, which the loss \"%s\" needs", loss->name);
 	if (d->y_stride && values != loss->size) return dt__fail(err, DT_ERR_SHAPE, "a label of the data has %td values, the loss \"%s\" needs %td", values, loss->name, loss->size);
-#ifndef DTRAIN_NO_STDIO
-	if (d->array[1].convert && dt__convert(y, label, d->array[1].descr, values, "dt_npy", i, err)) return DT_ERR_FORMAT;
-	if (d->array[1].convert) label = (const uint8_t *)y;
-#endif
+	if (d->read[1]) {
+		if ((code = d->read[1](d, label, i, y_type, y, err)) != 0) return code;
+		label = (const uint8_t *)y;
+	}
 	return dt__set_labels(loss, y, label, y_type, i, err);
 }
 
 // ---- augmentation of one image x [h, w, c], in place
 
-static void dt__shift_image(float *x, int h, int w, int c, int down, int right) {
+static void dt__shift_image(float *x, int h, int w, int c, int down, int right, int mirror) {
 	const ptrdiff_t line = (ptrdiff_t)w * c, by = (ptrdiff_t)right * c, kept = line - DT__MAX(by, -by);
-	int i;
-	if (!down && !right) return;
+	int i, k;
+	if (!down && !right && !mirror) return;
 	for (i = 0; i < h; i++) {
 		int y = down > 0 ? h - 1 - i : i;  // overwrite no row that is still to move
-		float *to = x + y * line;
+		float *to = x + y * line, *a = to, *b = to + line - c;
 		if (y - down < 0 || y - down >= h || kept <= 0) { memset(to, 0, (size_t)line * sizeof *x); continue; }
 		memmove(to + DT__MAX(by, 0), x + (y - down) * line + DT__MAX(-by, 0), (size_t)kept * sizeof *x);
 		memset(by > 0 ? to : to + kept, 0, (size_t)(line - kept) * sizeof *x);
-	}
-}
-
-static void dt__mirror_image(float *x, int h, int w, int c) {
-	int y, i, k;
-	for (y = 0; y < h; y++, x += (ptrdiff_t)w * c) for (i = 0; i < w / 2; i++) for (k = 0; k < c; k++) {
-		float *a = x + i * c + k, *b = x + (w - 1 - i) * c + k, v = *a;
-		*a = *b; *b = v;
+		for (; mirror && a < b; a += c, b -= c) for (k = 0; k < c; k++) { float v = a[k]; a[k] = b[k]; b[k] = v; }
 	}
 }
 
@@ -5541,8 +5439,7 @@ static int dt__augment(const dt_options *o, const dt_tensor *t, float *x, int tr
 	if (training && t->rank == 4) {
 		int h = t->dim[1], w = t->dim[2];
 		uint64_t places = 2 * (uint64_t)o->crop + 1;
-		dt__shift_image(x, h, w, c, (int)(random % places) - o->crop, (int)((random >> 24) % places) - o->crop);
-		if (o->flip && random >> 63) dt__mirror_image(x, h, w, c);
+		dt__shift_image(x, h, w, c, (int)(random % places) - o->crop, (int)((random >> 24) % places) - o->crop, o->flip && random >> 63);
 	}
 	for (k = 0; k < DT__MIN(c, DT_MAX_CHANNELS); k++) {
 		float mean = (float)o->mean[k], scale = (float)(1 / o->deviation[k]);
@@ -6479,7 +6376,7 @@ static int dt__model_data(dt_model *m, dt_error *err) {
 	int i;
 	for (i = 0; i < 2; i++) {
 		const dt_source *s = i ? &m->o.test : &m->o.train;
-		if (!s->kind || (m->pool.measuring && m->o.input[0])) continue;
+		if (!s->open || (m->pool.measuring && m->o.input[0])) continue;
 		m->data[i] = dt__open_data(m, s, err);
 		if (!m->data[i]) return DT_ERR_IO;
 		if (!m->o.input[0]) memcpy(m->o.input, m->data[i]->info.input, sizeof m->o.input);
@@ -9803,8 +9700,8 @@ DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
 	m->running = 1;
 	for (i = 0; i < 2; i++) {
 		const dt_source *s = run ? i ? &run->test : &run->train : NULL;
-		d[i] = i && run && run->train.kind ? NULL : m->data[i];  // another training set brings its own test set, or none
-		if (!s || !s->kind || own.code) continue;
+		d[i] = i && run && run->train.open ? NULL : m->data[i];  // another training set brings its own test set, or none
+		if (!s || !s->open || own.code) continue;
 		d[i] = opened[i] = dt__open_data(m, s, &own);
 		if (opened[i]) dt__data_fits(m, opened[i], 1, &own);
 	}

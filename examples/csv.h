@@ -541,10 +541,8 @@ static int dt__open_csv(dt_dataset *d) {
     dt__table t = DT_DEFAULTS;
     char *fitted = NULL;
     int code;
-    d->what = "dt_csv";
     t.d = d; t.err = d->err; t.o = dt__csv_options(&d->source); t.n_rows = LONG_MAX;
     t.whole_labels = 1; t.word_labels = -1;
-    if (!t.o.path || !*t.o.path) return dt__refuse(d->err, "dt_csv: the path is empty: name a file or folder");
     if (t.o.skip < 0) return dt__refuse(d->err, "dt_csv: .skip is %d: it must be 0 or more", t.o.skip);
     if (t.o.fitted && *t.o.fitted != '[' && !(t.o.fitted = fitted = dt__columns_of_file(t.o.fitted, d->err))) return 1;
     code = dt__csv_read(&t);
@@ -559,8 +557,8 @@ static int dt__open_csv(dt_dataset *d) { return dt__disabled(d->err, "dt_csv", "
 
 DT_API dt_source dt_csv_opt(dt_csv_options o) {
     const int option[] = {o.label, o.header, o.skip, o.separator, (int)o.missing, (int)o.label_type};
-    dt_source s = dt__source(DT__FROM_COMPANION, o.path, NULL, DT_TRAIN);
-    s.open = dt__open_csv; s.columns = o.columns; s.fitted = o.fitted;
+    dt_source s = dt__files("dt_csv", dt__open_csv, o.path, NULL, DT_TRAIN);
+    s.columns = o.columns; s.fitted = o.fitted;
     memcpy(s.option, option, sizeof option);
     return s;
 }

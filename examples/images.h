@@ -134,8 +134,7 @@ static int dt__list_images(dt_dataset *d) {  // at least one in each sub-folder
 static int dt__open_images(dt_dataset *d) {
     const char *name, *before = NULL, **path;
     int32_t *label; int i, n;
-    d->what = "dt_images"; d->read = dt__image_sample;
-    if (!d->source.path || !*d->source.path) return dt__refuse(d->err, "dt_images: the path is empty: name a file or folder");
+    d->read[0] = dt__image_sample;
     if (dt__list_images(d)) return 1;
     n = d->paths[0].n;
     d->x = path = (const char **)malloc((size_t)n * sizeof *path);  // a sample is its path
@@ -159,9 +158,5 @@ static int dt__open_images(dt_dataset *d) {
 }
 #endif
 
-DT_API dt_source dt_images(const char *folder) {
-    dt_source s = dt__source(DT__FROM_COMPANION, folder, NULL, DT_TRAIN);
-    s.open = dt__open_images;
-    return s;
-}
+DT_API dt_source dt_images(const char *folder) { return dt__files("dt_images", dt__open_images, folder, NULL, DT_TRAIN); }
 #endif

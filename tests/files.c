@@ -16,6 +16,7 @@ static void *test_realloc(void *p, size_t n) { return refuse() ? NULL : realloc(
 #include "../dtrain.h"
 #include "../examples/csv.h"
 #include "../examples/images.h"
+#include "../examples/npy.h"
 #undef malloc
 #undef calloc
 #undef realloc

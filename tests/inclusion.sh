@@ -133,10 +133,11 @@ else
     skip "c++" "no C++ compiler"
 fi
 
-# csv.h and images.h, whose calls other files may use too.
+# csv.h, images.h and npy.h, whose calls other files may use too.
 printf '1,cat,3\n4,dog,6\n' >"$scratch/table.csv"
 mkdir -p "$scratch/pictures/grey"
 printf 'P5 2 1 255\nab' >"$scratch/pictures/grey/1.pgm"
+printf "\\223NUMPY\\1\\0\\71\\0{'descr': '|u1', 'fortran_order': False, 'shape': (1, 2)}ab" >"$scratch/array.npy"
 cat >"$scratch/data.h" <<X
 #include <stdio.h>
 static int opens(dt_source s, int axis) {  // samples are 2 wide there
@@ -151,21 +152,25 @@ static int data(void) {
     dt_csv_options o = DT_DEFAULTS;
     o.label = 2;
 #ifdef __cplusplus
-    return !opens(dt_csv("$scratch/table.csv", o), 0) || !opens(dt_images("$scratch/pictures"), 1);
+    dt_source table = dt_csv("$scratch/table.csv", o);
 #else
-    return !opens(dt_csv("$scratch/table.csv", .label = o.label), 0) || !opens(dt_images("$scratch/pictures"), 1);
+    dt_source table = dt_csv("$scratch/table.csv", .label = o.label);
 #endif
+    return !opens(table, 0) || !opens(dt_images("$scratch/pictures"), 1) || !opens(dt_npy("$scratch/array.npy", NULL), 0);
 }
 X
 source_file data_impl.c <<X
 @impl
 #include "examples/csv.h"
 #include "examples/images.h"
+#include "examples/npy.h"
 #include "examples/csv.h"
 #include "examples/images.h"
+#include "examples/npy.h"
 X
 source_file data_user.c <<X
 @
+#include "examples/npy.h"
 #include "examples/images.h"
 #include "examples/csv.h"
 #include "data.h"
@@ -177,15 +182,16 @@ source_file data_last.cpp <<X
 @impl
 #include "examples/images.h"
 #include "examples/export_c.h"
+#include "examples/npy.h"
 #include "examples/csv.h"
 X
 data_mixed() { (cd "$scratch" && $CXX -std=gnu++11 $warnings -c data_user.cpp -o data_user.o && $CC $warnings -c data_impl.c -o data_impl.o) && runs data_mixed "$CXX" data_user.o data_impl.o; }
-check "csv.h and images.h: implementation in a file of its own" runs data_own "$CC" data_user.c data_impl.c
+check "csv.h, images.h and npy.h: implementation in a file of its own" runs data_own "$CC" data_user.c data_impl.c
 if have_cxx; then
-    check "csv.h and images.h: c++ user of a C implementation" data_mixed
-    check "csv.h and images.h: c++11, implementation last, around export_c.h" runs data_cxx "$CXX -std=gnu++11" data_last.cpp
+    check "csv.h, images.h and npy.h: c++ user of a C implementation" data_mixed
+    check "csv.h, images.h and npy.h: c++11, implementation last, around export_c.h" runs data_cxx "$CXX -std=gnu++11" data_last.cpp
 else
-    skip "csv.h and images.h in c++" "no C++ compiler"
+    skip "csv.h, images.h and npy.h in c++" "no C++ compiler"
 fi
 
 # The public part must not bring in more than stddef.h and stdint.h.

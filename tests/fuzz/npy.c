@@ -6,6 +6,7 @@
  * The first two bytes are the length of the label file, which comes before the samples; 65535: no label file.
  */
 #include "fuzz.h"
+#include "../../examples/npy.h"
 
 static int fd[2];
 static char path[2][64];
@@ -40,14 +41,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     d = dt_dataset_open(&source, &err);
     if (d) {
         dt_dataset_info info = dt_dataset_describe(d);
-        dt_tensor x, loss, p, *in[1] = { &p };
+        dt_tensor x, loss, p;
         dt_loss_options o = {0};
         long i;
         int k;
         memset(&x, 0, sizeof x), memset(&loss, 0, sizeof loss), memset(&p, 0, sizeof p);
         for (x.size = 1, k = 0; k < DT_MAX_RANK - 1 && info.input[k]; k++) x.size *= info.input[k];
-        loss.size = labelled ? d->y_stride / (d->array[1].descr[2] - '0') : 0;
-        loss.in = in, loss.options = &o, p.rank = 2, p.dim[1] = INT_MAX;
+        loss.size = labelled ? d->y_values : 0;
+        loss.in[0] = &p, loss.options = &o, p.rank = 2, p.dim[1] = INT_MAX;
         MUST(!err.code && info.n > 0 && info.input[0] > 0 && info.classes >= 0 && labelled == (d->part[0].y != NULL));
         MUST((size_t)x.size * (size_t)info.n <= size && (size_t)loss.size * (size_t)info.n <= size);
         for (i = 0; i < info.n; i++) {
