@@ -5708,12 +5708,16 @@ static int dt__augment(const dt_options *o, const dt_tensor *t, float *x, int tr
 
 typedef struct { ptrdiff_t begin, end; } dt__span;
 
+static ptrdiff_t dt__length(dt__span s) { return s.end - s.begin; }
+
 // Slice i of n values in parts, even to one unit. With units of a cache line two owners never share one.
 static dt__span dt__slice_of(ptrdiff_t n, ptrdiff_t unit, int parts, int i) {
 	ptrdiff_t units = (n + unit - 1) / unit, each = units / parts, more = units % parts;
 	dt__span s = {DT__MIN(n, (each * i + DT__MIN(i, more)) * unit), DT__MIN(n, (each * (i + 1) + DT__MIN(i + 1, more)) * unit)};
 	return s;
 }
+
+static void dt__copy_span(dt__span s, const float *from, float *to) { dt__copy(dt__length(s), 1, from + s.begin, to + s.begin, 0); }
 
 // Combine a slice of buf[0..n-1] into buf[0], by a binary tree over the index, a piece of L1 at a time; the others are
 // scratch. spread: the result goes to all of them.
@@ -5785,7 +5789,13 @@ struct dt_comm {
 
 static int dt__is_null(dt_error *err, const char *what, const char *name) { return dt__refuse(err, "%s: the %s is NULL", what, name); }
 
-static dt__span dt__comm_slice(const dt_comm *c, int rank) { return dt__slice_of((ptrdiff_t)c->n, 1, c->size, rank); }
+// What others get from a rank: its slice, or in a broadcast all from the root.
+static dt__span dt__comm_slice(const dt_comm *c, int rank) {
+	dt__span s = {0, 0};
+	if (c->kind != DT__BROADCAST) return dt__slice_of((ptrdiff_t)c->n, 1, c->size, rank);
+	if (rank == c->detail) s.end = (ptrdiff_t)c->n;
+	return s;
+}
 
 DT_API int dt_comm_rank(const dt_comm *c) { return c ? c->rank : 0; }
 DT_API int dt_comm_size(const dt_comm *c) { return c ? c->size : 0; }
@@ -5812,17 +5822,6 @@ static int dt__same_call(const dt_comm *a, const dt_comm *b, dt_error *err) {
 		a->rank, dt__kind_names[a->kind], a->n, a->detail, b->rank, dt__kind_names[b->kind], b->n, b->detail);
 }
 
-// The same answer on every rank.
-static int dt__group_compare(const dt_comm *c, dt_error *err) {
-	const dt_comm *o = c->group->comm;
-	int i, code;
-	for (i = 0; i < c->size; i++) {
-		if (o[i].n && !c->group->buf[i]) return dt__refuse(err, "%s: the array of rank %d is NULL", dt__kind_names[o[i].kind], i);
-		if ((code = dt__same_call(o, &o[i], err)) != 0) return code;
-	}
-	return 0;
-}
-
 static int dt__check_call(const dt_comm *c, const float *buf, dt_error *err) {
 	int most = c->kind == DT__BROADCAST ? c->size - 1 : DT_MAX;
 	if (c->n && !buf) return dt__refuse(err, "%s: the array of rank %d is NULL", dt__kind_names[c->kind], c->rank);
@@ -5833,22 +5832,19 @@ static int dt__check_call(const dt_comm *c, const float *buf, dt_error *err) {
 // The second meeting: until nobody reads the others' arrays and calls any more.
 static int dt__group_run(dt_comm *c, float *buf, dt_error *err) {
 	dt__group *g = c->group;
-	ptrdiff_t n = (ptrdiff_t)c->n;
 	dt__span s;
 	int i, code, left;
 	g->buf[c->rank] = buf;
 	if ((code = dt__group_meet(c, err)) != 0) return code;
-	code = dt__group_compare(c, err);
-	if (!code) code = dt__check_call(c, buf, err);
-	if (!code && c->kind == DT__BROADCAST) dt__copy(n, 1, g->buf[c->detail], buf, 0);
-	for (i = 0; !code && n && c->kind == DT__ALLGATHER && i < g->n; i++) {
-		s = dt__comm_slice(c, i);
-		dt__copy(s.end - s.begin, 1, g->buf[i] + s.begin, buf + s.begin, 0);
+	for (i = 0; !code && i < g->n; i++) {  // the same answer on every rank
+		code = dt__check_call(&g->comm[i], g->buf[i], err);
+		if (!code) code = dt__same_call(g->comm, &g->comm[i], err);
 	}
-	if (!code && n && c->kind <= DT__REDUCE_SCATTER) {
+	for (i = 0; !code && c->n && c->kind > DT__REDUCE_SCATTER && i < g->n; i++) dt__copy_span(dt__comm_slice(c, i), g->buf[i], buf);
+	if (!code && c->n && c->kind <= DT__REDUCE_SCATTER) {
 		s = dt__comm_slice(c, c->rank);
 		dt__reduce_slice(g->buf, g->n, s, (dt_reduction)c->detail, c->kind == DT__ALLREDUCE);
-		if (c->kind == DT__REDUCE_SCATTER) dt__copy(s.end - s.begin, 1, g->buf[0] + s.begin, buf + s.begin, 0);
+		if (c->kind == DT__REDUCE_SCATTER) dt__copy_span(s, g->buf[0], buf);
 	}
 	left = dt__group_meet(c, err);
 	return code ? code : left;
@@ -5861,10 +5857,9 @@ static int dt__hooks_run(dt_comm *c, float *buf, dt_error *err) {
 	int i, failed = dt__check_call(c, buf, err);
 	if (failed) return failed;
 	if (c->kind == DT__BARRIER) failed = h->allreduce(h->user, &one, 1, DT_SUM);
-	else if (c->kind == DT__BROADCAST) failed = h->broadcast(h->user, buf, c->n, c->detail);
-	else if (c->kind == DT__ALLGATHER) for (i = 0; i < c->size && !failed; i++) {
+	else if (c->kind > DT__REDUCE_SCATTER) for (i = 0; i < c->size && !failed; i++) {
 		dt__span s = dt__comm_slice(c, i);
-		if (s.end > s.begin) failed = h->broadcast(h->user, buf + s.begin, (size_t)(s.end - s.begin), i);
+		if (dt__length(s)) failed = h->broadcast(h->user, buf + s.begin, (size_t)dt__length(s), i);
 	} else if (c->n) {
 		failed = h->allreduce(h->user, buf, c->n, c->detail == DT_MAX ? DT_MAX : DT_SUM);
 		if (c->detail == DT_MEAN) dt__cpu()->axpby((ptrdiff_t)c->n, 1 / (float)c->size, buf, 0, buf);
@@ -6816,8 +6811,8 @@ static int dt__stretch(dt_model *m, long batches, dt_error *err) {
 	const dt__optimizer *q = &m->optimizer;
 	const dt_options *o = &m->o;
 	dt__push *p = &m->push;
-	const dt__order order = {0, 0, 0, 0, 0, m->stop, batches, 0, 0, 0, 0, 0, q->kind, q->n_slots, q->momentum, q->beta1, q->beta2, q->alpha, q->epsilon, q->decay,
-		o->sync, o->staleness, o->backup, o->full_rate};
+	const dt__order order = {0, 0, 0, 0, 0, m->stop, batches, 0, 0, 0, 0, 0, (double)q->kind, (double)q->n_slots, q->momentum, q->beta1, q->beta2, q->alpha, q->epsilon, q->decay,
+		(double)o->sync, (double)o->staleness, (double)o->backup, (double)o->full_rate};
 	int code = 0;
 	ptrdiff_t i;
 	p->trained = m->graph.n_trainable;
@@ -7285,8 +7280,7 @@ typedef struct {
 	uint8_t small[512];  // payloads of control
 	dt__span part_out, part_in, result_out, result_in;  // still missing of the collective, in floats
 	int announced, greeted;
-	dt__span held;  // by a server
-	dt__order order;  // or answer that leaves
+	dt__order order;  // for a server, and then its answer
 	uint8_t said[DT__SAID];  // joining
 } dt__link;
 
@@ -7397,7 +7391,6 @@ static int dt__link_read(dt__link *l, uint8_t *(*place)(void *user, dt__link *l)
 	}
 }
 
-static int dt__desk_run(dt_comm *c, float *buf, dt_error *err);
 static uint8_t *dt__place_small(void *user, dt__link *l) {
 	(void)user;
 	return l->frame.bytes < sizeof l->small ? (uint8_t *)memset(l->small, 0, sizeof l->small) : NULL;
@@ -7411,8 +7404,8 @@ static void dt__link_close(dt__link *l) {
 // ---- the net: one link to every other rank
 
 typedef struct dt__net {
-	dt_comm handle, *comm;
-	int n, servers;  // processes, of which the last so many are parameter servers
+	dt_comm comm;
+	int n;  // processes; the last comm.servers of them are parameter servers
 	dt__link *link;  // [n], the own one unused
 	struct pollfd *poll;  // [n]
 	float **part;  // [size], for the sum
@@ -7420,12 +7413,9 @@ typedef struct dt__net {
 	double dead, began;  // seconds of silence that end a peer; start of the running collective
 	int spins;
 	uint64_t call, calls[2];  // number of the running collective; of collectives so far, of servers' rounds
-	uint8_t *(*place)(struct dt__net *net, dt__link *l);  // of a parameter server: where floats go
-	void *user;
+	dt_server *server;  // that this process is, or NULL
 	float *buf, *into[2];  // what leaves; where results go: below `trained`, and behind it
 	ptrdiff_t trained;
-	dt__order order, *answer;  // for servers; [servers] from them
-	int everybody;  // adds everything
 	dt__span mine;  // what this rank adds up, or hands out; up to ready it is done
 	ptrdiff_t ready;
 	char (*roster)[64];  // [n], addresses
@@ -7442,11 +7432,11 @@ typedef struct dt__net {
 #define DT__SHORT 4096   // floats up to which everybody adds all: one way, not there and back
 
 #define DT__EACH_LINK(net, i, l) \
-	for (i = 0, l = (net)->link; i < (net)->n; i++, l++) if (i != (net)->comm->rank && l->fd >= 0)
+	for (i = 0, l = (net)->link; i < (net)->n; i++, l++) if (i != (net)->comm.rank && l->fd >= 0)
 
 static void *dt__heart_main(void *user) {
 	dt__net *net = (dt__net *)user;
-	dt__frame beat = dt__frame_of(DT__HEARTBEAT, net->comm->rank, 0);
+	dt__frame beat = dt__frame_of(DT__HEARTBEAT, net->comm.rank, 0);
 	struct pollfd bell;
 	dt__link *l;
 	int i;
@@ -7476,7 +7466,7 @@ static void dt__net_end(dt__net *net, int type, double seconds) {
 	double until = dt__now() + seconds;
 	const char *text = net->cause.text;
 	struct timespec pause = {0, 1000000};
-	dt__frame f = dt__frame_of(type, net->comm->rank, type == DT__ABORT ? strlen(text) : 0);
+	dt__frame f = dt__frame_of(type, net->comm.rank, type == DT__ABORT ? strlen(text) : 0);
 	dt__link *l;
 	int i, open;
 	dt__heart_stop(net);
@@ -7498,12 +7488,21 @@ static void dt__net_end(dt__net *net, int type, double seconds) {
 }
 
 static void dt__net_lost(dt__net *net, const dt__link *l, const char *why) {
-	int rank = (int)(l - net->link), workers = net->comm->size;
+	int rank = (int)(l - net->link), workers = net->comm.size;
 	dt__fail(&net->cause, DT_ERR_PEER, "%s %d (%s) is lost: %s", rank < workers ? "rank" : "parameter server", rank % workers, l->address, why);
 }
 
+static int dt__desk_run(dt_comm *c, float *buf, dt_error *err);
+static uint8_t *dt__server_place(dt__net *net, dt__link *l);
+
 static void dt__net_left(dt__net *net, int rank) {
-	dt__fail(&net->cause, DT_ERR_STATE, "%s: rank %d closed its handle: let all make the same calls first", dt__kind_names[net->comm->kind], rank);
+	dt__fail(&net->cause, DT_ERR_STATE, "%s: rank %d closed its handle: let all make the same calls first", dt__kind_names[net->comm.kind], rank);
+}
+
+// Are the floats that come the next of a span, which counts from `begin` on?
+static int dt__link_expects(const dt__link *l, const dt__span *s, ptrdiff_t begin) {
+	const dt__frame *f = &l->frame;
+	return f->bytes % sizeof(float) == 0 && f->offset == (uint64_t)(begin + s->begin) && f->bytes / sizeof(float) <= (size_t)dt__length(*s);
 }
 
 // Where a frame's payload goes, if this is its time.
@@ -7511,23 +7510,24 @@ static uint8_t *dt__net_place(void *user, dt__link *l) {
 	dt__net *net = (dt__net *)user;
 	const dt__frame *f = &l->frame;
 	dt__span *s = f->type == DT__PART ? &l->part_in : &l->result_in;
-	ptrdiff_t count = (ptrdiff_t)(f->bytes / sizeof(float)), peer = l - net->link;
-	dt_comm other = *net->comm, *own = net->comm;
+	ptrdiff_t peer = l - net->link;
+	dt_comm other = net->comm, *own = &net->comm;
 	if (f->type < DT__PART) return dt__place_small(NULL, l);
-	if (net->place) return net->place(net, l);
+	if (net->server) return dt__server_place(net, l);
 	if (f->call == net->call + 1) return NULL;  // it is ahead
 	other.rank = (int)peer;
 	other.kind = (dt__kind)f->kind;
 	other.n = (size_t)f->n;
 	other.detail = f->detail;
 	if (dt__same_call(own->rank < other.rank ? own : &other, own->rank < other.rank ? &other : own, &net->cause)) return NULL;
-	if (f->call != net->call || f->bytes % sizeof(float) || f->offset != (uint64_t)s->begin || count > s->end - s->begin) {
-		if (f->bytes || f->call != net->call) { dt__net_lost(net, l, "it sent a frame out of turn"); return NULL; }
+	if (f->call != net->call || (f->bytes && !dt__link_expects(l, s, 0))) {
+		dt__net_lost(net, l, "it sent a frame out of turn");
+		return NULL;
 	}
 	l->greeted = 1;
-	if (!count) return l->small;
+	if (!f->bytes) return l->small;
 	if (f->type == DT__RESULT) return (uint8_t *)(net->into[s->begin >= net->trained] + s->begin);
-	return (uint8_t *)(net->room + peer * (net->mine.end - net->mine.begin) + (s->begin - net->mine.begin));
+	return (uint8_t *)(net->room + peer * dt__length(net->mine) + (s->begin - net->mine.begin));
 }
 
 // Read from a link: 1 if a frame has come, or the end.
@@ -7536,16 +7536,16 @@ static int dt__net_pull(dt__net *net, dt__link *l) {
 	const dt__frame *f = &l->frame;
 	ptrdiff_t count = (ptrdiff_t)(f->bytes / sizeof(float));
 	if (got == 0) return 0;
-	if (got == 1 && f->type == DT__PART) l->part_in.begin += count;
-	else if (got == 1 && f->type == DT__RESULT) l->result_in.begin += count;
-	else if (got == 1 && f->type == DT__ABORT) dt__fail(&net->cause, DT__ELSE(f->detail, DT_ERR_PEER), "%s", *l->small ? (const char *)l->small : "a process ended without a word");
-	else if (got == 1 && f->type == DT__ANSWER && rank >= net->comm->size) { l->greeted = 1; memcpy(&net->answer[rank - net->comm->size], l->small, sizeof(dt__order)); }
-	else if (got == 1 && f->type == DT__ORDER && net->place) l->greeted = 1;
-	else if (got == 1 && f->type == DT__BYE) l->left = 1;
-	else if (got == -1 && l->left && (net->place || net->comm->run == dt__desk_run)) dt__link_close(l);
-	else if (got == -1 && l->left) dt__net_left(net, rank);
-	else if (got == -1) dt__net_lost(net, l, "its connection has ended");
-	else if (got == -2) dt__net_lost(net, l, "it sent damaged bytes");
+	if (got == -2) dt__net_lost(net, l, "it sent damaged bytes");
+	else if (got == -1 && !l->left) dt__net_lost(net, l, "its connection has ended");
+	else if (got == -1 && (net->server || net->comm.run == dt__desk_run)) dt__link_close(l);
+	else if (got == -1) dt__net_left(net, rank);
+	else if (f->type == DT__PART) l->part_in.begin += count;
+	else if (f->type == DT__RESULT) l->result_in.begin += count;
+	else if (f->type == DT__ABORT) dt__fail(&net->cause, DT__ELSE(f->detail, DT_ERR_PEER), "%s", *l->small ? (const char *)l->small : "a process ended without a word");
+	else if (f->type == DT__ANSWER && rank >= net->comm.size) { l->greeted = 1; memcpy(&l->order, l->small, sizeof l->order); }
+	else if (f->type == DT__ORDER && net->server) l->greeted = 1;
+	else if (f->type == DT__BYE) l->left = 1;
 	return 1;
 }
 
@@ -7556,57 +7556,38 @@ static int dt__net_flush(dt__net *net, dt__link *l) {
 	return gone != 0;
 }
 
-static void dt__order_send(dt__net *net, dt__link *l) {
-	dt__frame f = dt__frame_of(DT__ORDER, net->comm->rank, sizeof l->order);
-	f.kind = DT__PUSHING;
-	f.detail = net->comm->detail;
-	f.n = net->comm->n;
-	f.call = net->call;
-	l->order = net->order;
-	l->order.version = net->answer[l - net->link - net->comm->size].version;
-	l->order.begin = (uint64_t)l->held.begin;
-	l->order.trained = (uint64_t)(DT__MIN(l->held.end, net->trained) - l->held.begin);
-	l->order.all = (uint64_t)(l->held.end - l->held.begin);
-	dt__link_queue(l, f, &l->order);
-	l->announced = 1;
-}
-
 // Send what may leave now: 1 if something has.
 static int dt__net_push(dt__net *net, dt__link *l) {
-	const dt_comm *c = net->comm;
-	dt__span *s = &l->part_out;
-	ptrdiff_t count = DT__MIN(s->end - s->begin, DT__CHUNK);
-	int type = !l->announced || count ? DT__PART : DT__RESULT;
-	if (type == DT__RESULT) {
-		s = &l->result_out;
-		count = DT__MIN(DT__MIN(net->ready, s->end) - s->begin, DT__CHUNK);
-	}
-	if (c->kind == DT__PUSHING && !l->announced) {
-		if (dt__link_idle(l)) dt__order_send(net, l);
-	} else if (dt__link_idle(l) && (type == DT__PART || count > 0)) {
-		dt__frame f = dt__frame_of(type, c->rank, (size_t)count * sizeof(float));
+	const dt_comm *c = &net->comm;
+	int order = c->kind == DT__PUSHING && !l->announced, result = l->announced && !dt__length(l->part_out);
+	dt__span *s = result ? &l->result_out : &l->part_out;
+	ptrdiff_t count = order ? 0 : DT__MIN((result ? DT__MIN(net->ready, s->end) : s->end) - s->begin, DT__CHUNK);
+	if (dt__link_idle(l) && (!result || count > 0)) {
+		dt__frame f = dt__frame_of(order ? DT__ORDER : result ? DT__RESULT : DT__PART, c->rank, order ? sizeof l->order : (size_t)count * sizeof(float));
 		f.kind = (int)c->kind;
 		f.detail = c->detail;
 		f.n = c->n;
 		f.call = net->call;
 		f.offset = (uint64_t)s->begin;
-		dt__link_queue(l, f, net->buf ? net->buf + s->begin : NULL);
+		dt__link_queue(l, f, order ? (const void *)&l->order : net->buf ? net->buf + s->begin : NULL);
 		s->begin += count;
 		l->announced = 1;
 	}
 	return dt__net_flush(net, l);
 }
 
+static int dt__everybody(const dt_comm *c) { return c->kind == DT__ALLREDUCE && c->n <= DT__SHORT; }  // adds everything
+
 // Add up what all have sent of the own slice.
 static void dt__net_add(dt__net *net) {
-	const dt_comm *c = net->comm;
-	ptrdiff_t all = net->mine.end, size = net->mine.end - net->mine.begin;
+	const dt_comm *c = &net->comm;
+	ptrdiff_t all = net->mine.end, size = dt__length(net->mine);
 	dt__span s = {0, 0};
 	dt__link *l;
 	int i;
-	DT__EACH_LINK(net, i, l) {
+	DT__EACH_LINK(net, i, l) if (i < c->size) {
 		all = DT__MIN(all, l->part_in.begin);
-		if (net->everybody && !(l->announced && dt__link_idle(l))) return;  // the own values leave from the same place first
+		if (dt__everybody(c) && !(l->announced && dt__link_idle(l))) return;  // the own values leave from the same place first
 	}
 	if (all <= net->ready || (all < net->mine.end && all - net->ready < DT__CHUNK)) return;
 	for (i = 0; i < c->size; i++) net->part[i] = i == c->rank ? net->buf + net->ready : net->room + i * size + (net->ready - net->mine.begin);
@@ -7617,55 +7598,47 @@ static void dt__net_add(dt__net *net) {
 }
 
 static int dt__link_done(const dt__link *l) {
-	return l->announced && l->greeted && dt__link_idle(l) && l->part_out.begin == l->part_out.end && l->part_in.begin == l->part_in.end &&
-		l->result_out.begin == l->result_out.end && l->result_in.begin == l->result_in.end;
+	return l->announced && l->greeted && dt__link_idle(l) && !dt__length(l->part_out) && !dt__length(l->part_in) &&
+		!dt__length(l->result_out) && !dt__length(l->result_in);
 }
 
-static void dt__link_rest(dt__link *l) {  // it takes no part
+// It has nothing to send and nothing to get, but for a frame if it takes part.
+static void dt__link_begin(dt__link *l, int part) {
 	const dt__span none = {0, 0};
 	l->part_out = l->part_in = l->result_out = l->result_in = none;
-	l->announced = l->greeted = 1;
+	l->announced = l->greeted = !part;
 }
 
 // n floats of each rank.
 static int dt__net_room(dt__net *net, ptrdiff_t n) {
-	size_t floats = (size_t)n * (size_t)net->comm->size;
+	size_t floats = (size_t)n * (size_t)net->comm.size;
 	if (floats <= net->room_floats) return 0;
 	free(net->room);
 	net->room = (float *)malloc(floats * sizeof(float));
 	net->room_floats = net->room ? floats : 0;
-	return net->room ? 0 : dt__fail(&net->cause, DT_ERR_MEMORY, "%s: no memory for %zu values of other ranks", dt__kind_names[net->comm->kind], floats);
+	return net->room ? 0 : dt__fail(&net->cause, DT_ERR_MEMORY, "%s: no memory for %zu values of other ranks", dt__kind_names[net->comm.kind], floats);
 }
 
 // Who sends and adds what: slices for sums and gathering, all for short sums and the root of a broadcast.
 static int dt__net_begin(dt__net *net, float *buf) {
-	const dt_comm *c = net->comm;
-	ptrdiff_t n = (ptrdiff_t)c->n;
-	int sums = c->kind <= DT__REDUCE_SCATTER, everybody = net->everybody = c->kind == DT__ALLREDUCE && n <= DT__SHORT, i;
-	int hands_out = !everybody && c->kind != DT__REDUCE_SCATTER;
-	dt__span none = {0, 0}, whole = {0, 0};
-	whole.end = n;
+	const dt_comm *c = &net->comm;
+	int sums = c->kind <= DT__REDUCE_SCATTER, everybody = dt__everybody(c), i;
+	dt__span whole = {0, 0};
+	whole.end = (ptrdiff_t)c->n;
 	net->call = ++net->calls[0];
 	net->buf = net->into[0] = net->into[1] = buf;
 	net->began = dt__now();
-	for (i = c->size - 1; i >= 0; i--) {
+	net->mine = everybody ? whole : dt__comm_slice(c, c->rank);
+	for (i = 0; i < net->n; i++) {
 		dt__link *l = &net->link[i];
-		dt__span slice = c->kind == DT__BARRIER ? none : c->kind == DT__BROADCAST ? i == c->detail ? whole : none : everybody ? whole : dt__comm_slice(c, i);
-		if (i == c->rank) net->mine = slice;
-		l->announced = l->greeted = 0;
-		l->part_out = sums ? slice : none;
-		l->result_in = hands_out ? slice : none;
-	}
-	for (i = 0; i < c->size; i++) {
-		net->link[i].part_in = sums ? net->mine : none;
-		net->link[i].result_out = hands_out ? net->mine : none;
-	}
-	for (; i < net->n; i++) {
-		dt__link_rest(&net->link[i]);
-		net->link[i].part_in.begin = net->link[i].part_in.end = net->mine.end;
+		dt__span slice = everybody ? whole : dt__comm_slice(c, i);
+		dt__link_begin(l, i < c->size);
+		if (i >= c->size) continue;
+		if (sums) { l->part_out = slice; l->part_in = net->mine; }
+		if (!everybody && c->kind != DT__REDUCE_SCATTER) { l->result_in = slice; l->result_out = net->mine; }
 	}
 	net->ready = sums ? net->mine.begin : net->mine.end;
-	return dt__net_room(net, sums ? net->mine.end - net->mine.begin : 0);
+	return dt__net_room(net, sums ? dt__length(net->mine) : 0);
 }
 
 // Wait until something moves, but not for a silent peer.
@@ -7688,8 +7661,14 @@ static void dt__net_wait(dt__net *net) {
 			((l->stage == 1 && !l->payload) || (recv(l->fd, &c, 1, MSG_PEEK) < 0 && errno == EAGAIN))) dt__net_lost(net, l, "it is silent");
 }
 
+// After an error, which all are told, nothing is left of the net.
+static int dt__net_code(dt__net *net, dt_error *err) {
+	if (net->cause.code) dt__net_end(net, DT__ABORT, 0.5);
+	return dt__pass_error(err, &net->cause);
+}
+
 static int dt__net_finish(dt__net *net, dt_error *err) {
-	const dt_comm *c = net->comm;
+	const dt_comm *c = &net->comm;
 	dt__link *l;
 	int i, open = 1, idle = 0;
 	pthread_mutex_lock(&net->lock);
@@ -7705,8 +7684,7 @@ static int dt__net_finish(dt__net *net, dt_error *err) {
 		if (open && idle > net->spins) dt__net_wait(net);
 	}
 	pthread_mutex_unlock(&net->lock);
-	if (net->cause.code) dt__net_end(net, DT__ABORT, 0.5);
-	return dt__pass_error(err, &net->cause);
+	return dt__net_code(net, err);
 }
 
 static int dt__net_run(dt_comm *c, float *buf, dt_error *err) {
@@ -7718,7 +7696,7 @@ static int dt__net_run(dt_comm *c, float *buf, dt_error *err) {
 // A worker's round with all its servers, each of which holds a slice.
 static int dt__net_push_all(dt_comm *c, dt__push *p, dt_error *err) {
 	dt__net *net = c->net;
-	int i;
+	int i, code;
 	c->kind = DT__PUSHING;
 	c->n = (size_t)p->all;
 	c->detail = p->kind;
@@ -7727,23 +7705,25 @@ static int dt__net_push_all(dt_comm *c, dt__push *p, dt_error *err) {
 	net->buf = p->out;
 	net->into[0] = p->into; net->into[1] = p->sums;
 	net->trained = p->trained;
-	net->order = p->order;
-	net->order.sequence = net->call;
 	for (i = 0; i < net->n; i++) {
 		dt__link *l = &net->link[i];
-		dt__link_rest(l);
+		dt__span slice = dt__slice_of(p->trained, 64, c->servers, i - c->size), held = slice;
+		uint64_t version = l->order.version;
+		dt__link_begin(l, i >= c->size);
 		if (i < c->size) continue;
-		l->announced = l->greeted = 0;
-		l->held = dt__slice_of(p->trained, 64, net->servers, i - c->size);
-		if (p->kind != DT__STRETCH) l->part_out = l->held;
-		if (i == net->n - 1) l->held.end = p->all;
-		if (p->kind == DT__PUSH) l->part_out = l->held;
-		if (p->kind < DT__SETUP) l->result_in = l->held;
-		if (p->kind == DT__STRETCH) l->result_in.end = DT__MIN(l->held.end, p->trained);
+		if (i == net->n - 1) held.end = p->all;
+		if (p->kind != DT__STRETCH) l->part_out = p->kind == DT__PUSH ? held : slice;
+		if (p->kind < DT__SETUP) l->result_in = p->kind == DT__PUSH ? held : slice;
+		l->order = p->order;
+		l->order.sequence = net->call;
+		l->order.version = version;
+		l->order.begin = (uint64_t)held.begin;
+		l->order.trained = (uint64_t)dt__length(slice);
+		l->order.all = (uint64_t)dt__length(held);
 	}
-	i = dt__net_finish(net, err);
-	p->order = net->answer[net->servers - 1];
-	return i;
+	code = dt__net_finish(net, err);
+	p->order = net->link[net->n - 1].order;
+	return code;
 }
 
 // ---- ranks that share memory: a segment instead of the sockets, which still tell who has died
@@ -7762,20 +7742,20 @@ static float *dt__area(const dt__net *net, int rank, int turn) {
 static int dt__desk_late(const dt__net *net, int rank, unsigned round) { return (int)(DT__LOAD(&net->desk[rank].arrived) - round) < 0; }
 static int dt__desk_all(const dt__net *net, unsigned round) {  // have come?
 	int i = 0;
-	while (i < net->comm->size && !dt__desk_late(net, i, round)) i++;
-	return i == net->comm->size;
+	while (i < net->comm.size && !dt__desk_late(net, i, round)) i++;
+	return i == net->comm.size;
 }
 
 static void dt__desk_meet(dt__net *net) {
-	dt__desk *own = &net->desk[net->comm->rank];
+	dt__desk *own = &net->desk[net->comm.rank];
 	unsigned round = own->arrived + 1;
 	dt__link *l;
 	int i, spin;
 	DT__STORE(&own->arrived, round);
 	DT__FENCE();
-	DT__EACH_LINK(net, i, l) if (i < net->comm->size && DT__LOAD(&net->desk[i].sleeping)) {  // a frame wakes it
+	DT__EACH_LINK(net, i, l) if (i < net->comm.size && DT__LOAD(&net->desk[i].sleeping)) {  // a frame wakes it
 		pthread_mutex_lock(&net->lock);
-		if (dt__link_idle(l)) dt__link_queue(l, dt__frame_of(DT__HEARTBEAT, net->comm->rank, 0), NULL);
+		if (dt__link_idle(l)) dt__link_queue(l, dt__frame_of(DT__HEARTBEAT, net->comm.rank, 0), NULL);
 		dt__link_flush(l);
 		pthread_mutex_unlock(&net->lock);
 	}
@@ -7787,7 +7767,7 @@ static void dt__desk_meet(dt__net *net) {
 	while (!dt__desk_all(net, round) && !net->cause.code) {
 		dt__net_wait(net);
 		DT__EACH_LINK(net, i, l) while (!net->cause.code && l->fd >= 0 && dt__net_pull(net, l)) {}
-		for (i = 0; i < net->comm->size; i++) if (net->link[i].left && dt__desk_late(net, i, round)) dt__net_left(net, i);
+		for (i = 0; i < net->comm.size; i++) if (net->link[i].left && dt__desk_late(net, i, round)) dt__net_left(net, i);
 	}
 	DT__STORE(&own->sleeping, 0);
 	pthread_mutex_unlock(&net->lock);
@@ -7796,7 +7776,6 @@ static void dt__desk_meet(dt__net *net) {
 // What a rank brings to, or owns of, values at .. at + count - 1, from at.
 static dt__span dt__desk_part(const dt_comm *c, int rank, ptrdiff_t at, ptrdiff_t count) {
 	dt__span s = dt__comm_slice(c, rank);
-	if (c->kind == DT__BROADCAST) { s.begin = 0; s.end = rank == c->detail ? (ptrdiff_t)c->n : 0; }
 	s.begin = DT__MAX(s.begin - at, 0);
 	s.end = DT__MAX(DT__MIN(s.end - at, count), s.begin);
 	return s;
@@ -7804,26 +7783,26 @@ static dt__span dt__desk_part(const dt_comm *c, int rank, ptrdiff_t at, ptrdiff_
 
 // Those values by way of the areas; sums in the same order as through sockets.
 static void dt__desk_piece(dt__net *net, float *buf, ptrdiff_t at, ptrdiff_t count) {
-	const dt_comm *c = net->comm;
-	int turn = net->turn ^= 1, sums = c->kind <= DT__REDUCE_SCATTER, everybody = c->kind == DT__ALLREDUCE && c->n <= DT__SHORT, i;
+	const dt_comm *c = &net->comm;
+	int turn = net->turn ^= 1, sums = c->kind <= DT__REDUCE_SCATTER, everybody = dt__everybody(c), i;
 	dt__span all = {0, 0}, s;
 	all.end = count;
 	s = sums ? all : dt__desk_part(c, c->rank, at, count);
 	net->desk[c->rank].call[turn] = *c;
-	if (s.end) memcpy(dt__area(net, c->rank, turn) + s.begin, buf + at + s.begin, (size_t)(s.end - s.begin) * sizeof *buf);
+	if (s.end) dt__copy_span(s, buf + at, dt__area(net, c->rank, turn));
 	dt__desk_meet(net);
 	for (i = 1; i < c->size && !net->cause.code; i++) dt__same_call(&net->desk[0].call[turn], &net->desk[i].call[turn], &net->cause);
 	for (i = 0; i < c->size && !net->cause.code; i++) {
 		net->part[i] = dt__area(net, i, turn);
 		if (everybody) net->part[i] = (float *)memcpy(net->room + i * count, net->part[i], (size_t)count * sizeof *buf);
 		s = dt__desk_part(c, i, at, count);
-		if (!sums && s.end && i != c->rank) memcpy(buf + at + s.begin, net->part[i] + s.begin, (size_t)(s.end - s.begin) * sizeof *buf);
+		if (!sums && s.end && i != c->rank) dt__copy_span(s, net->part[i], buf + at);
 	}
 	if (!sums || net->cause.code) return;
 	dt__reduce_slice(net->part, c->size, everybody ? all : dt__slice_of(count, 16, c->size, c->rank), (dt_reduction)c->detail, 0);
 	if (!everybody) dt__desk_meet(net);
 	s = c->kind == DT__ALLREDUCE ? all : dt__desk_part(c, c->rank, at, count);
-	if (!net->cause.code) memcpy(buf + at + s.begin, net->part[0] + s.begin, (size_t)(s.end - s.begin) * sizeof *buf);
+	if (!net->cause.code) dt__copy_span(s, net->part[0], buf + at);
 }
 
 static int dt__desk_run(dt_comm *c, float *buf, dt_error *err) {
@@ -7834,18 +7813,17 @@ static int dt__desk_run(dt_comm *c, float *buf, dt_error *err) {
 	if (!net->cause.code) dt__check_call(c, buf, &net->cause);
 	net->began = dt__now();
 	DT__EACH_LINK(net, i, l) l->announced = l->greeted = 0;
-	if (c->kind == DT__ALLREDUCE && n <= DT__SHORT) dt__net_room(net, n);
+	if (dt__everybody(c)) dt__net_room(net, n);
 	for (at = 0; !net->cause.code && (!at || at < n); at += DT__AREA) {
 		count = DT__MIN(n - at, DT__AREA);
 		dt__desk_piece(net, buf, at, count);
 	}
-	if (net->cause.code) dt__net_end(net, DT__ABORT, 0.5);
-	return dt__pass_error(err, &net->cause);
+	return dt__net_code(net, err);
 }
 
 // All ranks map a file that rank 0 makes, if they find there what it says that it has written; or else they go on with sockets.
 static int dt__desk_open(dt__net *net, dt_error *err) {
-	dt_comm *c = net->comm;
+	dt_comm *c = &net->comm;
 	const char *wish = getenv("DTRAIN_TRANSPORT");
 	char path[48] = "/dev/shm/dtrain-XXXXXX";
 	float said[64] = {0}, failed;  // the path and the token, byte by byte
@@ -8200,7 +8178,7 @@ static int dt__join(dt__net *net, const dt__who *w, dt_error *err) {
 
 static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 	size_t n = (size_t)w->size;
-	dt__net *net = (dt__net *)calloc(1, sizeof *net + n * (sizeof *net->link + sizeof *net->answer + sizeof *net->part + sizeof *net->poll + 64));
+	dt__net *net = (dt__net *)calloc(1, sizeof *net + n * (sizeof *net->link + sizeof *net->part + sizeof *net->poll + 64));
 	dt_error own = DT_DEFAULTS;
 	int i;
 	if (!net || pthread_mutex_init(&net->lock, NULL)) {
@@ -8208,32 +8186,30 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 		dt__fail(err, DT_ERR_MEMORY, "no memory for connections to %d processes", w->size);
 		return NULL;
 	}
-	net->comm = &net->handle;
 	net->n = w->size;
-	net->comm->rank = w->rank;
-	net->comm->servers = net->servers = w->servers;
-	net->comm->size = w->size - w->servers;
-	net->comm->local = w->local;
-	net->comm->run = dt__net_run;
-	net->comm->push = dt__net_push_all;
-	net->comm->close = dt__net_leave;
-	net->comm->net = net;
+	net->comm.rank = w->rank;
+	net->comm.servers = w->servers;
+	net->comm.size = w->size - w->servers;
+	net->comm.local = w->local;
+	net->comm.run = dt__net_run;
+	net->comm.push = dt__net_push_all;
+	net->comm.close = dt__net_leave;
+	net->comm.net = net;
 	net->dead = w->dead;
 	net->spins = w->local > dt__cores() ? 0 : 200;
 	net->link = (dt__link *)(void *)(net + 1);
-	net->answer = (dt__order *)(void *)(net->link + n);
-	net->part = (float **)(void *)(net->answer + n);
+	net->part = (float **)(void *)(net->link + n);
 	net->poll = (struct pollfd *)(void *)(net->part + n);
 	net->roster = (char (*)[64])(void *)(net->poll + n);
 	for (i = 0; i < w->size; i++) net->link[i].fd = -1;
 	if (!dt__join(net, w, &own) && !pipe(net->bell)) {
 		for (i = 0; i < 2; i++) fcntl(net->bell[i], F_SETFD, FD_CLOEXEC);
 		net->beating = !pthread_create(&net->heart, NULL, dt__heart_main, net);
-		if (net->beating && (w->rank >= net->comm->size || net->comm->size < 2 || !dt__desk_open(net, &own))) return net->comm;
+		if (net->beating && (w->rank >= net->comm.size || net->comm.size < 2 || !dt__desk_open(net, &own))) return &net->comm;
 		for (i = 0; i < 2 && !net->beating; i++) close(net->bell[i]);
 	}
 	if (!own.code) dt__fail(&own, DT_ERR_MEMORY, "the system refuses a pipe or a thread");
-	dt__net_close(net->comm, &own);
+	dt__net_close(&net->comm, &own);
 	dt__pass_error(err, &own);
 	return NULL;
 }
@@ -8254,16 +8230,17 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 
 #ifndef DTRAIN_NO_SOCKETS
 
-enum { DT__IDLE, DT__COMES, DT__AT_WORK, DT__ANSWERED };  // an order arrives; is worked on; its answer has left
+enum { DT__ANSWERED, DT__COMES, DT__AT_WORK };  // the answer to an order has left; one arrives; is worked on
 
-typedef struct {  // a worker, as its server sees it
+typedef struct {  // a worker, as its server sees it; spans count from the server's first value
+	dt__link *link;
 	float *buf;  // [all] gradients, which what it gets replaces
 	dt__order order;
 	dt__frame frame;  // as the order came, for the answer
 	int state, again;  // again: nothing is applied
 	ptrdiff_t done;  // values worked on
 	uint64_t last, pushes, arrived;  // number of its last push; pushes since the last stretch; when this order came
-	float weight, seeds;
+	float sums[2];  // weight and seeds
 	double scale;
 } dt__client;
 
@@ -8273,28 +8250,28 @@ struct dt_server {
 	int sync, full_rate, backup, workers, stopped, n_queue, n_group;
 	double ahead;  // most steps that a worker may be; 0: any number
 	ptrdiff_t begin, trained, all;  // its slice; with what lies behind
-	float *variables, *slot[2], **part;
+	float *variables, *slot[2], **part;  // part: [workers]
 	ptrdiff_t *border;  int n_borders;  // where weight decay ends and begins, in turn
 	uint64_t version, base, orders;  // updates; before this stretch; orders so far
 	int64_t cursor, batches, stop;
 	double sum_staleness;
-	dt__client *client;  // [workers]
-	int *queue, *group;  // [workers] at work: pushes by themselves, in their order; those that count as one
+	dt__client *client, **queue;  // [net->n]; [workers] pushes at work in their order, of which the first n_group count as one
 };
 
 static void dt__server_forget(dt_server *s) {
-	int i;
-	free(s->variables); free(s->slot[0]); free(s->slot[1]); free(s->border);
-	for (i = 0; i < s->workers; i++) { free(s->client[i].buf); s->client[i].buf = NULL; }
-	s->variables = s->slot[0] = s->slot[1] = NULL;
+	free(s->variables);
+	free(s->border);
+	s->variables = NULL;
 	s->border = NULL;
+	s->n_borders = 0;
 }
 
 // The chief says how much there is to hold.
 static int dt__server_setup(dt_server *s, const dt__order *o) {
-	const uint64_t most = PTRDIFF_MAX / 8;
-	int i, lost = 0;
-	if (o->all > most || o->trained > o->all || o->begin > most || !(o->kind >= 0 && o->kind <= DT_RMSPROP && o->n_slots >= 0 && o->n_slots <= 2)) return 0;
+	const uint64_t most = PTRDIFF_MAX / 8 / ((uint64_t)s->workers + 3);
+	size_t each = (size_t)(o->all / 16 + 1) * 16;  // floats: whole cache lines
+	int i, n = 1;
+	if (o->all > most || o->trained > o->all || o->begin > most || !(o->kind >= 0 && o->kind <= (int)DT_RMSPROP && o->n_slots >= 0 && o->n_slots <= 2)) return 0;
 	s->sync = o->sync > 0; s->ahead = o->ahead; s->backup = (int)DT__MIN(DT__MAX(o->backup, 0), s->workers - 1); s->full_rate = o->full_rate > 0;
 	if (s->variables && s->begin == (ptrdiff_t)o->begin && s->trained == (ptrdiff_t)o->trained && s->all == (ptrdiff_t)o->all) return 1;
 	dt__server_forget(s);
@@ -8302,25 +8279,24 @@ static int dt__server_setup(dt_server *s, const dt__order *o) {
 	s->optimizer.alpha = o->alpha; s->optimizer.epsilon = o->epsilon; s->optimizer.decay = o->decay;
 	s->begin = (ptrdiff_t)o->begin; s->trained = (ptrdiff_t)o->trained; s->all = (ptrdiff_t)o->all;
 	s->version = 0;
-	for (i = -1; i < (int)o->n_slots + s->workers; i++) {
-		float **to = i < 0 ? &s->variables : i < (int)o->n_slots ? &s->slot[i] : &s->client[i - (int)o->n_slots].buf;
-		lost |= (*to = (float *)calloc((size_t)s->all + 1, sizeof(float))) == NULL;
+	s->variables = (float *)calloc(each * (size_t)(1 + (int)o->n_slots + s->workers), sizeof(float));
+	if (!s->variables) {
+		dt__fail(&s->net->cause, DT_ERR_MEMORY, "a parameter server has no memory for %td values of %d workers", s->all, s->workers);
+		return 0;
 	}
-	if (lost) dt__fail(&s->net->cause, DT_ERR_MEMORY, "a parameter server has no memory for %td values of %d workers", s->all, s->workers);
-	return !lost;
+	for (i = 0; i < 2; i++) s->slot[i] = i < (int)o->n_slots ? s->variables + each * (size_t)n++ : NULL;
+	for (i = 0; i < s->workers; i++) s->client[i].buf = s->variables + each * (size_t)n++;
+	return 1;
 }
 
 // A mask has come: remember where it changes.
 static void dt__server_mask(dt_server *s, const float *mask) {
 	ptrdiff_t i;
-	int pass;
-	for (pass = 0; pass < 2; pass++) {
-		for (i = s->n_borders = 0; i < s->trained; i++)
-			if (mask[i] != (i ? mask[i - 1] : 0)) { if (pass) s->border[s->n_borders] = i; s->n_borders++; }
-		if (pass) return;
-		free(s->border);
-		s->border = (ptrdiff_t *)malloc(((size_t)s->n_borders + 1) * sizeof *s->border);
-		if (!s->border) { dt__fail(&s->net->cause, DT_ERR_MEMORY, "a parameter server has no memory for its settings"); return; }
+	for (i = s->n_borders = 0; i < s->trained; i++) if (mask[i] != (i ? mask[i - 1] : 0)) {
+		ptrdiff_t *more = (ptrdiff_t *)realloc(s->border, ((size_t)s->n_borders + 1) * sizeof *more);
+		if (!more) { dt__fail(&s->net->cause, DT_ERR_MEMORY, "a parameter server has no memory for its settings"); return; }
+		s->border = more;
+		more[s->n_borders++] = i;
 	}
 }
 
@@ -8338,28 +8314,24 @@ static void dt__server_apply(dt_server *s, const dt__client *c, ptrdiff_t from, 
 }
 
 static uint8_t *dt__server_place(dt__net *net, dt__link *l) {
-	dt_server *s = (dt_server *)net->user;
-	dt__client *c = &s->client[DT__MIN(l - net->link, s->workers - 1)];
-	const dt__frame *f = &l->frame;
-	ptrdiff_t count = (ptrdiff_t)(f->bytes / sizeof(float));
-	if (l - net->link >= s->workers || f->type != DT__PART || f->bytes % sizeof(float) || f->offset != (uint64_t)l->part_in.begin || count > l->part_in.end - l->part_in.begin) {
+	const dt_server *s = net->server;
+	const dt__client *c = &s->client[l - net->link];
+	if (l - net->link >= s->workers || l->frame.type != DT__PART || !dt__link_expects(l, &l->part_in, s->begin)) {
 		dt__net_lost(net, l, "it sent a frame out of turn");
 		return NULL;
 	}
-	if (!count) return l->small;
-	return (uint8_t *)((c->frame.detail == DT__SETUP ? s->variables : c->buf) + (l->part_in.begin - s->begin));
+	if (!l->frame.bytes) return l->small;
+	return (uint8_t *)((c->frame.detail == DT__SETUP ? s->variables : c->buf) + l->part_in.begin);
 }
 
 // An order has come.
 static void dt__server_take(dt_server *s, int rank) {
-	dt__link *l = &s->net->link[rank];
-	dt__client *c = &s->client[DT__MIN(rank, s->workers - 1)];
+	dt__client *c = &s->client[rank];
+	dt__link *l = c->link;
 	const dt__order *o = &c->order;
-	const dt__span none = {0, 0};
-	int kind = l->frame.detail, ok = rank < s->workers && kind <= DT__SETUP_DECAY && l->frame.bytes == sizeof *o;
+	int kind = l->frame.detail, ok = rank < s->workers && kind <= DT__SETUP_DECAY && l->frame.bytes == sizeof *o &&
+		c->state == DT__ANSWERED && !dt__length(l->result_out) && dt__link_idle(l);
 	l->greeted = 0;
-	if (c->state == DT__ANSWERED && l->result_out.begin == l->result_out.end && dt__link_idle(l)) c->state = DT__IDLE;
-	ok = ok && c->state == DT__IDLE;
 	if (ok) {
 		memcpy(&c->order, l->small, sizeof c->order);
 		c->frame = l->frame;
@@ -8370,21 +8342,19 @@ static void dt__server_take(dt_server *s, int rank) {
 	c->state = DT__COMES;
 	c->arrived = ++s->orders;
 	s->stop = DT__MAX(s->stop, o->stop);
-	l->part_in = l->result_out = none;
-	if (kind == DT__STRETCH) return;
-	l->part_in.begin = s->begin;
-	l->part_in.end = s->begin + (kind == DT__PUSH ? s->all : s->trained);
+	l->part_in.begin = l->result_out.begin = l->result_out.end = 0;
+	l->part_in.end = kind == DT__PUSH ? s->all : kind == DT__STRETCH ? 0 : s->trained;
 }
 
-static int dt__client_waits(const dt_server *s, int i, int kind) { return s->client[i].state == DT__COMES && s->client[i].frame.detail == kind; }
+static int dt__client_waits(const dt__client *c, int kind) { return c->state == DT__COMES && c->frame.detail == kind; }
 
 // These pushes, or what else it is, are answered from now on.
-static void dt__server_begin(dt_server *s, const int *who, int n) {
-	dt__client *first = &s->client[*who];
-	int i, step;
+static void dt__server_begin(dt_server *s, dt__client *const *who, int n) {
+	const dt__span both = {0, 2};
+	dt__client *first = *who;
+	int i;
 	for (i = 0; i < n; i++) {
-		dt__client *c = &s->client[who[i]];
-		dt__link *l = &s->net->link[who[i]];
+		dt__client *c = who[i];
 		dt__order *o = &c->order;
 		int push = c->frame.detail == DT__PUSH;
 		o->staleness = push && o->version < s->version ? (double)(s->version - o->version) : 0;
@@ -8393,20 +8363,17 @@ static void dt__server_begin(dt_server *s, const int *who, int n) {
 		c->pushes += (uint64_t)push;
 		c->state = DT__AT_WORK;
 		c->done = 0;
-		c->weight = (float)o->weight; c->seeds = (float)o->seeds;
-		if (c->frame.detail < DT__SETUP) { l->result_out.begin = s->begin; l->result_out.end = s->begin + (push ? s->all : s->trained); }
+		c->sums[0] = (float)o->weight; c->sums[1] = (float)o->seeds;
+		s->part[i] = c->sums;
+		if (c->frame.detail < DT__SETUP) c->link->result_out.end = push ? s->all : s->trained;
 	}
-	for (step = 1; step < n; step *= 2)
-		for (i = 0; i + step < n; i += 2 * step) {
-			if (s->client[who[i]].weight >= 0) s->client[who[i]].weight += s->client[who[i + step]].weight;
-			s->client[who[i]].seeds += s->client[who[i + step]].seeds;
-		}
-	first->scale = dt__divisor((double)first->weight, (double)first->seeds);
+	dt__reduce_slice(s->part, n, both, DT_SUM, 0);
+	first->scale = dt__divisor((double)first->sums[0], (double)first->sums[1]);
 	first->scale = first->scale > 0 ? 1 / first->scale : 0;
 	if (!s->full_rate) first->order.rate /= 1 + first->order.staleness;
 	if (!first->again) { s->version++; s->sum_staleness += first->order.staleness; }
 	for (i = 0; i < n; i++) {
-		dt__order *o = &s->client[who[i]].order;
+		dt__order *o = &who[i]->order;
 		o->version = s->version;
 		o->stop = s->stop;
 		o->next = s->sync || first->frame.detail >= DT__SETUP ? (int64_t)(s->version - s->base) : s->cursor++;
@@ -8415,68 +8382,74 @@ static void dt__server_begin(dt_server *s, const int *who, int n) {
 }
 
 // Work on what has come of some pushes together, up to limit: 1 if there was some.
-static int dt__server_advance(dt_server *s, const int *who, int n, ptrdiff_t limit) {
-	dt__client *first = &s->client[*who];
+static int dt__server_advance(dt_server *s, dt__client *const *who, int n, ptrdiff_t limit) {
+	const dt__client *first = *who;
 	ptrdiff_t from = first->done, to = limit, values;
 	dt__span piece = {0, 0};
 	int i;
-	for (i = 0; i < n; i++) to = DT__MIN(to, s->net->link[who[i]].part_in.begin - s->begin);
+	for (i = 0; i < n; i++) to = DT__MIN(to, who[i]->link->part_in.begin);
 	if (to <= from || (to < s->all && to - from < DT__CHUNK)) return 0;
-	for (i = 0; i < n; i++) s->part[i] = s->client[who[i]].buf + from;
+	for (i = 0; i < n; i++) s->part[i] = who[i]->buf + from;
 	piece.end = to - from;
-	if (n > 1) dt__reduce_slice(s->part, n, piece, DT_SUM, 0);
+	dt__reduce_slice(s->part, n, piece, DT_SUM, 0);
 	if (!first->again) dt__server_apply(s, first, from, to, s->part[0]);
 	values = DT__MAX(0, DT__MIN(to, s->trained) - from);
 	for (i = 0; i < n; i++) {
 		if (values) dt__copy(values, 1, s->variables + from, s->part[i], 0);
 		if (i && to - from > values) dt__copy(to - from - values, 1, s->part[0] + values, s->part[i] + values, 0);
-		s->client[who[i]].done = to;
+		who[i]->done = to;
 	}
 	return 1;
 }
 
-static int dt__server_alive(const dt_server *s, int i) { return s->net->link[i].fd >= 0; }
+// How many workers are there, and wait with an order of this kind?
+static int dt__server_count(const dt_server *s, int kind, int *waiting) {
+	int i, alive = 0;
+	for (i = *waiting = 0; i < s->workers; i++) {
+		alive += s->client[i].link->fd >= 0;
+		*waiting += dt__client_waits(&s->client[i], kind);
+	}
+	return alive;
+}
 
 // The pushes that make the next update of all, by rank: the first that came, but for the backup.
 static void dt__server_gather(dt_server *s) {
-	int i, k, alive = 0;
-	for (i = 0; i < s->workers; i++) alive += dt__server_alive(s, i);
-	for (i = s->n_group = 0; i < s->workers; i++) {
+	int i, k, waiting, alive = dt__server_count(s, DT__PUSH, &waiting), most = DT__MAX(1, alive - s->backup);
+	if (waiting < most) return;
+	memmove(s->queue + most, s->queue, (size_t)s->n_queue * sizeof *s->queue);
+	for (i = 0; i < s->workers; i++) {
+		dt__client *c = &s->client[i];
 		int before = 0;
-		for (k = 0; k < s->workers; k++) before += dt__client_waits(s, k, DT__PUSH) && s->client[k].arrived < s->client[i].arrived;
-		if (dt__client_waits(s, i, DT__PUSH) && before < alive - s->backup) s->group[s->n_group++] = i;
+		for (k = 0; k < s->workers; k++) before += dt__client_waits(&s->client[k], DT__PUSH) && s->client[k].arrived < c->arrived;
+		if (dt__client_waits(c, DT__PUSH) && before < most) s->queue[s->n_group++] = c;
 	}
-	if (s->n_group < DT__MAX(1, alive - s->backup)) s->n_group = 0; else dt__server_begin(s, s->group, s->n_group);
+	s->n_queue += most;
+	dt__server_begin(s, s->queue, s->n_group);
 }
 
 // Whoever may begin by himself does.
-static void dt__server_admit(dt_server *s, int i) {
-	const dt__client *c = &s->client[i];
+static void dt__server_admit(dt_server *s, dt__client *c) {
 	uint64_t slowest = c->pushes;
-	int k;
+	int i;
 	if (s->sync && c->order.version >= s->version && c->order.sequence != c->last) return;
-	for (k = 0; k < s->workers && !s->sync && s->ahead > 0; k++)
-		if (dt__server_alive(s, k) && !dt__client_waits(s, k, DT__STRETCH)) slowest = DT__MIN(slowest, s->client[k].pushes);
+	for (i = 0; i < s->workers && !s->sync; i++)
+		if (s->client[i].link->fd >= 0 && !dt__client_waits(&s->client[i], DT__STRETCH)) slowest = DT__MIN(slowest, s->client[i].pushes);
 	if ((double)(c->pushes - slowest) > s->ahead && s->ahead > 0) return;
-	s->queue[s->n_queue++] = i;
-	dt__server_begin(s, &i, 1);
+	s->queue[s->n_queue++] = c;
+	dt__server_begin(s, &c, 1);
 }
 
 // All workers wait for the same values: a stretch of batches begins.
 static void dt__server_stretch(dt_server *s) {
-	int i, waiting = 0, alive = 0;
-	for (i = 0; i < s->workers; i++) {
-		waiting += dt__client_waits(s, i, DT__STRETCH);
-		alive += dt__server_alive(s, i);
-	}
+	int i, waiting, alive = dt__server_count(s, DT__STRETCH, &waiting);
 	if (!waiting || waiting < alive || !s->variables) return;
 	s->base = s->version;
 	s->cursor = 0;
 	s->batches = s->client[0].order.batches;
 	for (i = 0; i < s->workers; i++) {
 		dt__client *c = &s->client[i];
-		if (!dt__client_waits(s, i, DT__STRETCH)) continue;
-		dt__server_begin(s, &i, 1);
+		if (!dt__client_waits(c, DT__STRETCH)) continue;
+		dt__server_begin(s, &c, 1);
 		c->pushes = 0;
 		memcpy(c->buf, s->variables, (size_t)s->trained * sizeof(float));
 		c->done = s->trained;
@@ -8488,72 +8461,64 @@ static int dt__server_work(dt_server *s) {
 	ptrdiff_t limit = s->all;
 	int i, moved = 0;
 	for (i = 0; i < s->workers; i++) {
-		const dt__link *l = &s->net->link[i];
-		if (dt__client_waits(s, i, DT__PUSH)) dt__server_admit(s, i);
-		if (s->client[i].state != DT__COMES || s->client[i].frame.detail < DT__SETUP || l->part_in.begin < l->part_in.end) continue;
-		if (s->client[i].frame.detail == DT__SETUP_DECAY) dt__server_mask(s, s->client[i].buf);
-		dt__server_begin(s, &i, 1);
+		dt__client *c = &s->client[i];
+		if (dt__client_waits(c, DT__PUSH)) dt__server_admit(s, c);
+		if (c->state != DT__COMES || c->frame.detail < DT__SETUP || dt__length(c->link->part_in)) continue;
+		if (c->frame.detail == DT__SETUP_DECAY) dt__server_mask(s, c->buf);
+		dt__server_begin(s, &c, 1);
 	}
 	dt__server_stretch(s);
 	if (s->sync && !s->n_group) dt__server_gather(s);
-	if (s->n_group) {
-		moved |= dt__server_advance(s, s->group, s->n_group, limit);
-		limit = s->client[s->group[0]].done;
-		if (limit == s->all) s->n_group = 0;
-	}
-	for (i = 0; i < s->n_queue; i++) {
-		const dt__client *c = &s->client[s->queue[i]];
-		moved |= dt__server_advance(s, s->queue + i, 1, limit);
-		limit = c->done;
-		if (c->done < s->all) continue;
-		memmove(s->queue + i, s->queue + i + 1, (size_t)(--s->n_queue - i) * sizeof *s->queue);
-		i--;
+	for (i = 0; i < s->n_queue; ) {
+		int n = i < s->n_group ? s->n_group : 1;
+		moved |= dt__server_advance(s, s->queue + i, n, limit);
+		limit = s->queue[i]->done;
+		if (limit < s->all) { i += n; continue; }
+		if (!i) s->n_group = 0;
+		s->n_queue -= n;
+		memmove(s->queue + i, s->queue + i + n, (size_t)(s->n_queue - i) * sizeof *s->queue);
 	}
 	return moved;
 }
 
 // Send an answer, and values as far as they are worked on: 1 if something has left.
 static int dt__server_send(dt_server *s, int rank) {
-	dt__net *net = s->net;
-	dt__link *l = &net->link[rank];
 	dt__client *c = &s->client[rank];
-	if (c->state >= DT__AT_WORK && dt__link_idle(l)) {
+	dt__link *l = c->link;
+	if (c->state != DT__COMES && dt__link_idle(l)) {
 		dt__frame f = c->frame;
-		ptrdiff_t at = l->result_out.begin - s->begin, left = l->result_out.end - l->result_out.begin;
-		ptrdiff_t count = DT__MIN(DT__MIN(c->done, at < s->trained ? s->trained : s->all) - at, DT__MIN(left, DT__CHUNK));
-		f.rank = net->comm->rank;
-		f.type = DT__RESULT;
-		f.offset = (uint64_t)l->result_out.begin;
-		f.bytes = (size_t)DT__MAX(count, 0) * sizeof(float);
+		ptrdiff_t at = l->result_out.begin, end = DT__MIN(DT__MIN(c->done, l->result_out.end), at < s->trained ? s->trained : s->all);
+		f.rank = s->net->comm.rank;
+		f.type = c->state == DT__AT_WORK ? DT__ANSWER : DT__RESULT;
 		if (c->state == DT__AT_WORK) {
-			l->order = c->order;
-			f.type = DT__ANSWER;
-			f.bytes = sizeof l->order;
-			dt__link_queue(l, f, &l->order);
+			f.bytes = sizeof c->order;
+			dt__link_queue(l, f, &c->order);
 			c->state = DT__ANSWERED;
-		} else if (left > 0 && count > 0) {
+		} else if (at < end) {
+			end = DT__MIN(end, at + DT__CHUNK);
+			f.offset = (uint64_t)(s->begin + at);
+			f.bytes = (size_t)(end - at) * sizeof(float);
 			dt__link_queue(l, f, c->buf + at);
-			l->result_out.begin += count;
+			l->result_out.begin = end;
 		}
 	}
-	return dt__net_flush(net, l);
+	return dt__net_flush(s->net, l);
 }
 
 static dt_server *dt__server_on(dt_comm *c, dt_error *err) {
-	size_t n = (size_t)dt_comm_size(c);
-	dt_server *s = c ? (dt_server *)calloc(1, sizeof *s + n * (sizeof *s->client + sizeof *s->part + 2 * sizeof *s->queue)) : NULL;
+	int n = c ? c->net->n : 0, i;
+	dt_server *s = c ? (dt_server *)calloc(1, sizeof *s + (size_t)n * (sizeof *s->client + sizeof *s->part + sizeof *s->queue)) : NULL;
 	if (!s) {
 		if (c) { dt__fail(err, DT_ERR_MEMORY, "no memory for a parameter server"); dt_comm_close(c); }
 		return NULL;
 	}
 	s->net = c->net;
-	s->net->user = s;
-	s->net->place = dt__server_place;
-	s->workers = (int)n;
+	s->net->server = s;
+	s->workers = c->size;
 	s->client = (dt__client *)(void *)(s + 1);
 	s->part = (float **)(void *)(s->client + n);
-	s->queue = (int *)(void *)(s->part + n);
-	s->group = s->queue + n;
+	s->queue = (dt__client **)(void *)(s->part + n);
+	for (i = 0; i < n; i++) s->client[i].link = &s->net->link[i];
 	return s;
 }
 
@@ -8576,18 +8541,17 @@ DT_API int dt_server_run(dt_server *s, dt_error *err) {
 		moved |= dt__server_work(s);
 		if (!moved && open) dt__net_wait(net);
 		if (DT__LOAD(&s->stopped) || DT__STOPPED)
-			dt__fail(&net->cause, DT_ERR_PEER, "parameter server %d was stopped%s", net->comm->rank - s->workers, DT__STOPPED ? " by a signal" : "");
+			dt__fail(&net->cause, DT_ERR_PEER, "parameter server %d was stopped%s", net->comm.rank - s->workers, DT__STOPPED ? " by a signal" : "");
 	}
 	pthread_mutex_unlock(&net->lock);
-	if (net->cause.code) dt__net_end(net, DT__ABORT, 0.5);
-	return dt__pass_error(err, &net->cause);
+	return dt__net_code(net, err);
 }
 
 DT_API void dt_server_stop(dt_server *s) { if (s) DT__STORE(&s->stopped, 1); }
 
 DT_API void dt_server_close(dt_server *s) {
 	if (!s) return;
-	dt_comm_close(s->net->comm);
+	dt_comm_close(&s->net->comm);
 	dt__server_forget(s);
 	free(s);
 }
