@@ -14,7 +14,7 @@
 //    >>layers       one record per operation
 //    >>losses       losses, and the metrics that are counted with them
 //    >>optimizers   update rules, schedules, clipping
-//    >>data         data sets: IDX, NPY, CIFAR-10, images, arrays
+//    >>data         data sets: IDX, NPY, CIFAR-10, arrays
 //    >>replicas     collectives between threads; mirrored and central
 //    >>wire         processes join over TCP; collectives between them
 //    >>server       parameter servers
@@ -50,7 +50,8 @@
 //              rank 0, the chief, shows and saves for all. Own loops set .comm = dt_comm_open(NULL, &err). With
 //              parameter servers (--ps 2) workers train at their own pace; or together, with .sync.
 // COLLECTIVES  dt_comm_open, dt_comm_group, dt_comm_from: allreduce and its relatives for processes, threads, MPI.
-// TABLES       examples/csv.h reads CSV: numbers and words, scaled, one-hot, hashed, bucketed or crossed.
+// MORE DATA    examples/csv.h reads tables (CSV): numbers and words, scaled, one-hot, hashed, bucketed or crossed;
+//              examples/images.h reads images: folders of PGM, PPM and BMP files.
 // MICROCONTROLLER  set .memory and .memory_size (dt_model_bytes() tells it); see SWITCHES. examples/export_c.h writes a
 //              trained net as C of its own, without the library.
 //
@@ -470,10 +471,6 @@ DT_API dt_source dt_idx(const char *images, const char *labels);
 // .input = {h, w, 1}.
 DT_API dt_source dt_npy(const char *x, const char *y);
 
-// dt_images - a folder with a sub-folder per class (labels 0, 1, … by name) of PGM, PPM or BMP files of one size:
-// [height, width, 1 or 3], value / largest value. Opening checks the headers; reading decodes the pixels.
-DT_API dt_source dt_images(const char *folder);
-
 // dt_cifar10 - CIFAR-10's binary version, plain or .gz: all data_batch_*.bin (DT_TRAIN) or test_batch*.bin (DT_TEST) of
 // a folder; or the files that path names.
 DT_API dt_source dt_cifar10(const char *path, dt_split split);
@@ -516,13 +513,15 @@ DT_API long dt_shuffle(long position, long n, uint64_t seed, long epoch);
 
 // ---- models
 
-typedef enum { DT_EVENT_STEP, DT_EVENT_EPOCH, DT_EVENT_END } dt_event_kind;
+// BEGIN: before the first step, when dt_checkpoint_load may still be called; its other fields are empty.
+typedef enum { DT_EVENT_STEP, DT_EVENT_EPOCH, DT_EVENT_END, DT_EVENT_BEGIN } dt_event_kind;
 
 typedef struct {
 	dt_event_kind kind;
 	dt_model *model;
 	long step, steps;  // done, and in all
 	int epoch, epochs;  // this one from 1, and in all
+	int ends_epoch;  // 0: more steps of this epoch follow
 	double loss, accuracy;  // of the step or epoch; accuracy: NAN where there is none
 	double eval_loss, eval_accuracy;  // NAN where nothing was evaluated
 	double learning_rate, gradient_norm;  // norm: NAN unless it was needed
@@ -762,6 +761,15 @@ typedef struct {
 // dt_load_opt - dt_load with choices. Only without .glob and .rename it looks for unexpected tensors. When read fails
 // in the middle, the tensors before stay loaded.
 DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err);
+
+// dt_checkpoint_save - parameters, the optimizer's moments, step and seed, as .safetensors, which dt_load takes too.
+// Written beside path and renamed over it.
+DT_API int dt_checkpoint_save(dt_model *m, const char *path, dt_error *err);
+
+// dt_checkpoint_load - the next dt_train goes on where that one was, in the middle of an epoch too, and ends with the bits
+// of a run that was never interrupted. A damaged file, or one of another net, optimizer, batch or seed, changes nothing.
+// (With parameter servers the moments are theirs: they begin anew.)
+DT_API int dt_checkpoint_load(dt_model *m, const char *path, dt_error *err);
 
 // ---- collectives
 // The ranks of a group make the same calls in the same order; a call that differs from its peers' in kind, n or root is
@@ -1802,36 +1810,29 @@ typedef void dt__micro DT__MICRO_PARAMETERS;
 #define DT__R4(X) X(0) X(1) X(2) X(3)
 #define DT__R6(X) DT__R4(X) X(4) X(5)
 #define DT__R8(X) DT__R6(X) X(6) X(7)
-#define DT__BEGIN1(r) V c##r = first;
-#define DT__BEGIN2(r) V c##r = first, d##r = second;
-#define DT__STEP1(r) c##r += p[r * ai] * b0;
-#define DT__STEP2(r) { float s = p[r * ai]; c##r += s * b0; d##r += s * b1; }
-#define DT__FETCH1(r) DT__PREFETCH(c + r * ci);
-#define DT__FETCH2(r) DT__PREFETCH(c + r * ci); DT__PREFETCH(c + r * ci + sizeof(V) / 4);
-#define DT__KEEP1(r) { V *o = (V *)(c + r * ci); if (add) *o += c##r; else *o = c##r; }
-#define DT__KEEP2(r) { V *o = (V *)(c + r * ci); if (add) { o[0] += c##r; o[1] += d##r; } else { o[0] = c##r; o[1] = d##r; } }
+#define DT__BEGIN(r) V c##r = first, d##r = second;
+#define DT__FETCH(r) DT__PREFETCH(c + r * ci); if (two) DT__PREFETCH(c + r * ci + sizeof(V) / 4);
+#define DT__STEP(r) { float s = p[r * ai]; c##r += s * b0; if (two) d##r += s * b1; }
+#define DT__KEEP(r) { V *o = (V *)(c + r * ci); if (add) { *o += c##r; if (two) o[1] += d##r; } else { *o = c##r; if (two) o[1] = d##r; } }
 
 #define DT__MICRO_OF(name, target, vector, ROWS, N) \
 	target static void name DT__MICRO_PARAMETERS { \
 		typedef vector V; \
+		const int two = N == 2; \
 		V first = {0}, second = {0}; \
-		if (bias) { first = *(const V *)bias; if (N == 2) second = ((const V *)bias)[N - 1]; } \
-		(void)second; \
-		{ ROWS(DT__BEGIN##N) \
-		if (add && k > 64) { ROWS(DT__FETCH##N) } \
+		if (bias) { first = *(const V *)bias; if (two) second = ((const V *)bias)[1]; } \
+		{ ROWS(DT__BEGIN) \
+		if (add && k > 64) { ROWS(DT__FETCH) } \
 		for (; k2 > 0; k2--, a += ak2, b += bk2) { \
 			const float *p = a, *q = b; \
 			ptrdiff_t i; \
 			for (i = k; i > 0; i--, p += ak, q += bk) { \
-				V b0 = *(const V *)q; \
-				DT__SECOND##N \
-				ROWS(DT__STEP##N) \
+				V b0 = *(const V *)q, b1 = two ? ((const V *)q)[1] : b0; \
+				ROWS(DT__STEP) \
 			} \
 		} \
-		ROWS(DT__KEEP##N) } \
+		ROWS(DT__KEEP) } \
 	}
-#define DT__SECOND1
-#define DT__SECOND2 V b1 = ((const V *)q)[1];
 
 #define DT__MICRO(isa, target, vector, rows) \
 	DT__MICRO_OF(dt__micro_##isa##_##rows##x2, target, vector, DT__R##rows, 2) \
@@ -1865,6 +1866,7 @@ typedef struct {
 #define DT__AT(p) (*(const dt__v *)(p))
 #define DT__EACH(n) for (ptrdiff_t i = 0; i < (n); i += DT__W)  // in its body, for rows p of n:
 #define DT__GET(v, p) dt__get(&v, (p) + i, n - i)
+#define DT__READ(v, p) dt__v v; DT__GET(v, p)  // declares v
 #define DT__SET(v, p) dt__set(&v, (p) + i, n - i)
 #define DT__SET_OR_ADD(v, p, add) dt__set_or_add(&v, (p) + i, n - i, add)
 
@@ -1890,8 +1892,10 @@ DT__INLINE float dt__lanes_sum(const dt__v *v) {
 	for (i = 0; i < DT__W; i++) s += a[i];
 	return s;
 }
-// v, or relu(v): keep is all ones or 0
-#define DT__RELU_UNLESS(keep, v) DT__FLOATS(DT__BITS(v) & (~DT__TEST((v) <= 0) | (keep)))
+// v where the comparison holds, else 0
+#define DT__WHERE(comparison, v) DT__FLOATS(DT__BITS(v) & DT__TEST(comparison))
+// v, or relu(v) if relu is 1; keeps NaN
+#define DT__RELU_IF(relu, v) DT__FLOATS(DT__BITS(v) & ~(DT__TEST((v) <= 0) & -(relu)))
 
 // In front of a body: dt__<name>_body is inlined into one wrapper per instruction set. give: the word return, or nothing.
 #if DT__X86
@@ -1935,7 +1939,6 @@ DT__INLINE void dt__v_exp(dt__v *inout) {
 // tanh by the rational approximation that Eigen and others use: odd degree 13 over even degree 6, on [-7.9, 7.9].
 DT__INLINE void dt__v_tanh(dt__v *inout) {
 	dt__v x = *inout, x2 = x * x, p, q, one = {0}, limit = one + 7.90531110763549805f;
-	dt__vi high = DT__TEST(x >= limit), low = DT__TEST(x <= -limit);
 	one += 1.0f;
 	p = x2 * -2.76076847742355e-16f + 2.00018790482477e-13f;
 	p = p * x2 + -8.60467152213735e-11f;
@@ -1946,7 +1949,7 @@ DT__INLINE void dt__v_tanh(dt__v *inout) {
 	q = x2 * 1.19825839466702e-06f + 1.18534705686654e-04f;
 	q = q * x2 + 2.26843463243900e-03f;
 	q = q * x2 + 4.89352518554385e-03f;
-	*inout = DT__SELECT(high, one, DT__SELECT(low, -one, x * p / q));
+	*inout = DT__SELECT(DT__TEST(x >= limit), one, DT__SELECT(DT__TEST(x <= -limit), -one, x * p / q));
 }
 
 DT__INLINE void dt__v_sigmoid(dt__v *inout) {
@@ -1979,11 +1982,10 @@ enum { DT__RELU, DT__LEAKY_RELU, DT__GELU, DT__GELU_TANH, DT__SILU, DT__TANH, DT
 
 DT__LOOP(activate, (int kind, ptrdiff_t n, const float *x, float *y, float slope), (kind, n, x, y, slope)) {
 	DT__EACH(n) {
-		dt__v v, t;
-		DT__GET(v, x);
-		t = v;
+		DT__READ(v, x);
+		dt__v t = v;
 		switch (kind) {
-		case DT__RELU: t = DT__FLOATS(DT__BITS(v) & ~DT__TEST(v <= 0)); break;  // keeps NaN
+		case DT__RELU: t = DT__RELU_IF(1, v); break;
 		case DT__LEAKY_RELU: t = DT__SELECT(DT__TEST(v <= 0), v * slope, v); break;
 		case DT__GELU: dt__v_phi(&t); t *= v; break;
 		case DT__GELU_TANH: t = DT__GELU_C * (v + 0.044715f * v * v * v); dt__v_tanh(&t); t = 0.5f * v * (1.0f + t); break;
@@ -1999,12 +2001,11 @@ DT__LOOP(activate, (int kind, ptrdiff_t n, const float *x, float *y, float slope
 DT__LOOP(activate_back, (int kind, ptrdiff_t n, const float *x, const float *y, const float *dy, float *dx, int add, float slope), (kind, n, x, y, dy, dx, add, slope)) {
 	int from_x = kind == DT__GELU || kind == DT__GELU_TANH || kind == DT__SILU;
 	DT__EACH(n) {
-		dt__v v, g, t, e;
-		DT__GET(v, from_x ? x : y);
-		DT__GET(g, dy);
-		t = v;
+		DT__READ(v, from_x ? x : y);
+		DT__READ(g, dy);
+		dt__v t = v, e;
 		switch (kind) {
-		case DT__RELU: g = DT__FLOATS(DT__BITS(g) & DT__TEST(v > 0)); break;
+		case DT__RELU: g = DT__WHERE(v > 0, g); break;
 		case DT__LEAKY_RELU: g = DT__SELECT(DT__TEST(v > 0), g, g * slope); break;
 		case DT__GELU: dt__v_phi(&t); e = -0.5f * v * v; dt__v_exp(&e); g *= t + v * e * 0.39894228f; break;
 		case DT__GELU_TANH:
@@ -2023,10 +2024,9 @@ DT__LOOP(activate_back, (int kind, ptrdiff_t n, const float *x, const float *y, 
 // y = a * x + b * y; b = 0 does not read y
 DT__LOOP(axpby, (ptrdiff_t n, float a, const float *x, float b, float *y), (n, a, x, b, y)) {
 	DT__EACH(n) {
-		dt__v v, o;
-		DT__GET(v, x);
+		DT__READ(v, x);
 		v *= a;
-		if (b != 0) { DT__GET(o, y); v += b * o; }
+		if (b != 0) { DT__READ(o, y); v += b * o; }
 		DT__SET(v, y);
 	}
 }
@@ -2034,9 +2034,8 @@ DT__LOOP(axpby, (ptrdiff_t n, float a, const float *x, float b, float *y), (n, a
 // y = or += a * b
 DT__LOOP(multiply, (ptrdiff_t n, const float *a, const float *b, float *y, int add), (n, a, b, y, add)) {
 	DT__EACH(n) {
-		dt__v v, w;
-		DT__GET(v, a);
-		DT__GET(w, b);
+		DT__READ(v, a);
+		DT__READ(w, b);
 		v *= w;
 		DT__SET_OR_ADD(v, y, add);
 	}
@@ -2045,77 +2044,64 @@ DT__LOOP(multiply, (ptrdiff_t n, const float *a, const float *b, float *y, int a
 // Row of a max pool: y [n_out, c] from windows [rows, size] of x [rows, n_in, c]; a window starts at o * stride - pad and is
 // cut to what lies inside. NaN wins. which (NULL: nobody asks): the place in the cut window, row by row, that y came from.
 typedef struct { ptrdiff_t n_out, n_in, c, rows, size, stride, pad; int relu; } dt__pool_row;
+#define DT__WINDOWS(w)  /* for channels i of n of output o: the first place of its window on a row of x, and how many */ \
+	for (ptrdiff_t n = w->c, o = 0, first, wide, i; o < w->n_out; o++) \
+		for (first = DT__MAX(o * w->stride - w->pad, 0), wide = DT__MIN(o * w->stride - w->pad + w->size, w->n_in) - first, i = 0; i < n; i += DT__W)
 #define DT__LARGER(at, k) \
 	v = DT__AT(at); \
 	hit = DT__TEST(v > best) | DT__TEST(v != v); \
 	best = DT__SELECT(hit, v, best); \
-	place = (place & ~hit) | ((none + (int32_t)(k)) & hit);
+	place = (place & ~hit) | ((int32_t)(k) & hit);
 DT__LOOP(maximum, (const dt__pool_row *w, const float *x, float *y, int32_t *which), (w, x, y, which)) {
-	const ptrdiff_t c = w->c;
-	ptrdiff_t o, k, ky, kx;
-	dt__vi none = {0}, keep = none - !w->relu, hit;
-	for (o = 0; o < w->n_out; o++) {
-		ptrdiff_t first = DT__MAX(o * w->stride - w->pad, 0), wide = DT__MIN(o * w->stride - w->pad + w->size, w->n_in) - first;
-		DT__EACH(c) {
-			const float *p = x + first * c + i, *q = p + w->n_in * c;
-			dt__vi place = none;
-			dt__v best, v;
-			dt__get(&best, p, c - i);
-			if (w->rows == 2 && wide == 2 && c - i >= DT__W) {  // the usual one, without loops
-				DT__LARGER(p + c, 1) DT__LARGER(q, 2) DT__LARGER(q + c, 3)
-			} else {
-				for (k = ky = 0; ky < w->rows; ky++)
-					for (kx = 0; kx < wide; kx++, k++) {
-						float edge[DT__W];
-						dt__get(&v, p + (ky * w->n_in + kx) * c, c - i);
-						dt__set(&v, edge, DT__W);
-						DT__LARGER(edge, k)
-					}
-			}
-			best = DT__RELU_UNLESS(keep, best);
-			dt__set(&best, y + o * c + i, c - i);
-			if (which) { v = DT__FLOATS(place); dt__set(&v, (float *)(void *)which + o * c + i, c - i); }
+	DT__WINDOWS(w) {
+		const float *p = x + first * n + i, *q = p + w->n_in * n;
+		ptrdiff_t k, ky, kx;
+		dt__vi place = {0}, hit;
+		dt__v best, v;
+		dt__get(&best, p, n - i);
+		if (w->rows == 2 && wide == 2 && n - i >= DT__W) {  // the usual one, without loops
+			DT__LARGER(p + n, 1) DT__LARGER(q, 2) DT__LARGER(q + n, 3)
+		} else {
+			for (k = ky = 0; ky < w->rows; ky++)
+				for (kx = 0; kx < wide; kx++, k++) {
+					float edge[DT__W];
+					dt__get(&v, p + (ky * w->n_in + kx) * n, n - i);
+					dt__set(&v, edge, DT__W);
+					DT__LARGER(edge, k)
+				}
 		}
+		best = DT__RELU_IF(w->relu, best);
+		DT__SET(best, y + o * n);
+		if (which) { v = DT__FLOATS(place); DT__SET(v, (float *)(void *)which + o * n); }
 	}
 }
 
 // Its backward: dx = or += dy at the places in which, and 0 at the others.
-#define DT__TAKE(at, k, n) { v = DT__FLOATS(DT__BITS(g) & DT__TEST(place == (none + (int32_t)(k)))); dt__set_or_add(&v, at, n, add); }
+#define DT__TAKE(at, k, n) { v = DT__WHERE(place == (int32_t)(k), g); dt__set_or_add(&v, at, n, add); }
 DT__LOOP(maximum_back, (const dt__pool_row *w, const int32_t *which, const float *dy, float *dx, int add), (w, which, dy, dx, add)) {
-	const ptrdiff_t c = w->c;
-	ptrdiff_t o, k, ky, kx;
-	dt__vi none = {0};
-	for (o = 0; o < w->n_out; o++) {
-		ptrdiff_t first = DT__MAX(o * w->stride - w->pad, 0), wide = DT__MIN(o * w->stride - w->pad + w->size, w->n_in) - first;
-		DT__EACH(c) {
-			float *p = dx + first * c + i, *q = p + w->n_in * c;
-			dt__v g, v;
-			dt__vi place;
-			dt__get(&v, (const float *)(const void *)which + o * c + i, c - i);
-			place = DT__BITS(v);
-			dt__get(&g, dy + o * c + i, c - i);
-			if (w->rows == 2 && wide == 2 && c - i >= DT__W) {
-				DT__TAKE(p, 0, DT__W) DT__TAKE(p + c, 1, DT__W) DT__TAKE(q, 2, DT__W) DT__TAKE(q + c, 3, DT__W)
-			} else {
-				for (k = ky = 0; ky < w->rows; ky++)
-					for (kx = 0; kx < wide; kx++, k++) DT__TAKE(p + (ky * w->n_in + kx) * c, k, c - i)
-			}
+	DT__WINDOWS(w) {
+		float *p = dx + first * n + i, *q = p + w->n_in * n;
+		ptrdiff_t k, ky, kx;
+		DT__READ(v, (const float *)(const void *)which + o * n);
+		DT__READ(g, dy + o * n);
+		dt__vi place = DT__BITS(v);
+		if (w->rows == 2 && wide == 2 && n - i >= DT__W) {
+			DT__TAKE(p, 0, DT__W) DT__TAKE(p + n, 1, DT__W) DT__TAKE(q, 2, DT__W) DT__TAKE(q + n, 3, DT__W)
+		} else {
+			for (k = ky = 0; ky < w->rows; ky++)
+				for (kx = 0; kx < wide; kx++, k++) DT__TAKE(p + (ky * w->n_in + kx) * n, k, n - i)
 		}
 	}
 }
 
 DT__LOOP_OF(float, return, dot, (ptrdiff_t n, const float *a, const float *b), (n, a, b)) {
-	dt__v s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0}, v, w;
+	dt__v s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
 	ptrdiff_t i = 0;
-	for (; i + 4 * DT__W <= n; i += 4 * DT__W) {
-		s0 += DT__AT(a + i) * DT__AT(b + i);
-		s1 += DT__AT(a + i + DT__W) * DT__AT(b + i + DT__W);
-		s2 += DT__AT(a + i + 2 * DT__W) * DT__AT(b + i + 2 * DT__W);
-		s3 += DT__AT(a + i + 3 * DT__W) * DT__AT(b + i + 3 * DT__W);
-	}
+#define DT__PRODUCT(r) s##r += DT__AT(a + i + r * DT__W) * DT__AT(b + i + r * DT__W);
+	for (; i + 4 * DT__W <= n; i += 4 * DT__W) { DT__R4(DT__PRODUCT) }
 	for (; i < n; i += DT__W) {
-		DT__GET(v, a);
-		DT__GET(w, b);
+		DT__READ(v, a);
+		DT__READ(w, b);
 		s0 += v * w;
 	}
 	s0 += s1 + (s2 + s3);
@@ -2123,9 +2109,9 @@ DT__LOOP_OF(float, return, dot, (ptrdiff_t n, const float *a, const float *b), (
 }
 
 DT__LOOP_OF(float, return, sum, (ptrdiff_t n, const float *x), (n, x)) {
-	dt__v s, v;
+	dt__v s;
 	memset(&s, 0, sizeof s);
-	DT__EACH(n) { DT__GET(v, x); s += v; }
+	DT__EACH(n) { DT__READ(v, x); s += v; }
 	return dt__lanes_sum(&s);
 }
 
@@ -2137,15 +2123,13 @@ DT__LOOP_OF(float, return, sum, (ptrdiff_t n, const float *x), (n, x)) {
 
 // What follows a product: y[row] += bias (may be NULL), perhaps relu
 DT__LOOP(finish, (ptrdiff_t rows, ptrdiff_t n, const float *bias, int relu, float *y), (rows, n, bias, relu, y)) {
-	dt__vi keep = {0};
-	keep -= !relu;
 	DT__PATCHES(rows, n) {
-		dt__v v, b = {0};
+		dt__v b = {0};
 		if (bias) DT__GET(b, bias);
 		for (k = r; k < r1; k++) {
-			DT__GET(v, y + k * n);
-			if (bias) v += b;
-			v = DT__RELU_UNLESS(keep, v);
+			DT__READ(v, y + k * n);
+			v += b;
+			v = DT__RELU_IF(relu, v);
 			DT__SET(v, y + k * n);
 		}
 	}
@@ -2153,31 +2137,26 @@ DT__LOOP(finish, (ptrdiff_t rows, ptrdiff_t n, const float *bias, int relu, floa
 
 // y = fa * a + fb * b + offset, perhaps relu; b may be NULL
 DT__LOOP(linear, (ptrdiff_t n, float fa, const float *a, float fb, const float *b, float offset, int relu, float *y), (n, fa, a, fb, b, offset, relu, y)) {
-	dt__vi keep = {0};
-	keep -= !relu;
 	DT__EACH(n) {
-		dt__v v, w;
-		DT__GET(v, a);
+		DT__READ(v, a);
 		v = fa * v + offset;
-		if (b) { DT__GET(w, b); v += fb * w; }
-		v = DT__RELU_UNLESS(keep, v);
+		if (b) { DT__READ(w, b); v += fb * w; }
+		v = DT__RELU_IF(relu, v);
 		DT__SET(v, y);
 	}
 }
 
 // out[column] = or += sum over rows
 DT__LOOP(column_sums, (ptrdiff_t rows, ptrdiff_t n, const float *x, float *out, int add), (rows, n, x, out, add)) {
+#define DT__ROW(r) b##r += DT__AT(p + r * n);
 	if (!add) memset(out, 0, (size_t)n * sizeof *out);
 	DT__PATCHES(rows, n) {
-		dt__v b0 = {0}, b1 = {0}, b2 = {0}, b3 = {0}, v;  // four sums, since one would wait for itself
+		dt__v b0 = {0}, b1 = {0}, b2 = {0}, b3 = {0};  // four sums, since one would wait for itself
 		for (k = r; n - i >= DT__W && k + 4 <= r1; k += 4) {
 			const float *p = x + k * n + i;
-			b0 += DT__AT(p);
-			b1 += DT__AT(p + n);
-			b2 += DT__AT(p + 2 * n);
-			b3 += DT__AT(p + 3 * n);
+			DT__R4(DT__ROW)
 		}
-		for (; k < r1; k++) { DT__GET(v, x + k * n); b0 += v; }
+		for (; k < r1; k++) { DT__READ(v, x + k * n); b0 += v; }
 		b0 = (b0 + b1) + (b2 + b3);
 		DT__SET_OR_ADD(b0, out, 1);
 	}
@@ -2187,8 +2166,8 @@ DT__LOOP(column_sums, (ptrdiff_t rows, ptrdiff_t n, const float *x, float *out, 
 DT__LOOP(column_moments, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *shift, const float *dy, float *s1, float *s2, int add), (rows, n, x, shift, dy, s1, s2, add)) {
 	if (!add) { memset(s1, 0, (size_t)n * sizeof *s1); memset(s2, 0, (size_t)n * sizeof *s2); }
 	DT__PATCHES(rows, n) {
-		dt__v a1 = {0}, a2 = {0}, b1 = {0}, b2 = {0}, m, v, w, g, h;
-		DT__GET(m, shift);
+		dt__v a1 = {0}, a2 = {0}, b1 = {0}, b2 = {0}, v, w, g, h;
+		DT__READ(m, shift);
 		for (k = r; n - i >= DT__W && k + 2 <= r1; k += 2) {  // two sums each, since one would wait for itself
 			const ptrdiff_t at = k * n + i;
 			g = v = DT__AT(x + at) - m;
@@ -2215,16 +2194,13 @@ DT__LOOP(column_moments, (ptrdiff_t rows, ptrdiff_t n, const float *x, const flo
 
 // y[row] = x[row] * scale + shift, perhaps relu
 DT__LOOP(columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale, const float *shift, int relu, float *y), (rows, n, x, scale, shift, relu, y)) {
-	dt__vi keep = {0};
-	keep -= !relu;
 	DT__PATCHES(rows, n) {
-		dt__v v, a, b;
-		DT__GET(a, scale);
-		DT__GET(b, shift);
+		DT__READ(a, scale);
+		DT__READ(b, shift);
 		for (k = r; k < r1; k++) {
-			DT__GET(v, x + k * n);
+			DT__READ(v, x + k * n);
 			v = v * a + b;
-			v = DT__RELU_UNLESS(keep, v);
+			v = DT__RELU_IF(relu, v);
 			DT__SET(v, y + k * n);
 		}
 	}
@@ -2233,13 +2209,12 @@ DT__LOOP(columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, const flo
 // dx[row] = or += dy[row] * a + x[row] * b + c, per column
 DT__LOOP(columns_back, (ptrdiff_t rows, ptrdiff_t n, const float *dy, const float *x, const float *a, const float *b, const float *c, float *dx, int add), (rows, n, dy, x, a, b, c, dx, add)) {
 	DT__PATCHES(rows, n) {
-		dt__v g, v, va, vb, vc;
-		DT__GET(va, a);
-		DT__GET(vb, b);
-		DT__GET(vc, c);
+		DT__READ(va, a);
+		DT__READ(vb, b);
+		DT__READ(vc, c);
 		for (k = r; k < r1; k++) {
-			DT__GET(g, dy + k * n);
-			DT__GET(v, x + k * n);
+			DT__READ(g, dy + k * n);
+			DT__READ(v, x + k * n);
 			g = g * va + (v * vb + vc);
 			DT__SET_OR_ADD(g, dx + k * n, add);
 		}
@@ -2251,8 +2226,7 @@ DT__LOOP_OF(float, return, softmax, (ptrdiff_t n, const float *x, float *y, floa
 	float top = x[0], sum = 0;
 	for (ptrdiff_t i = 1; i < n; i++) if (x[i] > top) top = x[i];
 	DT__EACH(n) {
-		dt__v v;
-		DT__GET(v, x);
+		DT__READ(v, x);
 		v -= top;
 		dt__v_exp(&v);
 		DT__SET(v, y);
@@ -2265,18 +2239,18 @@ DT__LOOP_OF(float, return, softmax, (ptrdiff_t n, const float *x, float *y, floa
 
 // y = (x - mean) * inv * weight + bias; bias may be NULL.
 DT__LOOP(layernorm, (ptrdiff_t n, const float *x, const float *weight, const float *bias, float epsilon, float *y, float *mean_inv), (n, x, weight, bias, epsilon, y, mean_inv)) {
-	dt__v s = {0}, v, w;
+	dt__v s = {0};
 	float mean = dt__sum_body(n, x) / (float)n, inv;
 	ptrdiff_t k = 0;
-	for (; k + DT__W <= n; k += DT__W) { v = DT__AT(x + k) - mean; s += v * v; }
+	for (; k + DT__W <= n; k += DT__W) { dt__v v = DT__AT(x + k) - mean; s += v * v; }
 	inv = dt__lanes_sum(&s);
 	for (; k < n; k++) inv += (x[k] - mean) * (x[k] - mean);
 	inv = 1 / sqrtf(inv / (float)n + epsilon);
 	mean_inv[0] = mean;
 	mean_inv[1] = inv;
 	DT__EACH(n) {
-		DT__GET(v, x);
-		DT__GET(w, weight);
+		DT__READ(v, x);
+		DT__READ(w, weight);
 		v = (v - mean) * inv * w;
 		if (bias) { DT__GET(w, bias); v += w; }
 		DT__SET(v, y);
@@ -2315,36 +2289,33 @@ DT__LOOP(layernorm_back, (ptrdiff_t n, const float *x, const float *weight, cons
 // Chris Wellons' integer hash.
 DT__LOOP(dropout, (ptrdiff_t n, uint64_t key, uint32_t threshold, float scale, const float *x, float *y, int add), (n, key, threshold, scale, x, y, add)) {
 	uint32_t lane[DT__W], k1 = (uint32_t)key, k2 = (uint32_t)(key >> 32);
-	dt__vu index, limit = {0};
+	dt__vu index;
 	for (ptrdiff_t i = 0; i < DT__W; i++) lane[i] = (uint32_t)i * 0x9e3779b9u + k1;
 	memcpy(&index, lane, sizeof index);
-	limit += threshold;
 	DT__EACH(n) {
 		dt__vu h = index;
-		dt__v v;
 		h ^= h >> 16; h *= 0x7feb352du;
 		h ^= h >> 15; h ^= k2; h *= 0x846ca68bu;
 		h ^= h >> 16;
 		index += (uint32_t)DT__W * 0x9e3779b9u;
-		DT__GET(v, x);
-		v = DT__FLOATS(DT__BITS(v * scale) & DT__TEST((dt__vi)(h >> 1) >= (dt__vi)(limit >> 1)));
+		DT__READ(v, x);
+		v = DT__WHERE((dt__vi)(h >> 1) >= (int32_t)(threshold >> 1), v * scale);
 		DT__SET_OR_ADD(v, y, add);
 	}
 }
 
 // 0 for what is below 2^(exponent - 127): where gradients stay 0, moments fade until they and their products are no normal
 // numbers, on which arithmetic is a hundred times slower on many CPUs. Squares keep all that is normal.
-#define DT__NOT_BELOW(exponent, v) DT__FLOATS(DT__BITS(v) & DT__TEST((DT__BITS(v) & 0x7f800000) >= ((exponent) << 23)))
+#define DT__NOT_BELOW(exponent, v) DT__WHERE((DT__BITS(v) & 0x7f800000) >= ((exponent) << 23), v)
 
 // w -= rate * step; g is scaled first, weight decay added, momentum kept in v (NULL: none).
 DT__LOOP(sgd, (ptrdiff_t n, float *w, const float *g, float *v, float scale, float rate, float momentum, float decay, int nesterov), (n, w, g, v, scale, rate, momentum, decay, nesterov)) {
 	DT__EACH(n) {
-		dt__v p, d, m;
-		DT__GET(p, w);
-		DT__GET(d, g);
+		DT__READ(p, w);
+		DT__READ(d, g);
 		d = d * scale + decay * p;
 		if (v) {
-			DT__GET(m, v);
+			DT__READ(m, v);
 			m = momentum * m + d;
 			m = DT__NOT_BELOW(15, m);
 			DT__SET(m, v);
@@ -2363,11 +2334,11 @@ typedef void dt__adam_loop(ptrdiff_t n, float *w, const float *g, float *m, floa
 #define DT__ADAM_OF(name, target, ROOT) \
 	target static void name(ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a) { \
 		DT__EACH(n) { \
-			dt__v p, d, m1, m2, root; \
-			DT__GET(p, w); \
-			DT__GET(d, g); \
-			DT__GET(m1, m); \
-			DT__GET(m2, v); \
+			dt__v root; \
+			DT__READ(p, w); \
+			DT__READ(d, g); \
+			DT__READ(m1, m); \
+			DT__READ(m2, v); \
 			d = d * a->scale + a->decay * p; \
 			m1 += a->rest1 * (d - m1); \
 			m2 = a->beta2 * m2 + a->rest2 * d * d; \
@@ -2387,10 +2358,10 @@ DT__ADAM_OF(dt__adam_base, , root = m2; dt__v_sqrt(&root);)
 
 DT__LOOP(rmsprop, (ptrdiff_t n, float *w, const float *g, float *s, float *v, float scale, float rate, float alpha, float epsilon, float momentum, float decay), (n, w, g, s, v, scale, rate, alpha, epsilon, momentum, decay)) {
 	DT__EACH(n) {
-		dt__v p, d, q, root;
-		DT__GET(p, w);
-		DT__GET(d, g);
-		DT__GET(q, s);
+		dt__v root;
+		DT__READ(p, w);
+		DT__READ(d, g);
+		DT__READ(q, s);
 		d = d * scale + decay * p;
 		q = alpha * q + (1.0f - alpha) * d * d;
 		q = DT__NOT_BELOW(1, q);
@@ -2459,25 +2430,24 @@ DT__LOOP(pack, (const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n,
 // "Fast Algorithms for Convolutional Neural Networks" (2015). Each kind maps a line of values, get(k), to put(k, v).
 enum { DT__WINOGRAD_IMAGE, DT__WINOGRAD_OUTPUT, DT__WINOGRAD_DY, DT__WINOGRAD_WEIGHTS, DT__WINOGRAD_DW };
 
-#define DT__LINE_IMAGE(get, put) { \
-	V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3), d4 = get(4), d5 = get(5); \
+#define DT__GET4(get) V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3);
+#define DT__GET6(get) DT__GET4(get) V d4 = get(4), d5 = get(5);
+#define DT__PUT1TO4(put) put(1, even + odd) put(2, even - odd) put(3, low + high) put(4, low - high)
+#define DT__LINE_IMAGE(get, put) { DT__GET6(get) \
 	V even = d4 - 4.0f * d2, odd = d3 - 4.0f * d1, low = d4 - d2, high = 2.0f * (d3 - d1); \
-	put(0, 4.0f * d0 - 5.0f * d2 + d4) put(1, even + odd) put(2, even - odd) put(3, low + high) \
-	put(4, low - high) put(5, 4.0f * d1 - 5.0f * d3 + d5) }
-#define DT__LINE_OUTPUT(get, put) { \
-	V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3), d4 = get(4), d5 = get(5); \
+	put(0, 4.0f * d0 - 5.0f * d2 + d4) DT__PUT1TO4(put) put(5, 4.0f * d1 - 5.0f * d3 + d5) }
+#define DT__LINE_OUTPUT(get, put) { DT__GET6(get) \
 	V s1 = d1 + d2, s2 = d1 - d2, s3 = d3 + d4, s4 = d3 - d4; \
 	put(0, d0 + s1 + s3) put(1, s2 + 2.0f * s4) put(2, s1 + 4.0f * s3) put(3, s2 + 8.0f * s4 + d5) }
-#define DT__LINE_DY(get, put) { \
-	V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3); \
+#define DT__LINE_DY(get, put) { DT__GET4(get) \
 	V even = d0 + d2, odd = d1 + d3, low = d0 + 4.0f * d2, high = 2.0f * d1 + 8.0f * d3; \
-	put(0, d0) put(1, even + odd) put(2, even - odd) put(3, low + high) put(4, low - high) put(5, d3) }
+	put(0, d0) DT__PUT1TO4(put) put(5, d3) }
 #define DT__LINE_WEIGHTS(get, put) { \
-	V d0 = get(0), d1 = get(1), d2 = get(2), even = (d0 + d2) * (-1.0f / 6), odd = d1 * (1.0f / 6); \
+	V d0 = get(0), d1 = get(1), d2 = get(2), even = (d0 + d2) * (-1.0f / 6), odd = d1 * (-1.0f / 6); \
 	V low = d0 * (1.0f / 24) + d2 * (1.0f / 6), high = d1 * (1.0f / 12); \
-	put(0, d0 * 0.25f) put(1, even - odd) put(2, even + odd) put(3, low + high) put(4, low - high) put(5, d2) }
-#define DT__LINE_DW(get, put) { \
-	V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3), d4 = get(4), d5 = get(5), s1 = d1 + d2, s3 = d3 + d4; \
+	put(0, d0 * 0.25f) DT__PUT1TO4(put) put(5, d2) }
+#define DT__LINE_DW(get, put) { DT__GET6(get) \
+	V s1 = d1 + d2, s3 = d3 + d4; \
 	put(0, 0.25f * d0 - s1 * (1.0f / 6) + s3 * (1.0f / 24)) \
 	put(1, (d2 - d1) * (1.0f / 6) + (d3 - d4) * (1.0f / 12)) put(2, (s3 - s1) * (1.0f / 6) + d5) }
 
@@ -2545,10 +2515,11 @@ DT__WINOGRAD_OF(dt__winograd_base, , float, 1)
 // c [n] = or += a [k] * B [k, n], with rows (bj = 1) or columns (bk = ak = 1) of B contiguous, several at a time
 DT__LOOP(gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const float *b, ptrdiff_t bk, ptrdiff_t bj, float *c, int add), (n, k, a, ak, b, bk, bj, c, add)) {
 	ptrdiff_t i, p, r;
+#define DT__FACTOR(r) const float a##r = a[r * ak];
 	if (bj == 1) {
 		if (!add) memset(c, 0, (size_t)n * sizeof *c);
 		for (p = 0; p + 8 <= k; p += 8, a += 8 * ak, b += 8 * bk) {
-			const float a0 = a[0], a1 = a[ak], a2 = a[2 * ak], a3 = a[3 * ak], a4 = a[4 * ak], a5 = a[5 * ak], a6 = a[6 * ak], a7 = a[7 * ak];
+			DT__R8(DT__FACTOR)
 			for (i = 0; i + DT__W <= n; i += DT__W) {
 				const float *q = b + i;
 				dt__v s = DT__AT(c + i), t = a0 * DT__AT(q);
@@ -2567,25 +2538,14 @@ DT__LOOP(gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const fl
 		for (; p < k; p++, a += ak, b += bk) dt__axpby_body(n, *a, b, 1, c);
 		return;
 	}
+#define DT__VECTORS(r) s##r += v * DT__AT(b + r * bj + p);
+#define DT__TOTAL(r) c[i + r] = dt__lanes_sum(&s##r) + (add ? c[i + r] : 0);
+#define DT__REST(r) c[i + r] += a[p] * b[r * bj + p];
 	for (i = 0; i + 4 <= n; i += 4, b += 4 * bj) {
 		dt__v s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0}, v;
-		for (p = 0; p + DT__W <= k; p += DT__W) {
-			v = DT__AT(a + p);
-			s0 += v * DT__AT(b + p);
-			s1 += v * DT__AT(b + bj + p);
-			s2 += v * DT__AT(b + 2 * bj + p);
-			s3 += v * DT__AT(b + 3 * bj + p);
-		}
-		c[i] = dt__lanes_sum(&s0) + (add ? c[i] : 0);
-		c[i + 1] = dt__lanes_sum(&s1) + (add ? c[i + 1] : 0);
-		c[i + 2] = dt__lanes_sum(&s2) + (add ? c[i + 2] : 0);
-		c[i + 3] = dt__lanes_sum(&s3) + (add ? c[i + 3] : 0);
-		for (; p < k; p++) {
-			c[i] += a[p] * b[p];
-			c[i + 1] += a[p] * b[bj + p];
-			c[i + 2] += a[p] * b[2 * bj + p];
-			c[i + 3] += a[p] * b[3 * bj + p];
-		}
+		for (p = 0; p + DT__W <= k; p += DT__W) { v = DT__AT(a + p); DT__R4(DT__VECTORS) }
+		DT__R4(DT__TOTAL)
+		for (; p < k; p++) { DT__R4(DT__REST) }
 	}
 	for (; i < n; i++, b += bj) c[i] = dt__dot_body(k, a, b) + (add ? c[i] : 0);
 }
@@ -2673,29 +2633,36 @@ static void dt__tile_plan(const dt__kernels *k, ptrdiff_t m, ptrdiff_t *large, p
 	}
 }
 
+// Its tile from line i on, of the given width, of whose lines the first n exist.
+DT__INLINE dt__operand dt__tile_at(const dt__operand *o, ptrdiff_t i, ptrdiff_t n, ptrdiff_t width, ptrdiff_t k2, ptrdiff_t k) {
+	dt__operand tile = *o;
+	int edge = n < width && o->edge;
+	tile.p = edge ? o->edge : o->p + i * (o->packed ? k2 * k : o->step);
+	if (edge || o->packed) { tile.step = 1; tile.k = width; tile.k2 = k * width; }
+	return tile;
+}
+
 // C [m, n] = A B + bias (NULL: 0), or += A B, over all of k2 and k, without blocking.
-static void dt__tiles(const dt__kernels *kernels, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k2, ptrdiff_t k, const dt__operand *a,
+static void dt__tiles(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k2, ptrdiff_t k, const dt__operand *a,
 		const dt__operand *b, float *c, ptrdiff_t ci, int add, const float *bias) {
+	const dt__kernels *kernels = dt__cpu();
 	ptrdiff_t large, small, i, j, t, width = kernels->columns;
 	dt__tile_plan(kernels, m, &large, &small);
 	for (j = 0; j < n; j += width) {
 		ptrdiff_t columns = DT__MIN(n - j, width);
-		int half = columns <= width / 2, b_edge = columns < width && b->edge != NULL, b_packed = b->packed || b_edge;
-		const float *bp = b_edge ? b->edge : b->packed ? b->p + j * k2 * k : b->p + j;
-		ptrdiff_t bk = b_packed ? width : b->k, bk2 = b_packed ? k * width : b->k2;
+		int half = columns <= width / 2;
+		dt__operand tb = dt__tile_at(b, j, columns, width, k2, k);
 		for (i = t = 0; t < large + small; t++) {
 			const dt__tile *tile = &kernels->tile[t >= large];
 			ptrdiff_t rows = DT__MIN(m - i, (ptrdiff_t)tile->rows), r;
-			int a_edge = rows < tile->rows && a->edge != NULL, a_packed = a->packed || a_edge;
-			const float *ap = a_edge ? a->edge : a->packed ? a->p + i * k2 * k : a->p + i * a->step;
-			ptrdiff_t ai = a_packed ? 1 : a->step, ak = a_packed ? tile->rows : a->k, ak2 = a_packed ? k * tile->rows : a->k2;
+			dt__operand ta = dt__tile_at(a, i, rows, tile->rows, k2, k);
 			dt__micro *micro = half ? tile->half : tile->full;
 			float *out = c + i * ci + j;
 			if (rows == tile->rows && columns == (half ? width / 2 : width)) {
-				micro(k2, k, ap, ai, ak, ak2, bp, bk, bk2, out, ci, add, bias ? bias + j : NULL);
+				micro(k2, k, ta.p, ta.step, ta.k, ta.k2, tb.p, tb.k, tb.k2, out, ci, add, bias ? bias + j : NULL);
 			} else {  // the whole tile into a buffer, its valid part to C
 				float buffer[DT__MAX_TILE] DT__ALIGNED;
-				micro(k2, k, ap, ai, ak, ak2, bp, bk, bk2, buffer, width, 0, NULL);
+				micro(k2, k, ta.p, ta.step, ta.k, ta.k2, tb.p, tb.k, tb.k2, buffer, width, 0, NULL);
 				for (r = 0; r < rows; r++) {
 					ptrdiff_t x;
 					for (x = 0; bias && x < columns; x++) buffer[r * width + x] += bias[j + x];
@@ -2717,7 +2684,7 @@ static void dt__tiles(const dt__kernels *kernels, ptrdiff_t m, ptrdiff_t n, ptrd
 static ptrdiff_t dt__gemm_scratch(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
 	ptrdiff_t kc = DT__MIN(k, DT__KC), columns = dt__cpu()->columns;
 	if (n <= columns / 2 && m > columns) return m * n + dt__gemm_scratch(n, m, k);  // see dt__gemm
-	return kc * (DT__MIN(m, DT__MC) + 2 * dt__cpu()->tile[0].rows + dt__ceil(DT__MIN(n, DT__NC), columns) + columns);
+	return kc * (DT__MIN(m, DT__MC) + dt__cpu()->tile[0].rows + dt__ceil(DT__MIN(n, DT__NC), columns) + columns);
 }
 
 // The block of size at most limit that splits n evenly, a multiple of unit.
@@ -2730,12 +2697,24 @@ static ptrdiff_t dt__block(ptrdiff_t n, ptrdiff_t limit, ptrdiff_t unit) {
 #include <cblas.h>
 #endif
 
+// The n lines of an operand as tiles, n_large of one width before those of another: all packed into out, or the last one if
+// it is partial.
+static void dt__pack_tiles(dt__operand *o, ptrdiff_t n, ptrdiff_t n_large, ptrdiff_t large, ptrdiff_t small, ptrdiff_t k, float *out) {
+	ptrdiff_t i, t, width;
+	for (i = t = 0; i < n; i += width, t++) {
+		width = t < n_large ? large : small;
+		if (o->packed || n - i < width) dt__cpu()->pack(o->p + i * o->step, o->step, o->k, n - i, width, k, o->packed ? out + i * k : out);
+	}
+	if (o->packed) o->p = out;
+	else if (i > n) o->edge = out;
+}
+
 // C [m, n] = or += A [m, k] B [k, n]; A(i, p) = a[i * ai + p * ak], B(p, j) = b[p * bk + j * bj], C(i, j) = c[i * ci + j].
 static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ai, ptrdiff_t ak, const float *b, ptrdiff_t bk,
 		ptrdiff_t bj, float *c, ptrdiff_t ci, int add, float *scratch) {
 	const dt__kernels *kernels = dt__cpu();
 	ptrdiff_t columns = kernels->columns, rows = kernels->tile[0].rows, kc, mc, nc, i0, j0, k0;
-	float *packed_a, *packed_b, *edge_a;
+	float *packed_b;
 	if (m <= 0 || n <= 0) return;
 #ifdef DTRAIN_BLAS
 	if ((ai == 1 || ak == 1) && (bk == 1 || bj == 1) && m * n * k > 4096) {
@@ -2754,35 +2733,20 @@ static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrd
 	kc = DT__MAX(dt__block(k, DT__KC, 4), 1);
 	mc = dt__block(m, DT__MC, rows);
 	nc = dt__block(n, DT__NC, columns);
-	packed_a = scratch;
-	edge_a = packed_a + kc * (mc + rows);
-	packed_b = edge_a + kc * rows;
+	packed_b = scratch + kc * (mc + rows);
 	for (j0 = 0; j0 < n; j0 += nc) {
-		ptrdiff_t nb = DT__MIN(nc, n - j0), j;
+		ptrdiff_t nb = DT__MIN(nc, n - j0);
 		for (k0 = 0; k0 == 0 || k0 < k; k0 += kc) {
 			ptrdiff_t kb = DT__MIN(kc, k - k0);
-			dt__operand ob = {b + k0 * bk + j0 * bj, 1, bk, 0, 0, NULL};
-			ob.packed = bj != 1 || m > 8 * rows;  // below that, packing costs more than strided rows do
-			if (ob.packed) {
-				for (j = 0; j < nb; j += columns) kernels->pack(ob.p + j * bj, bj, bk, nb - j, columns, kb, packed_b + j * kb);
-				ob.p = packed_b;
-			} else if (nb % columns) {
-				j = nb / columns * columns;
-				kernels->pack(ob.p + j, 1, bk, nb - j, columns, kb, packed_b);
-				ob.edge = packed_b;
-			}
+			// below that, packing costs more than strided rows do
+			dt__operand ob = {b + k0 * bk + j0 * bj, bj, bk, 0, bj != 1 || m > 8 * rows, NULL};
+			dt__pack_tiles(&ob, nb, nb, columns, columns, kb, packed_b);
 			for (i0 = 0; i0 < m; i0 += mc) {
-				ptrdiff_t mb = DT__MIN(mc, m - i0), large, small, t, i = 0;
+				ptrdiff_t mb = DT__MIN(mc, m - i0), large, small;
 				dt__operand oa = {a + i0 * ai + k0 * ak, ai, ak, 0, n > (ak == 1 ? 16 : 4) * columns, NULL};
 				dt__tile_plan(kernels, mb, &large, &small);
-				for (t = 0; t < large + small; t++) {
-					ptrdiff_t height = kernels->tile[t >= large].rows;
-					if (oa.packed) kernels->pack(oa.p + i * ai, ai, ak, mb - i, height, kb, packed_a + i * kb);
-					else if (mb - i < height) { kernels->pack(oa.p + i * ai, ai, ak, mb - i, height, kb, edge_a); oa.edge = edge_a; }
-					i += height;
-				}
-				if (oa.packed) oa.p = packed_a;
-				dt__tiles(kernels, mb, nb, 1, kb, &oa, &ob, c + i0 * ci + j0, ci, add || k0 > 0, NULL);
+				dt__pack_tiles(&oa, mb, large, rows, kernels->tile[1].rows, kb, scratch);
+				dt__tiles(mb, nb, 1, kb, &oa, &ob, c + i0 * ci + j0, ci, add || k0 > 0, NULL);
 			}
 		}
 	}
@@ -3606,14 +3570,17 @@ static void dt__gradients_clear(dt__replica *r) {
 // Promise: forward and backward run with any number of rows, 0 included; backward adds where asked to.
 // ========================================
 
-#define DT__OPTIONS(type, t) const type *o = (const type *)(t)->options
+#define DT__SET_OPTIONS(type, t) type *o = (type *)(t)->options
+#define DT__OPTIONS(type, t) DT__SET_OPTIONS(const type, t)
 #define DT__ELSE(value, standard) ((value) != 0 ? (value) : (standard))
 // The record of an operation without second phases, from dt__<shape>_shape, dt__<run>_forward and so on.
 #define DT__OP(name, flags, shape, run, scratch) \
 	static const dt__op dt__##name = {#name, flags, dt__##shape##_shape, dt__##run##_forward, NULL, dt__##run##_backward, NULL, scratch, NULL}
-// Its layer function, if that has options.
-#define DT__LAYER(layer, type) \
-	DT_API dt_tensor *dt_##layer##_opt(type o) { return dt__layer1(&dt__##layer, o.x, &o, sizeof o, o.name); }
+// Its layer function, with options or without.
+#define DT__LAYER(layer, options) \
+	DT_API dt_tensor *dt_##layer##_opt(dt_##options##_options o) { return dt__layer1(&dt__##layer, o.x, &o, sizeof o, o.name); }
+#define DT__BARE_LAYER(layer) \
+	DT_API dt_tensor *dt_##layer(dt_tensor *x) { return dt__layer1(&dt__##layer, x, NULL, 0, NULL); }
 
 // Forward and backward from one function, dt__<name>_run.
 #define DT__BOTH_WAYS(name) \
@@ -3713,7 +3680,7 @@ static void dt__dense_backward(dt__replica *r, dt_tensor *t) {
 		dt__gemm(m, in, out, dy, out, 1, dt__weights(r, t, 0), 1, out, d, in, add, scratch);
 }
 DT__OP(dense, DT__READS_X | DT__ALL_ROWS, dense, dense, dt__dense_scratch);
-DT__LAYER(dense, dt_dense_options)
+DT__LAYER(dense, dense)
 
 // ---- conv2d, channels last. Memory holds weights as [group][kh][kw][c / groups][filters / groups], depthwise
 // ones as [kh][kw][c]. The three passes are one micro-kernel with other strides:
@@ -3762,7 +3729,7 @@ static dt__conv dt__conv_of(const dt_tensor *t) {
 static ptrdiff_t dt__conv_packed(dt__conv v, ptrdiff_t rows, ptrdiff_t n) { return v.groups * v.kh * v.kw * rows * dt__ceil(n, dt__cpu()->columns); }
 
 static int dt__conv_shape(dt_tensor *t) {
-	dt_conv2d_options *o = (dt_conv2d_options *)t->options;
+	DT__SET_OPTIONS(dt_conv2d_options, t);
 	int file[4] = {o->filters, 0, o->kernel, DT__ELSE(o->kernel_w, o->kernel)};
 	ptrdiff_t floats;
 	dt__conv v;
@@ -3889,57 +3856,55 @@ static void dt__winograd_move(int kind, dt__squares s, ptrdiff_t th, ptrdiff_t t
 	}
 }
 
-// y = or += rows of x times weights, with step floats from place to place. in: room for so many tiles of both.
-static void dt__winograd_pass(ptrdiff_t rows, ptrdiff_t tiles, dt__squares x, dt__operand weights, ptrdiff_t step, float *in, dt__squares y, int add) {
-	ptrdiff_t th = (y.h + 3) / 4, tw = (y.w + 3) / 4, from, to, n, i;
+// y = or += rows of x times weights; without weights, y is dY and sums += x^T y. step: floats of weights or sums from place to
+// place. in: room for dt__winograd_tiles of both.
+static void dt__winograd_pass(ptrdiff_t rows, dt__conv v, dt__squares x, dt__squares y, const dt__operand *weights, float *sums, ptrdiff_t step, float *in, int add) {
+	ptrdiff_t th = (y.h + 3) / 4, tw = (y.w + 3) / 4, tiles = dt__winograd_tiles(v), from, to, n, i;
 	float *out = in + DT__PLACES * dt__places(tiles, x.c);
 	for (from = 0; from < rows * th * tw; from = to) {
 		to = DT__MIN(from + tiles, rows * th * tw);
 		n = to - from;
 		dt__winograd_move(DT__WINOGRAD_IMAGE, x, th, tw, from, to, in, 0);
+		if (!weights) dt__winograd_move(DT__WINOGRAD_DY, y, th, tw, from, to, out, 0);
 		for (i = 0; i < DT__PLACES; i++) {
-			dt__operand a = {in + i * dt__places(n, x.c), x.c, 1, 0, 0, NULL}, b = weights;
-			b.p += i * step;
-			dt__tiles(dt__cpu(), n, y.c, 1, x.c, &a, &b, out + i * dt__places(n, y.c), y.c, 0, NULL);
+			float *xs = in + i * dt__places(n, x.c), *ys = out + i * dt__places(n, y.c);
+			dt__operand a = {xs, weights ? x.c : 1, weights ? 1 : x.c, 0, 0, NULL}, b = {ys, 1, y.c, 0, 0, NULL};
+			if (weights) {
+				b = *weights;
+				b.p += i * step;
+				dt__tiles(n, y.c, 1, x.c, &a, &b, ys, y.c, 0, NULL);
+			} else dt__tiles(x.c, y.c, 1, n, &a, &b, sums + i * step, y.c, 1, NULL);
 		}
-		dt__winograd_move(DT__WINOGRAD_OUTPUT, y, th, tw, from, to, out, add);
+		if (weights) dt__winograd_move(DT__WINOGRAD_OUTPUT, y, th, tw, from, to, out, add);
 	}
 }
 
 // 3 x 3 weights [c][f] to their places; flipped: last to first.
 static void dt__winograd_weights(dt__conv v, const float *weights, int flipped, float *places) {
-	ptrdiff_t n = v.c * v.f, sign = flipped ? -1 : 1, i;
-	dt__square in = {3 * n * sign, n * sign, 0, 3, 0, 3}, out = {6 * n, n, 0, 6, 0, 6};
-	for (i = 0; i < v.c; i++) dt__cpu()->winograd(DT__WINOGRAD_WEIGHTS, v.f, weights + (flipped ? 8 * n : 0) + i * v.f, &in, places + i * v.f, &out, 0);
+	ptrdiff_t n = v.c * v.f, tap = flipped ? -n : n, i;
+	dt__square in = {3 * tap, tap, 0, 3, 0, 3}, out = {6 * n, n, 0, 6, 0, 6};
+	for (i = 0; i < n; i += v.f) dt__cpu()->winograd(DT__WINOGRAD_WEIGHTS, v.f, weights + (flipped ? 8 * n : 0) + i, &in, places + i, &out, 0);
 }
 static void dt__winograd_forward(dt__replica *r, dt_tensor *t, dt__conv v) {
 	float *weights = dt__at(r, t->scratch[0]);
 	dt__squares x = {dt__x(r, t, 0), v.h, v.w, v.c, 6, v.top, v.left}, y = {dt__value(r, t), v.oh, v.ow, v.f, 4, 0, 0};
 	dt__operand b = {weights, 1, v.f, 0, 0, NULL};
 	if (r->from == 0) dt__winograd_weights(v, dt__weights(r, t, 0), 0, weights);  // for all strips
-	dt__winograd_pass(r->rows, dt__winograd_tiles(v), x, b, v.c * v.f, weights + DT__PLACES * v.c * v.f, y, 0);
+	dt__winograd_pass(r->rows, v, x, y, &b, NULL, v.c * v.f, weights + DT__PLACES * v.c * v.f, 0);
 }
 
 // The sums of dW's places go on over all strips; the last transforms them.
 static void dt__winograd_backward_weights(dt__replica *r, dt_tensor *t, dt__conv v) {
-	ptrdiff_t th = (v.oh + 3) / 4, tw = (v.ow + 3) / 4, block = dt__winograd_tiles(v), n = v.c * v.f, from, to, i;
-	float *sums = dt__at(r, t->scratch[1]), *in = sums + DT__PLACES * (n + dt__winograd_panels(v)), *out = in + DT__PLACES * dt__places(block, v.c), *dw;
+	ptrdiff_t n = v.c * v.f, i;
+	float *sums = dt__at(r, t->scratch[1]), *dw;
 	dt__squares x = {dt__x(r, t, 0), v.h, v.w, v.c, 6, v.top, v.left}, dy = {dt__gradient(r, t), v.oh, v.ow, v.f, 4, 0, 0};
 	dt__square places = {6 * n, n, 0, 6, 0, 6}, kernel = {3 * n, n, 0, 3, 0, 3};
 	int add;
 	if (r->from == 0) dt__zero(DT__PLACES * n, sums);
-	for (from = 0; from < r->rows * th * tw; from = to) {
-		to = DT__MIN(from + block, r->rows * th * tw);
-		dt__winograd_move(DT__WINOGRAD_IMAGE, x, th, tw, from, to, in, 0);
-		dt__winograd_move(DT__WINOGRAD_DY, dy, th, tw, from, to, out, 0);
-		for (i = 0; i < DT__PLACES; i++) {
-			dt__operand a = {in + i * dt__places(to - from, v.c), 1, v.c, 0, 0, NULL}, b = {out + i * dt__places(to - from, v.f), 1, v.f, 0, 0, NULL};
-			dt__tiles(dt__cpu(), v.c, v.f, 1, to - from, &a, &b, sums + i * n, v.f, 1, NULL);
-		}
-	}
+	dt__winograd_pass(r->rows, v, x, dy, NULL, sums, n, sums + DT__PLACES * (n + dt__winograd_panels(v)), 0);
 	if (r->from + r->rows < r->run_rows) return;
 	dw = dt__dw(r, t, 0, &add);
-	for (i = 0; i < v.c; i++) dt__cpu()->winograd(DT__WINOGRAD_DW, v.f, sums + i * v.f, &places, dw + i * v.f, &kernel, add);
+	for (i = 0; i < n; i += v.f) dt__cpu()->winograd(DT__WINOGRAD_DW, v.f, sums + i, &places, dw + i, &kernel, add);
 }
 
 static void dt__winograd_backward_data(dt__replica *r, dt_tensor *t, dt__conv v, float *dx, int add) {
@@ -3949,7 +3914,7 @@ static void dt__winograd_backward_data(dt__replica *r, dt_tensor *t, dt__conv v,
 	dt__operand b = {packed, 1, 0, 0, 1, NULL};
 	if (r->from == 0) dt__winograd_weights(v, dt__weights(r, t, 0), 1, in);  // for all strips
 	for (i = 0; r->from == 0 && i < DT__PLACES; i++) dt__pack_panels(in + i * n, v.f, 1, v.c, v.f, packed + i * panels);
-	dt__winograd_pass(r->rows, dt__winograd_tiles(v), dy, b, panels, in, x, add);
+	dt__winograd_pass(r->rows, v, dy, x, &b, NULL, panels, in, add);
 }
 
 static ptrdiff_t dt__conv_scratch(const dt_tensor *t, ptrdiff_t rows, int back) {
@@ -3986,7 +3951,7 @@ static void dt__conv_forward(dt__replica *r, dt_tensor *t) {
 			for (g = 0; g < v.groups; g++) for (ky = 0; ky < parts; ky++) {
 				dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + g * v.cg, v.s * v.c, 1, step2, 0, NULL};
 				dt__operand b = {weight + (g * parts + ky) * part_floats, 1, v.fg, v.span * v.fg, packs, NULL};
-				dt__tiles(k, v.ow, v.fg, k2, v.span, &a, &b, y + g * v.fg, v.f, ky > 0, bias && ky == 0 ? bias + g * v.fg : NULL);
+				dt__tiles(v.ow, v.fg, k2, v.span, &a, &b, y + g * v.fg, v.f, ky > 0, bias && ky == 0 ? bias + g * v.fg : NULL);
 			}
 			if (t->relu) k->finish(v.ow, v.f, NULL, 1, y);
 		}
@@ -4004,7 +3969,7 @@ static void dt__conv_direct_weights(dt__replica *r, dt_tensor *t, dt__conv v, fl
 				dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + kx * v.c * v.dil + g * v.cg, 1, v.s * v.c, v.s * v.pitch, 0, NULL};
 				dt__operand b = {dy + oy * v.ow * v.f + g * v.fg, 1, v.f, v.ow * v.f, 0, NULL};
 				float *out = dw + ((g * v.kh + ky) * v.spans + kx) * v.span * v.fg;
-				dt__tiles(dt__cpu(), v.span, v.fg, DT__MIN(block, v.oh - oy), v.ow, &a, &b, out, v.fg, add, NULL);
+				dt__tiles(v.span, v.fg, DT__MIN(block, v.oh - oy), v.ow, &a, &b, out, v.fg, add, NULL);
 			}
 	}
 }
@@ -4030,7 +3995,7 @@ static void dt__conv_backward_classes(dt__replica *r, dt_tensor *t, dt__conv v, 
 				dt__operand b = {packed, 1, 0, 0, 1, NULL};
 				for (j = 0; j < class_y; j++) b.p += dt__conv_taps(v.kh, v.s, j) * v.kw * tap_floats;
 				for (j = 0; j < class_x; j++) b.p += dt__conv_taps(v.kw, v.s, j) * ny * tap_floats;
-				dt__tiles(k, (v.w - x + v.s - 1) / v.s, v.c, ny, nx * v.f, &a, &b, dx + ((i * v.h + y) * v.w + x) * v.c, v.s * v.c, add, NULL);
+				dt__tiles((v.w - x + v.s - 1) / v.s, v.c, ny, nx * v.f, &a, &b, dx + ((i * v.h + y) * v.w + x) * v.c, v.s * v.c, add, NULL);
 			}
 		}
 	}
@@ -4050,7 +4015,7 @@ static void dt__conv_backward_taps(dt__replica *r, dt_tensor *t, dt__conv v, flo
 			dt__operand a = {dy + oy * v.ow * v.f + g * v.fg, v.f, 1, 0, 0, NULL};
 			dt__operand b = {packed + ((g * v.kh + ky) * v.kw + kx) * tap_floats, 1, 0, 0, 1, NULL};
 			float *out = image + ((oy * v.s + ky * v.dil) * v.wp + kx * v.dil) * v.c + g * v.cg;
-			dt__tiles(k, v.ow, v.cg, 1, v.fg, &a, &b, out, v.s * v.c, 1, NULL);
+			dt__tiles(v.ow, v.cg, 1, v.fg, &a, &b, out, v.s * v.c, 1, NULL);
 		}
 		dt__move_image(image, v.hp, v.wp, v.c, -v.top, -v.left, v.h, v.w, dx + i * t->in[0]->size, add);
 	}
@@ -4076,12 +4041,12 @@ static void dt__conv_backward_data(dt__replica *r, dt_tensor *t) {
 }
 static void dt__conv_backward(dt__replica *r, dt_tensor *t) { dt__conv_backward_weights(r, t); dt__conv_backward_data(r, t); }
 DT__OP(conv2d, DT__READS_X, conv, conv, dt__conv_scratch);
-DT__LAYER(conv2d, dt_conv2d_options)
+DT__LAYER(conv2d, conv2d)
 
 // ---- pooling
 
 static int dt__pool_shape(dt_tensor *t) {
-	dt_pool2d_options *o = (dt_pool2d_options *)t->options;
+	DT__SET_OPTIONS(dt_pool2d_options, t);
 	if (dt__needs_image(t)) return 1;
 	o->stride = DT__ELSE(o->stride, o->size);
 	if (o->size < 1 || o->stride < 1 || o->padding < 0 || o->padding > o->size / 2 || o->size > 32767)
@@ -4130,9 +4095,9 @@ static void dt__pool_run(dt__replica *r, dt_tensor *t, int back) {
 }
 DT__BOTH_WAYS(pool)
 DT__OP(maxpool2d, 0, pool, pool, NULL);
-DT__LAYER(maxpool2d, dt_pool2d_options)
+DT__LAYER(maxpool2d, pool2d)
 DT__OP(avgpool2d, 0, pool, pool, NULL);
-DT__LAYER(avgpool2d, dt_pool2d_options)
+DT__LAYER(avgpool2d, pool2d)
 
 static int dt__global_avgpool_shape(dt_tensor *t) {
 	if (dt__needs_image(t)) return 1;
@@ -4153,9 +4118,13 @@ static void dt__global_avgpool_backward(dt__replica *r, dt_tensor *t) {
 	for (i = 0; dx && i < r->rows * n; i++) dt__copy(c, 1 / (float)n, dt__gradient(r, t) + i / n * c, dx + i * c, add);
 }
 DT__OP(global_avgpool, 0, global_avgpool, global_avgpool, NULL);
-DT_API dt_tensor *dt_global_avgpool(dt_tensor *x) { return dt__layer1(&dt__global_avgpool, x, NULL, 0, NULL); }
+DT__BARE_LAYER(global_avgpool)
 
 // ---- views
+
+static void dt__view_backward(dt__replica *r, dt_tensor *t) { dt__pass_back(r, t, 0, 1, dt__gradient(r, t)); }
+#define DT__VIEW_OP(name) \
+	static const dt__op dt__##name = {#name, DT__VIEW, dt__##name##_shape, NULL, NULL, dt__view_backward, NULL, NULL, NULL}
 
 static int dt__flatten_shape(dt_tensor *t) {
 	const dt_tensor *x = t->in[0];
@@ -4166,9 +4135,8 @@ static int dt__flatten_shape(dt_tensor *t) {
 	if (x->rank == 2) memcpy(t->hwc, x->hwc, sizeof t->hwc);
 	return dt__set_shape(t, 2, t->dim);
 }
-static void dt__view_backward(dt__replica *r, dt_tensor *t) { dt__pass_back(r, t, 0, 1, dt__gradient(r, t)); }
-static const dt__op dt__flatten = {"flatten", DT__VIEW, dt__flatten_shape, NULL, NULL, dt__view_backward, NULL, NULL, NULL};
-DT_API dt_tensor *dt_flatten(dt_tensor *x) { return dt__layer1(&dt__flatten, x, NULL, 0, NULL); }
+DT__VIEW_OP(flatten);
+DT__BARE_LAYER(flatten)
 
 // An axis behind a flatten loses its image: files hold it as memory does, and say so.
 static int dt__set_other_shape(dt_tensor *t, int rank) {
@@ -4198,8 +4166,8 @@ static int dt__reshape_shape(dt_tensor *t) {
 	if (x->rank == 4 && i == 2) t->graph->hwc_files = 1;
 	return dt__set_other_shape(t, i);
 }
-static const dt__op dt__reshape = {"reshape", DT__VIEW, dt__reshape_shape, NULL, NULL, dt__view_backward, NULL, NULL, NULL};
-DT__LAYER(reshape, dt_reshape_options)
+DT__VIEW_OP(reshape);
+DT__LAYER(reshape, reshape)
 
 // ---- batch norm. saved: [count, sums 1 [c], sums 2 [c]] which .sync exchanges, then mean [c], 1 / deviation [c] and three
 // numbers per column from the end of a phase, where sums are complete, to the strips of the next. The batch's sums,
@@ -4220,7 +4188,7 @@ static int dt__norm_variables(dt_tensor *t, const dt_tensor *share, int n, int n
 	return 0;
 }
 static int dt__batchnorm_shape(dt_tensor *t) {
-	dt_batchnorm_options *o = (dt_batchnorm_options *)t->options;
+	DT__SET_OPTIONS(dt_batchnorm_options, t);
 	o->momentum = DT__ELSE(o->momentum, 0.1);
 	o->epsilon = DT__ELSE(o->epsilon, 1e-5);
 	if (!(o->momentum > 0 && o->momentum <= 1) || !(o->epsilon > 0 && o->epsilon < 1))
@@ -4238,8 +4206,8 @@ static int dt__batchnorm_fixed(const dt__replica *r, const dt_tensor *t) { retur
 typedef struct { float *sums, *one, *two, *mean, *inv, *a, *b, *d; } dt__batchnorm_saved;
 static dt__batchnorm_saved dt__batchnorm_of(const dt__replica *r, const dt_tensor *t) {
 	ptrdiff_t c = dt__last(t);
-	float *sums = dt__saved(r, t), *one = sums + 1, *mean = one + 2 * c, *a = mean + 2 * c;
-	const dt__batchnorm_saved s = {sums, one, one + c, mean, mean + c, a, a + c, a + 2 * c};
+	float *p = dt__saved(r, t) + 1;
+	const dt__batchnorm_saved s = {p - 1, p, p + c, p + 2 * c, p + 3 * c, p + 4 * c, p + 5 * c, p + 6 * c};
 	return s;
 }
 static void dt__batchnorm_forward(dt__replica *r, dt_tensor *t) {
@@ -4338,12 +4306,12 @@ static void dt__batchnorm_update(dt__replica *r, dt_tensor *t, int pass) {
 }
 static const dt__op dt__batchnorm = {"batchnorm", DT__READS_X | DT__PER_FEATURE, dt__batchnorm_shape, dt__batchnorm_forward, dt__batchnorm_forward_after,
 		dt__batchnorm_backward, dt__batchnorm_backward_after, NULL, dt__batchnorm_update};
-DT__LAYER(batchnorm, dt_batchnorm_options)
+DT__LAYER(batchnorm, batchnorm)
 
 // ---- layer norm. saved: mean and 1 / deviation of every row
 
 static int dt__layernorm_shape(dt_tensor *t) {
-	dt_layernorm_options *o = (dt_layernorm_options *)t->options;
+	DT__SET_OPTIONS(dt_layernorm_options, t);
 	o->epsilon = DT__ELSE(o->epsilon, 1e-5);
 	if (!(o->epsilon > 0 && o->epsilon < 1)) return dt__bad(t, ".epsilon %g: it lies between 0 and 1", o->epsilon);
 	if (dt__norm_variables(t, o->share, 2, o->no_bias, o->frozen)) return 1;
@@ -4367,7 +4335,7 @@ static void dt__layernorm_backward(dt__replica *r, dt_tensor *t) {
 		dt__cpu()->layernorm_back(c, x + i * c, dt__weights(r, t, 0), saved + 2 * i, dy + i * c, dx ? dx + i * c : NULL, add, dw, db);
 }
 DT__OP(layernorm, DT__READS_X | DT__PER_FEATURE, layernorm, layernorm, NULL);
-DT__LAYER(layernorm, dt_layernorm_options)
+DT__LAYER(layernorm, layernorm)
 
 // ---- dropout. options: the rate
 
@@ -4446,7 +4414,7 @@ static void dt__softmax_backward(dt__replica *r, dt_tensor *t) {
 	}
 }
 DT__OP(softmax, DT__READS_Y | DT__PER_FEATURE, same, softmax, NULL);
-DT_API dt_tensor *dt_softmax(dt_tensor *x) { return dt__layer1(&dt__softmax, x, NULL, 0, NULL); }
+DT__BARE_LAYER(softmax)
 
 // ---- arithmetic: y = factor[0] * a + factor[1] * b + offset, and y = a * b
 
@@ -4514,7 +4482,7 @@ DT_API dt_tensor *dt_mul(dt_tensor *a, dt_tensor *b) { return dt__layer2(&dt__mu
 
 // A negative axis counts from the end. t starts with its first input's shape.
 static int dt__axis(dt_tensor *t) {
-	dt_slice_options *o = (dt_slice_options *)t->options;
+	DT__SET_OPTIONS(dt_slice_options, t);
 	int rank = t->in[0]->rank, asked = o->axis;
 	if (o->axis < 0) o->axis += rank;
 	if (o->axis < 1 || o->axis >= rank) return dt__bad(t, "axis %d: the input has axes 1 to %d behind the batch", asked, rank - 1);
@@ -4562,7 +4530,7 @@ DT_API dt_tensor *dt_concat(dt_tensor *a, dt_tensor *b, int axis) {
 }
 
 static int dt__slice_shape(dt_tensor *t) {
-	dt_slice_options *o = (dt_slice_options *)t->options;
+	DT__SET_OPTIONS(dt_slice_options, t);
 	int n, end = o->end;
 	if (dt__axis(t)) return 1;
 	n = t->dim[o->axis];
@@ -4575,10 +4543,10 @@ static int dt__slice_shape(dt_tensor *t) {
 	return dt__set_other_shape(t, t->rank);
 }
 DT__OP(slice, 0, slice, move, NULL);
-DT__LAYER(slice, dt_slice_options)
+DT__LAYER(slice, slice)
 
 static int dt__pad_shape(dt_tensor *t) {
-	dt_slice_options *o = (dt_slice_options *)t->options;
+	DT__SET_OPTIONS(dt_slice_options, t);
 	int *n;
 	if (dt__axis(t)) return 1;
 	n = &t->dim[o->axis];
@@ -4597,7 +4565,7 @@ DT_API dt_tensor *dt_pad(dt_tensor *x, int axis, int before, int after) {
 // ---- embedding
 
 static int dt__embedding_shape(dt_tensor *t) {
-	dt_embedding_options *o = (dt_embedding_options *)t->options;
+	DT__SET_OPTIONS(dt_embedding_options, t);
 	const dt_tensor *x = t->in[0];
 	const int file[2] = {o->tokens, o->features};
 	if (x->type != DT_INT32) return dt__bad(t, "the input holds floats: give the input .input_type (or .type) DT_INT32");
@@ -4623,7 +4591,7 @@ static void dt__embedding_run(dt__replica *r, dt_tensor *t, int back) {
 }
 DT__BOTH_WAYS(embedding)
 DT__OP(embedding, DT__READS_X, embedding, embedding, NULL);
-DT__LAYER(embedding, dt_embedding_options)
+DT__LAYER(embedding, embedding)
 
 // ---- custom
 
@@ -4683,7 +4651,7 @@ DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
 // ========================================
 
 static int dt__loss_shape(dt_tensor *t) {
-	dt_loss_options *o = (dt_loss_options *)t->options;
+	DT__SET_OPTIONS(dt_loss_options, t);
 	const dt_tensor *p = t->in[0], *target = t->n_in > 1 ? t->in[1] : NULL;
 	dt__shape_text one, two;
 	ptrdiff_t classes = dt__last(p);
@@ -5021,7 +4989,7 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 }
 
 // ========================================
-// >>data - data sets: IDX, NPY, CIFAR-10, images, arrays, callbacks
+// >>data - data sets: IDX, NPY, CIFAR-10, arrays, callbacks
 //
 // What:    a source is opened into parts that stay as they are on disk (mapped where possible); a replica converts the
 //          samples that it feeds. Shuffling is a keyed permutation, computed per index.
@@ -5031,7 +4999,7 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 //          its augmentation depend on (seed, epoch, index) alone.
 // ========================================
 
-enum { DT__FROM_ARRAYS = 1, DT__FROM_READ, DT__FROM_OPENED, DT__FROM_COMPANION, DT__FROM_IDX, DT__FROM_MNIST, DT__FROM_CIFAR, DT__FROM_NPY, DT__FROM_IMAGES };
+enum { DT__FROM_ARRAYS = 1, DT__FROM_READ, DT__FROM_OPENED, DT__FROM_COMPANION, DT__FROM_IDX, DT__FROM_MNIST, DT__FROM_CIFAR, DT__FROM_NPY };
 
 #define DT__MAX_PARTS 64
 typedef struct { const uint8_t *x, *y; long n; } dt__part;
@@ -5062,6 +5030,7 @@ struct dt_dataset {
 	int n_parts, n_files, borrowed;  // borrowed: all is another data set's
 	dt__array array[2];  // IDX and NPY: samples and labels of one file; the others are alike
 	void *x, *y;  // if made here
+	int (*read)(const dt_dataset *d, const uint8_t *from, long i, dt_type to, float *x, dt_error *err);  // a sample; NULL: its values lie there
 	char *columns;  // see dt_dataset_columns
 };
 
@@ -5073,7 +5042,6 @@ static dt_source dt__source(int kind, const char *path, const char *labels, dt_s
 DT_API dt_source dt_mnist(const char *folder, dt_split split) { return dt__source(DT__FROM_MNIST, folder, NULL, split); }
 DT_API dt_source dt_idx(const char *images, const char *labels) { return dt__source(DT__FROM_IDX, images, labels, DT_TRAIN); }
 DT_API dt_source dt_npy(const char *x, const char *y) { return dt__source(DT__FROM_NPY, x, y, DT_TRAIN); }
-DT_API dt_source dt_images(const char *folder) { return dt__source(DT__FROM_IMAGES, folder, NULL, DT_TRAIN); }
 DT_API dt_source dt_cifar10(const char *path, dt_split split) { return dt__source(DT__FROM_CIFAR, path, NULL, split); }
 DT_API dt_source dt_arrays(const void *x, dt_type x_type, const void *y, dt_type y_type, long n) {
 	dt_source s = DT_DEFAULTS;
@@ -5374,135 +5342,40 @@ static int dt__open_mnist(dt_dataset *d) {
 	return dt__open_pair(d, pair);
 }
 
-// ---- images: PGM and PPM (netpbm's, plain and raw), BMP
-
-typedef struct {
-	const uint8_t *p, *palette, *end;
-	int h, w, c, most, plain;  // most: the largest value; plain: numbers as text
-	int colors, step;  // BMP: of the palette; bytes of a pixel, else 0
-	ptrdiff_t line;  // BMP: from a row to the one below
-} dt__image;
-
-static int dt__image_number(dt__image *m, int most) {  // the next number, behind blanks and comments; -1: none up to most
-	int v = -1, comment = 0;
-	for (; m->p < m->end && (comment || *m->p == '#' || dt__is_blank(*m->p)); m->p++) comment = (comment || *m->p == '#') && *m->p != '\n';
-	for (; m->p < m->end && *m->p >= '0' && *m->p <= '9' && v <= most; m->p++) v = DT__MAX(v, 0) * 10 + (*m->p - '0');
-	return v <= most ? v : -1;
-}
-
-// NULL, or what is wrong with a header and what must follow it.
-static const char *dt__image_start(dt__image *m, const uint8_t *b, size_t size) {
-	const uint8_t *p; uint64_t line;
-	memset(m, 0, sizeof *m);
-	m->end = b + size; m->most = 255;
-	if (size >= 54 && !memcmp(b, "BM", 2)) {
-		uint64_t at = dt__read_le(b + 10, 4), header = dt__read_le(b + 14, 4), bits = dt__read_le(b + 28, 2), colors = dt__read_le(b + 46, 4);
-		uint32_t h = (uint32_t)dt__read_le(b + 22, 4), up = h >> 31 ? 0 - h : h;
-		if ((bits != 8 && bits != 24 && bits != 32) || dt__read_le(b + 30, 4)) return "a BMP that is compressed, or has not 8, 24 or 32 bits";
-		colors = bits != 8 ? 0 : colors ? colors : 256;
-		if (header < 40 || colors > 256 || at < 14 + header + 4 * colors || at > size) return "a BMP with a damaged header, or of OS/2";
-		m->w = (int)DT__MIN(dt__read_le(b + 18, 4), INT_MAX); m->h = (int)DT__MIN(up, INT_MAX);
-		m->step = (int)bits / 8; m->colors = (int)colors; m->palette = b + 14 + header; m->p = b + at;
-		m->c = m->colors ? 1 : 3;
-		for (p = m->palette; p < m->palette + 4 * m->colors; p += 4) if (p[0] != p[1] || p[0] != p[2]) m->c = 3;  // not all grey
-		line = ((uint64_t)m->w * bits + 31) / 32 * 4;
-		m->line = h == up ? -(ptrdiff_t)line : (ptrdiff_t)line;
-	} else {
-		if (size < 3 || b[0] != 'P' || !memchr("2356", b[1], 4)) return "no PGM, PPM or BMP, whatever its name says";
-		m->p = b + 2; m->plain = b[1] < '5'; m->c = b[1] == '3' || b[1] == '6' ? 3 : 1;
-		m->w = dt__image_number(m, INT_MAX / 12); m->h = dt__image_number(m, INT_MAX / 12);
-		m->most = dt__image_number(m, 65535);
-		if (m->most < 1 || m->p == m->end || !dt__is_blank(*m->p++)) m->h = 0;
-		line = (uint64_t)m->w * (unsigned)m->c * (m->plain || m->most > 255 ? 2 : 1);  // plain: at least a digit and a blank
-	}
-	if (m->w < 1 || m->h < 1 || (uint64_t)m->w * (unsigned)m->h > INT_MAX / 12) return "an image with a damaged header, or too large";
-	if (line * (unsigned)m->h - (unsigned)m->plain > (size_t)(m->end - m->p)) return "a cut image";
-	if (m->line < 0) m->p -= m->line * (m->h - 1);  // the lowest row is first
-	return NULL;
-}
-
-// Pixels to x as floats or int32, as the input is. NULL, or what is wrong with them.
-static const char *dt__image_values(dt__image *m, dt_type to, float *x) {
-	int y, i, k;
-	if (!m->step && !m->plain && m->most == 255) dt__set_values(x, m->p, DT_UINT8, to, (ptrdiff_t)m->h * m->w * m->c, 0, NULL);
-	else for (y = 0; y < m->h; y++) for (i = 0; i < m->w; i++) for (k = 0; k < m->c; k++, x++) {
-		int32_t v;
-		if (m->step) {
-			const uint8_t *pixel = m->p + y * m->line + (ptrdiff_t)i * m->step;
-			v = !m->colors ? pixel[2 - k] : *pixel < m->colors ? m->palette[4 * *pixel + 2 - k] : -1;  // blue is first
-		} else if (m->plain) v = dt__image_number(m, m->most);
-		else { v = *m->p++; if (m->most > 255) v = v << 8 | *m->p++; }
-		if (v < 0 || v > m->most) return "an image with a value that is missing, no number, or above its header's largest or palette";
-		if (to == DT_INT32) memcpy(x, &v, 4); else *x = (float)v * (1.0f / (float)m->most);
-	}
-	return NULL;
-}
-
-// Compare the header of image i with the first one's, which goes to found; read its pixels too, unless x is NULL.
-static int dt__read_image(const dt_dataset *d, long i, int *found, dt_type to, float *x, dt_error *err) {
-	const char *const *paths = (const char *const *)(const void *)d->part->x, *path = paths[i], *wrong;
-	const int *size = d->info.input;
-	dt__image m; dt__file f;
-	int code = dt__file_read("dt_images", path, &f, err);
-	if (code) return code;
-	wrong = dt__image_start(&m, f.data, f.size);
-	if (!wrong && found) { found[0] = m.h; found[1] = m.w; found[2] = m.c; }
-	if (!wrong && (size[0] != m.h || size[1] != m.w || size[2] != m.c))
-		code = dt__bad_file(err, "\"%s\" is [%d,%d,%d], \"%s\" [%d,%d,%d]: give all images one size", path, m.h, m.w, m.c, *paths, size[0], size[1], size[2]);
-	else if (!wrong && x) wrong = dt__image_values(&m, to, x);
-	if (wrong) code = dt__bad_file(err, "\"%s\" is %s (%d x %d, values to %d): save it as PGM, PPM or plain BMP", path, wrong, m.h, m.w, m.most);
-	dt__file_free(&f);
-	return code;
-}
+// ---- CIFAR-10, and folders
 
 #if DT__POSIX
 static int dt__by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
 
-// Add the paths of a folder's files whose names, in either case, match the globs and begin with no dot; if classes,
-// those of its sub-folders, at least one in each.
-static int dt__list_folder(dt_dataset *d, const char *folder, int classes, const char *globs) {
+// Add the paths of a folder's files whose names, in either case, match the globs; NULL: of its sub-folders, if any. None
+// begins with a dot.
+static int dt__list_folder(const dt_dataset *d, dt__list *l, const char *folder, const char *globs) {
 	char path[1024];
 	struct dirent **e = NULL;
-	int i, n = scandir(folder, &e, NULL, dt__by_name), before = d->paths[0].n, code = 0;
+	int i, n = scandir(folder, &e, NULL, dt__by_name), before = l->n, code = 0;
 	if (n < 0) return dt__fail(d->err, DT_ERR_IO, "%s: cannot list the folder \"%s\": %s", d->what, folder, strerror(errno));
 	for (i = 0; i < n; free(e[i++])) {
 		char *name = e[i]->d_name;
 		size_t length = dt__format(path, sizeof path, "%s/%s", folder, name);
 		struct stat st;
 		if (code || *name == '.') continue;
-		for (; *name && !classes; name++) if (*name >= 'A' && *name <= 'Z') *name = (char)(*name | 32);
-		if (!classes && !dt__glob(globs, e[i]->d_name)) continue;
+		for (; *name && globs; name++) if (*name >= 'A' && *name <= 'Z') *name = (char)(*name | 32);
+		if (globs && !dt__glob(globs, e[i]->d_name)) continue;
 		if (length >= sizeof path) code = dt__refuse(d->err, "%s: the path \"%.80s...\" is too long", d->what, path);
-		else if (stat(path, &st)) continue;
-		else if (classes && S_ISDIR(st.st_mode)) code = dt__list_folder(d, path, 0, globs);
-		else if (!classes && S_ISREG(st.st_mode)) code = dt__list_add(d, &d->paths[0], path, length + 1);
+		else if (!stat(path, &st) && (globs ? S_ISREG(st.st_mode) : S_ISDIR(st.st_mode))) code = dt__list_add(d, l, path, length + 1);
 	}
 	free(e);
-	if (code || d->paths[0].n > before) return code;
-	return dt__fail(d->err, DT_ERR_IO, "%s: no %s\"%s\" in the folder \"%s\"", d->what, classes ? "sub-folder with " : "", globs, folder);
-}
-
-static int dt__open_images(dt_dataset *d) {
-	const char *name, *before = NULL, **path;
-	int32_t *label; int i, n;
-	if (dt__list_folder(d, d->source.path, 1, "*.pgm,*.ppm,*.pnm,*.bmp")) return 1;
-	n = d->paths[0].n;
-	d->x = path = (const char **)malloc((size_t)n * sizeof *path);  // a sample is its path
-	d->y = label = (int32_t *)malloc((size_t)n * sizeof *label);
-	if (!path || !label) return dt__no_memory(d);
-	dt__add_part(d, path, label, (size_t)n);
-	name = d->paths[0].data;
-	for (i = 0; i < n; i++, before = name, name += strlen(name) + 1) {
-		path[i] = name;
-		if (dt__read_image(d, i, i ? NULL : d->info.input, DT_UINT8, NULL, d->err)) return 1;
-		d->info.classes += !before || strncmp(name, before, (size_t)(strrchr(name, '/') - name) + 1);
-		label[i] = d->info.classes - 1;
-	}
-	d->info.x_type = DT_UINT8; d->info.y_type = DT_INT32;
-	d->x_stride = sizeof *path; d->y_stride = sizeof *label;
-	return 0;
+	if (code || !globs || l->n > before) return code;
+	return dt__fail(d->err, DT_ERR_IO, "%s: no \"%s\" in the folder \"%s\"", d->what, globs, folder);
 }
 #endif
+
+static int dt__read_cifar(const dt_dataset *d, const uint8_t *from, long i, dt_type to, float *x, dt_error *err) {
+	uint8_t *pixels = (uint8_t *)(x + 3072) - 3072, *p = pixels;  // at the end of their place; they spread from there
+	int k;
+	for (k = 0; k < 1024; k++, p += 3) { p[0] = from[k]; p[1] = from[1024 + k]; p[2] = from[2048 + k]; }
+	return dt__set_values(x, pixels, d->info.x_type, to, 3072, i, err);
+}
 
 static int dt__open_cifar(dt_dataset *d) {  // records of a label byte and 3 planes of 32 x 32 bytes
 	const char *path = d->source.path, *before = NULL;
@@ -5511,7 +5384,7 @@ static int dt__open_cifar(dt_dataset *d) {  // records of a label byte and 3 pla
 #if DT__POSIX
 	struct stat st;
 	folder = !stat(path, &st) && S_ISDIR(st.st_mode);
-	if (folder) code = dt__list_folder(d, path, 0, d->source.split == DT_TEST ? "test_batch*.bin,test_batch*.bin.gz" : "data_batch*.bin,data_batch*.bin.gz");
+	if (folder) code = dt__list_folder(d, &d->paths[0], path, d->source.split == DT_TEST ? "test_batch*.bin,test_batch*.bin.gz" : "data_batch*.bin,data_batch*.bin.gz");
 	else
 #endif
 	code = dt__add_paths(d, &d->paths[0], path);
@@ -5528,6 +5401,7 @@ static int dt__open_cifar(dt_dataset *d) {  // records of a label byte and 3 pla
 	}
 	d->info.input[0] = d->info.input[1] = 32; d->info.input[2] = 3; d->info.classes = 10;
 	d->info.x_type = d->info.y_type = DT_UINT8; d->x_stride = d->y_stride = 3073;
+	d->read = dt__read_cifar;
 	return code;
 }
 
@@ -5561,9 +5435,6 @@ static const struct { const char *name; int (*open)(dt_dataset *d); } dt__opener
 	{"", NULL}, {"dt_arrays", dt__open_memory}, {"dt_from", dt__open_memory}, {"dt_opened", dt__open_opened}, {"", dt__open_companion},
 #ifndef DTRAIN_NO_STDIO
 	{"dt_idx", dt__open_pairs}, {"dt_mnist", dt__open_mnist}, {"dt_cifar10", dt__open_cifar}, {"dt_npy", dt__open_pairs},
-#if DT__POSIX
-	{"dt_images", dt__open_images},
-#endif
 #endif
 };
 
@@ -5579,8 +5450,8 @@ DT_API void dt_dataset_close(dt_dataset *d) {
 
 DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
 	dt_dataset *d = NULL;
-	if (!s || s->kind < DT__FROM_ARRAYS || s->kind > DT__FROM_IMAGES) dt__refuse(err, "dt_dataset_open: no source: use dt_mnist, dt_arrays or a relative");
-	else if (s->kind >= DT__COUNT(dt__opener)) dt__fail(err, DT_ERR_DISABLED, "dt_dataset_open: this build has DTRAIN_NO_STDIO, or a folder needs POSIX: use dt_from or dt_arrays");
+	if (!s || s->kind < DT__FROM_ARRAYS || s->kind > DT__FROM_NPY) dt__refuse(err, "dt_dataset_open: no source: use dt_mnist, dt_arrays or a relative");
+	else if (s->kind >= DT__COUNT(dt__opener)) dt__fail(err, DT_ERR_DISABLED, "dt_dataset_open: this build has DTRAIN_NO_STDIO: use dt_from or dt_arrays");
 	else if (s->kind >= DT__FROM_IDX && (!s->path || !*s->path)) dt__refuse(err, "%s: the path is empty: name a file or folder", dt__opener[s->kind].name);
 	else if (!(d = (dt_dataset *)calloc(1, sizeof *d))) dt__fail(err, DT_ERR_MEMORY, "dt_dataset_open: no memory for a data set");
 	if (!d) return NULL;
@@ -5606,7 +5477,6 @@ DT_API dt_dataset_info dt_dataset_describe(const dt_dataset *d) {
 
 // Sample index of d: x as the input t wants it, labels as the loss node does.
 static int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_type, float *x, const dt_tensor *loss, dt_type y_type, float *y, long index, dt_error *err) {
-	uint8_t pixels[3072];
 	const uint8_t *from, *label = NULL;
 	const dt__part *p = d->part;
 	ptrdiff_t n = t->size, values = d->array[1].rank ? d->array[1].values : 1;
@@ -5624,18 +5494,11 @@ static int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_ty
 		from = p->x + k * DT__ELSE(d->x_stride, n * dt__type_size(x_type));
 		if (loss && p->y) label = p->y + k * DT__ELSE(d->y_stride, loss->size * dt__type_size(y_type));
 	}
-	if (d->source.kind == DT__FROM_CIFAR) {  // planes
-		uint8_t *to = pixels;
-		for (k = 0; k < 1024; k++, to += 3) { to[0] = from[k]; to[1] = from[1024 + k]; to[2] = from[2048 + k]; }
-		from = pixels;
-	}
 #ifndef DTRAIN_NO_STDIO
 	if (d->array[0].convert && dt__convert(x, from, d->array[0].descr, n, "dt_npy", i, err)) return DT_ERR_FORMAT;
 	if (d->array[0].convert) from = (const uint8_t *)x;
-	if (d->source.kind == DT__FROM_IMAGES) code = dt__read_image(d, k, NULL, t->type, x, err);
-	else
 #endif
-	code = dt__set_values(x, from, x_type, t->type, n, i, err);
+	code = d->read ? d->read(d, from, i, t->type, x, err) : dt__set_values(x, from, x_type, t->type, n, i, err);
 	if (code || !loss) return code;
 	if (!label) return dt__refuse(err, "the data has no labels, which the loss \"%s\" needs", loss->name);
 	if (d->y_stride && values != loss->size) return dt__fail(err, DT_ERR_SHAPE, "a label of the data has %td values, the loss \"%s\" needs %td", values, loss->name, loss->size);
@@ -6021,6 +5884,8 @@ struct dt_model {
 	float *slot[2];  // moments, as long as the trainable variables
 	float **buf;  // [n_replicas], for reductions
 	long step;
+	int resumed;  // from a checkpoint: the next dt_train goes on with its run
+	double progress[5];  // of that run: the epoch's sums of loss, accuracy and samples; best evaluation, epochs since
 	dt__task task;
 	int state;  // DT__EMPTY …
 	int running;  // inside dt_train
@@ -8986,8 +8851,15 @@ DT_API int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error
 	return 0;
 }
 
-static float *dt__element(const dt_model *m, const dt__variable *v, ptrdiff_t i) {  // value i in file order
-	return m->replica[0].variables + v->offset + dt__walk(v, i);
+// A file holds the variables (part 0); a checkpoint, behind them, the optimizer's moments of those that are trained.
+static int dt__parts(const dt_model *m, int checkpoint) { return checkpoint && m->slot[0] ? 1 + m->optimizer.n_slots : 1; }
+static int dt__part_has(int part, const dt__variable *v) { return !part || dt__trains(v); }
+static const char *dt__part_name(int part, const dt__variable *v, char text[DT_MAX_NAME + 32]) {
+	dt__format(text, DT_MAX_NAME + 32, "optimizer.%d.%s", part - 1, v->name);
+	return part ? text : v->name;
+}
+static float *dt__element(const dt_model *m, int part, const dt__variable *v, ptrdiff_t i) {  // value i in file order
+	return (part ? m->slot[part - 1] : m->replica[0].variables) + v->offset + dt__walk(v, i);
 }
 
 static int dt__copy_parameter(dt_model *m, const char *what, const char *name, float *out, const float *in, size_t n, dt_error *err) {
@@ -8997,8 +8869,8 @@ static int dt__copy_parameter(dt_model *m, const char *what, const char *name, f
 		const dt__variable *v = m->graph.variable[k];
 		if (strcmp(v->name, name)) continue;
 		if ((size_t)v->size != n) return dt__fail(err, DT_ERR_SHAPE, "%s: \"%s\" has %td values, n is %zu", what, name, v->size, n);
-		for (i = 0; out && i < v->size; i++) out[i] = *dt__element(m, v, i);
-		for (i = 0; in && i < v->size; i++) *dt__element(m, v, i) = in[i];
+		for (i = 0; out && i < v->size; i++) out[i] = *dt__element(m, 0, v, i);
+		for (i = 0; in && i < v->size; i++) *dt__element(m, 0, v, i) = in[i];
 		if (in) dt__spread_variable(m, v);
 		return 0;
 	}
@@ -9019,14 +8891,14 @@ DT_API int dt_parameter_write(dt_model *m, const char *name, const float *in, si
 
 typedef int (*dt__write)(void *user, const void *data, size_t n);
 
-static int dt__write_values(const dt_model *m, dt__write write, void *user) {  // in file order, little-endian
+static int dt__write_values(const dt_model *m, int checkpoint, dt__write write, void *user) {  // in file order, little-endian
 	uint8_t bytes[4 * DT__PIECE]; ptrdiff_t i;
-	int k, code = 0;
-	for (k = 0; k < m->graph.n_variables; k++) {
+	int part, k, code = 0;
+	for (part = 0; part < dt__parts(m, checkpoint); part++) for (k = 0; k < m->graph.n_variables; k++) {
 		const dt__variable *v = m->graph.variable[k];
 		size_t n = 0;
-		for (i = 0; i < v->size && !code; i++) {
-			dt__write_le(bytes + n, dt__float_bits(*dt__element(m, v, i)), 4);
+		for (i = 0; i < v->size && !code && dt__part_has(part, v); i++) {
+			dt__write_le(bytes + n, dt__float_bits(*dt__element(m, part, v, i)), 4);
 			if ((n += 4) == sizeof bytes || i == v->size - 1) { code = write(user, bytes, n); n = 0; }
 		}
 	}
@@ -9037,17 +8909,36 @@ static int dt__write_crc32c(void *crc, const void *data, size_t n) { *(uint32_t 
 
 DT_API uint32_t dt_parameters_crc32c(dt_model *m) {
 	uint32_t crc = 0;
-	if (m) dt__write_values(m, dt__write_crc32c, &crc);
+	if (m) dt__write_values(m, 0, dt__write_crc32c, &crc);
 	return crc;
 }
 
-static int dt__write_header(const dt_model *m, dt__write write, void *user) {  // without the blanks at its end
+// Where training stands, as a checkpoint's metadata has it: "step 128 seed 0 …".
+static const char *const dt__state_names[] = {"step", "seed", "batch", "optimizer", "crc32c", "loss", "accuracy", "samples", "best", "waited"};
+enum { DT__STATE_CRC = 4, DT__STATE_PROGRESS = 5, DT__STATES = 10 };
+static void dt__state_of(const dt_model *m, double state[DT__STATES]) {
+	const double known[] = {(double)m->step, (double)m->o.seed, m->batch, m->optimizer.kind, 0};
+	memcpy(state, known, sizeof known);
+	memcpy(state + DT__STATE_PROGRESS, m->progress, sizeof m->progress);
+}
+
+static int dt__write_header(const dt_model *m, int checkpoint, dt__write write, void *user) {  // without the blanks at its end
 	char text[1024];
 	const char *columns = m->columns;
 	dt__writer w = dt__writer_on(text, sizeof text);
 	uintmax_t at = 0, end;
-	int k, d, code = 0;
+	int part, k, d, code = 0;
 	dt__print(&w, "{\"__metadata__\":{\"format\":\"pt\",\"dtrain.version\":\"%s\"%s", dt_version(), m->graph.hwc_files ? ",\"dtrain.order\":\"hwc\"" : "");
+	if (checkpoint) {
+		double state[DT__STATES];
+		uint32_t crc = 0;
+		dt__state_of(m, state);
+		dt__write_values(m, 1, dt__write_crc32c, &crc);
+		state[DT__STATE_CRC] = crc;
+		dt__put_text(&w, ",\"dtrain.state\":\"");
+		for (k = 0; k < DT__STATES; k++) dt__print(&w, k ? " %s %.17g" : "%s %.17g", dt__state_names[k], state[k]);
+		dt__put(&w, '"');
+	}
 	if (columns) dt__put_text(&w, ",\"dtrain.columns\":\"");
 	while (columns && *columns && !code) {  // may be longer than text
 		columns = dt__put_json_character(&w, columns);
@@ -9056,11 +8947,13 @@ static int dt__write_header(const dt_model *m, dt__write write, void *user) {  /
 		w = dt__writer_on(text, sizeof text);
 	}
 	dt__put_text(&w, columns ? "\"}" : "}");
-	for (k = 0; k < m->graph.n_variables && !code; k++) {
+	for (part = 0; part < dt__parts(m, checkpoint); part++) for (k = 0; k < m->graph.n_variables && !code; k++) {
 		const dt__variable *v = m->graph.variable[k];
+		char name[DT_MAX_NAME + 32];
+		if (!dt__part_has(part, v)) continue;
 		code = write(user, text, w.n);
 		w = dt__writer_on(text, sizeof text);
-		dt__put_text(&w, ",\""); dt__put_json(&w, v->name); dt__put_text(&w, "\":{\"dtype\":\"F32\",\"shape\":[");
+		dt__put_text(&w, ",\""); dt__put_json(&w, dt__part_name(part, v, name)); dt__put_text(&w, "\":{\"dtype\":\"F32\",\"shape\":[");
 		for (d = 0; d < v->rank; d++) dt__print(&w, "%s%d", d ? "," : "", v->dim[d]);
 		end = at + 4 * (uintmax_t)v->size;
 		dt__print(&w, "],\"data_offsets\":[%ju,%ju]}", at, end);
@@ -9073,36 +8966,39 @@ static int dt__write_header(const dt_model *m, dt__write write, void *user) {  /
 static int dt__count_bytes(void *sum, const void *data, size_t n) { (void)data; *(uint64_t *)sum += n; return 0; }
 
 // What write returned, if not 0.
-static int dt__write_safetensors(const dt_model *m, dt__write write, void *user) {
+static int dt__write_safetensors(const dt_model *m, int checkpoint, dt__write write, void *user) {
 	uint8_t bytes[8];
 	uint64_t length = 0, blanks;
 	int code;
-	dt__write_header(m, dt__count_bytes, &length);
+	dt__write_header(m, checkpoint, dt__count_bytes, &length);
 	blanks = 7 - (length + 7) % 8;
 	dt__write_le(bytes, length + blanks, 8);
-	if (!(code = write(user, bytes, 8))) code = dt__write_header(m, write, user);
+	if (!(code = write(user, bytes, 8))) code = dt__write_header(m, checkpoint, write, user);
 	if (!code && blanks) code = write(user, "       ", (size_t)blanks);
-	return code ? code : dt__write_values(m, write, user);
+	return code ? code : dt__write_values(m, checkpoint, write, user);
 }
 
 DT_API int dt_save_to(dt_model *m, dt__write write, void *user, dt_error *err) {
 	int code;
 	if (!m || !write) return dt__is_null(err, "dt_save_to", m ? "callback" : "model");
-	code = dt__write_safetensors(m, write, user);
+	code = dt__write_safetensors(m, 0, write, user);
 	return code ? dt__fail(err, DT_ERR_CALLBACK, "dt_save_to: write returned %d", code) : 0;
 }
 
 #ifndef DTRAIN_NO_STDIO
 static int dt__write_file(void *user, const void *data, size_t n) { return fwrite(data, 1, n, (FILE *)user) != n; }
 
-DT_API int dt_save(dt_model *m, const char *path, dt_error *err) {
+static int dt__save(const dt_model *m, const char *what, int checkpoint, const char *path, dt_error *err) {
 	dt__new_file file; int code;
-	if (!m) return dt__is_null(err, "dt_save", "model");
-	if ((code = dt__new_file_open(&file, "dt_save", path, err)) != 0) return code;
-	if (dt__write_safetensors(m, dt__write_file, file.f)) return dt__new_file_fail(&file, err, "cannot write");
+	if (!m) return dt__is_null(err, what, "model");
+	if ((code = dt__new_file_open(&file, what, path, err)) != 0) return code;
+	if (dt__write_safetensors(m, checkpoint, dt__write_file, file.f)) return dt__new_file_fail(&file, err, "cannot write");
 	return dt__new_file_close(&file, err);
 }
+DT_API int dt_save(dt_model *m, const char *path, dt_error *err) { return dt__save(m, "dt_save", 0, path, err); }
+DT_API int dt_checkpoint_save(dt_model *m, const char *path, dt_error *err) { return dt__save(m, "dt_checkpoint_save", 1, path, err); }
 #else
+DT_API int dt_checkpoint_save(dt_model *m, const char *path, dt_error *err) { (void)m; (void)path; return dt__disabled(err, "dt_checkpoint_save", "DTRAIN_NO_STDIO"); }
 DT_API int dt_save(dt_model *m, const char *path, dt_error *err) { (void)m; (void)path; return dt__disabled(err, "dt_save", "DTRAIN_NO_STDIO"); }
 #endif
 
@@ -9121,7 +9017,7 @@ typedef struct {
 	dt_error *err;
 	const dt_load_options *o;
 	const uint8_t *memory;  // all of it, or NULL: it is read
-	dt__json columns;  // at dtrain.columns' value
+	dt__json columns, state;  // at the values of dtrain.columns and dtrain.state
 	int hwc;  // it has dtrain.order
 	uint64_t size, data_at;
 	char *names;  // the entries', one behind the other
@@ -9161,6 +9057,7 @@ static void dt__metadata(dt__tensors *t, dt__json *j) {
 		if (n_seen < 64) seen[n_seen++] = start;
 		dt__json_blank(j);
 		if (dt__equals(key, length, "dtrain.columns")) t->columns = *j;
+		if (dt__equals(key, length, "dtrain.state")) t->state = *j;
 		if (dt__equals(key, length, "dtrain.order")) t->hwc = 1;
 		dt__json_string(j, NULL, 0, &n);
 	}
@@ -9399,13 +9296,13 @@ static void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_load_op
 		const dt__entry *e = t->place[j];
 		char name[DT_MAX_NAME + 32];
 		dt__format(name, sizeof name, "%.*s", (int)DT__MIN(e->name_length, sizeof name), e->name);
-		if (e->used || dt__glob("*num_batches_tracked", name)) continue;  // by PyTorch's batch norm; nothing here needs it
+		if (e->used || dt__glob("*num_batches_tracked,optimizer.*", name)) continue;  // PyTorch's batch norm has the one; checkpoints have moments
 		dt__load_tell(o, DT_UNEXPECTED, name);
 		dt__bad_file(err, "dt_load: \"%s\" has the tensor \"%.60s\", the model not: is it of this net? A glob loads a part", t->path, name);
 	}
 }
 
-static int dt__load_values(dt_model *m, const dt__tensors *t, const dt__variable *v, const dt__entry *e) {
+static int dt__load_values(dt_model *m, const dt__tensors *t, int part, const dt__variable *v, const dt__entry *e) {
 	uint8_t bytes[4 * DT__PIECE];
 	ptrdiff_t i, k, count, width = dt__dtype[e->dtype].bits / 8;
 	for (i = 0; i < v->size; i += count) {
@@ -9413,9 +9310,9 @@ static int dt__load_values(dt_model *m, const dt__tensors *t, const dt__variable
 		count = DT__MIN(v->size - i, DT__PIECE);
 		p = dt__tensors_bytes(t, t->data_at + e->begin + (uint64_t)(i * width), (size_t)(count * width), bytes);
 		if (!p) return DT_ERR_CALLBACK;
-		for (k = 0; k < count; k++) *dt__element(m, v, i + k) = dt__file_value(p + k * width, e->dtype);
+		for (k = 0; k < count; k++) *dt__element(m, part, v, i + k) = dt__file_value(p + k * width, e->dtype);
 	}
-	dt__spread_variable(m, v);
+	if (!part) dt__spread_variable(m, v);
 	return 0;
 }
 
@@ -9465,7 +9362,7 @@ static int dt__load_tensors(dt_model *m, const dt__tensors *t, dt_load_options *
 		const dt__variable *v = m->graph.variable[k];
 		const char *name;
 		const dt__entry *e = dt__load_entry(t, v, &name);
-		if (e && dt__entry_fits(t, e, v, name, NULL) == DT_LOADED) code = dt__load_values(m, t, v, e);
+		if (e && dt__entry_fits(t, e, v, name, NULL) == DT_LOADED) code = dt__load_values(m, t, 0, v, e);
 	}
 	return code;
 }
@@ -9486,6 +9383,66 @@ DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *er
 	return dt_load_opt(m, &o, err);
 }
 
+#ifndef DTRAIN_NO_STDIO
+// Is it a checkpoint, whole, and of the same run?
+static int dt__state_read(const dt_model *m, const dt__tensors *t, double state[DT__STATES]) {
+	char text[512] = "", *at = text, *end;
+	const char *p;
+	double own[DT__STATES];
+	dt__json j = t->state;
+	size_t n;
+	int i;
+	if (!j.p || !dt__json_string(&j, text, sizeof text - 1, &n)) return dt__bad_file(t->err, "\"%s\" is no checkpoint, it holds weights alone: dt_load takes it", t->path);
+	dt__state_of(m, own);
+	own[DT__STATE_CRC] = dt__crc32c(0, t->memory + t->data_at, (size_t)(t->size - t->data_at));
+	for (i = 0; i < DT__STATES; i++) {
+		size_t length = strlen(dt__state_names[i]);
+		if (strncmp(at, dt__state_names[i], length) || at[length] != ' ') return dt__bad_file(t->err, "\"%s\": the checkpoint's state lacks \"%s\"", t->path, dt__state_names[i]);
+		end = strchr(at += length + 1, ' ');
+		state[i] = dt__parse_double(at, end ? end : at + strlen(at), &p);
+		at = end ? end + 1 : at + strlen(at);
+		if (i && i <= DT__STATE_CRC && state[i] != own[i])
+			return dt__fail(t->err, i == DT__STATE_CRC ? DT_ERR_FORMAT : DT_ERR_STATE, i == DT__STATE_CRC ? "\"%s\" is damaged (%s %.0f, its data have %.0f)"
+				: "\"%s\" is of another run: %s was %.0f there, is %.0f here", t->path, dt__state_names[i], state[i], own[i]);
+	}
+	return state[0] >= 0 && state[0] < 1e15 ? 0 : dt__bad_file(t->err, "\"%s\": step %g is none", t->path, state[0]);
+}
+
+DT_API int dt_checkpoint_load(dt_model *m, const char *path, dt_error *err) {
+	dt_load_options o = DT_DEFAULTS;
+	double state[DT__STATES];
+	dt__tensors t;
+	int pass, part, k, code, moments = 0;
+	if (!m) return dt__is_null(err, "dt_checkpoint_load", "model");
+	o.path = path;
+	code = dt__tensors_open(&t, "dt_checkpoint_load", &m->o, &o, err);
+	if (!code) code = dt__state_read(m, &t, state);
+	for (pass = 0; pass < 2 && !code; pass++) {  // look, then load; without any moments they begin anew
+		if (pass) code = dt__load_tensors(m, &t, &o);
+		for (part = 1; part < dt__parts(m, 1); part++) for (k = 0; k < m->graph.n_variables && !code; k++) {
+			const dt__variable *v = m->graph.variable[k];
+			char name[DT_MAX_NAME + 32];
+			const dt__entry *e;
+			dt__part_name(part, v, name);
+			e = *dt__tensors_slot(&t, name, strlen(name));
+			if (!dt__part_has(part, v)) continue;
+			moments += e != NULL;
+			if (pass && e) code = dt__load_values(m, &t, part, v, e);
+			else if (moments && dt__entry_fits(&t, e, v, name, err) != DT_LOADED) code = DT_ERR_FORMAT;
+		}
+	}
+	if (!code) {
+		m->step = (long)state[0];
+		m->resumed = 1;
+		memcpy(m->progress, state + DT__STATE_PROGRESS, sizeof m->progress);
+	}
+	dt__tensors_close(&t);
+	return code;
+}
+#else
+DT_API int dt_checkpoint_load(dt_model *m, const char *path, dt_error *err) { (void)m; (void)path; return dt__disabled(err, "dt_checkpoint_load", "DTRAIN_NO_STDIO"); }
+#endif
+
 // ========================================
 // >>train - the loop, progress, flags, dt_main
 //
@@ -9503,6 +9460,8 @@ typedef struct {
 	int epoch, epochs, terminal;
 	double start, shown, epoch_start;
 	double seconds, loss, accuracy, samples;  // running sums of the epoch: its steps' time, …
+	long steps_before, samples_before;  // of the run, before an interruption
+	int ends_epoch;
 } dt__run_state;
 
 static const char *const dt__strategy_name[] = {"default", "one", "mirrored", "central", "multiworker", "ps"};
@@ -9522,7 +9481,7 @@ static void dt__put_measure(dt__writer *w, const char *name, double v) { if (v =
 static void dt__show_progress(const dt_model *m, dt__run_state *s) {
 	char line[160];
 	dt__writer w = dt__writer_on(line, sizeof line);
-	double done = (double)m->report.steps, all = (double)s->steps, left = DT__MIN(dt__ratio((all - done) * m->report.seconds, done), 1e9);  // seconds
+	double done = (double)m->report.steps, all = (double)s->steps, left = DT__MIN(dt__ratio((all - done) * m->report.seconds, done - (double)s->steps_before), 1e9);  // seconds
 	if (!s->terminal || dt__now() - s->shown < 0.1) return;
 	s->shown = dt__now();
 	dt__print(&w, "epoch %d/%d  %3.0f %%  ", s->epoch, s->epochs, 100 * done / all);
@@ -9564,6 +9523,7 @@ static dt_event dt__event_of(dt_model *m, const dt__run_state *s, dt_event_kind 
 	e.steps = s->steps;
 	e.epoch = s->epoch;
 	e.epochs = s->epochs;
+	e.ends_epoch = !step || s->ends_epoch;
 	e.loss = step ? r->train_loss : s->loss / s->samples;
 	e.accuracy = step ? r->train_accuracy : s->accuracy / s->samples;
 	e.eval_loss = step ? (double)NAN : r->eval_loss;
@@ -9610,11 +9570,15 @@ static int dt__join_workers(dt_model *m, dt__run_state *s, double *steps, dt_err
 // Returns 1 if the run shall stop; *code on failure. Parameter servers hand out the batches, so that a slow worker gets fewer.
 static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, long epoch, int *code, dt_error *err) {
 	dt_report *r = &m->report;
-	const long steps = r->steps, samples = r->samples, first = m->step, batches = DT__MIN((d->info.n + m->batch - 1) / m->batch, s->steps - steps);
+	const long per_epoch = (d->info.n - 1) / m->batch + 1, steps = r->steps, samples = r->samples, first = m->step;
+	const long skipped = steps % per_epoch, batches = DT__MIN(per_epoch - skipped, s->steps - steps);  // skipped: done before an interruption
 	long batch = 0;
 	double done = 0;
 	int stop = 0;
-	s->seconds = s->loss = s->accuracy = s->samples = 0;
+	s->loss = skipped ? m->progress[0] : 0;
+	s->accuracy = skipped ? m->progress[1] : 0;
+	s->samples = skipped ? m->progress[2] : 0;
+	s->seconds = 0;
 	s->epoch_start = dt__now();
 	if (m->servers) {
 		if ((*code = dt__stretch(m, batches, err)) != 0) return 1;
@@ -9623,7 +9587,7 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, l
 	}
 	while (batch >= 0 && batch < batches && !stop) {
 		double seconds = dt__now();
-		long at = batch * m->batch, n = DT__MIN((long)m->batch, d->info.n - at);
+		long at = (skipped + batch) * m->batch, n = DT__MIN((long)m->batch, d->info.n - at);
 		dt__new_task(m, NULL, d, at, n);
 		m->step = first + batch;
 		m->task.epoch = epoch;
@@ -9637,7 +9601,7 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, l
 		r->samples += n;
 		done++;
 		r->seconds += seconds;
-		r->samples_per_s = dt__ratio((double)r->samples, r->seconds);
+		r->samples_per_s = dt__ratio((double)(r->samples - s->samples_before), r->seconds);
 		s->seconds += seconds;
 		s->loss += r->train_loss * (double)n;
 		s->accuracy += r->train_accuracy * (double)n;
@@ -9645,13 +9609,15 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, l
 #ifndef DTRAIN_NO_STDIO
 		dt__show_progress(m, s);
 #endif
+		m->progress[0] = s->loss; m->progress[1] = s->accuracy; m->progress[2] = s->samples;
+		s->ends_epoch = skipped + batch == per_epoch - 1;
 		stop = dt__stops(m, dt__tell(m, s, DT_EVENT_STEP));
 		batch = m->servers ? (long)m->push.order.next : batch + 1;
 	}
 	if (m->servers) {
 		*code = dt__join_workers(m, s, &done, err);
 		if (m->own) { r->steps = steps + (long)done; r->samples = samples + (long)s->samples; m->step = first + (long)done; }
-		r->samples_per_s = dt__ratio((double)r->samples, r->seconds);
+		r->samples_per_s = dt__ratio((double)(r->samples - s->samples_before), r->seconds);
 	}
 	return stop || *code;
 }
@@ -9678,9 +9644,9 @@ static int dt__train_options(dt_model *m, const dt_options *run, dt_error *err) 
 static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test, dt_error *err) {
 	dt_report *r = &m->report;
 	dt__run_state s = DT_DEFAULTS;
-	double best = (double)INFINITY;
-	int code = 0, stop = 0, waited = 0, i;
-	long per_epoch = (d->info.n + m->batch - 1) / m->batch, first_epoch = m->step / per_epoch;
+	double *best = &m->progress[3], *waited = &m->progress[4];
+	int code = 0, stop = 0, i;
+	long per_epoch = (d->info.n + m->batch - 1) / m->batch, done = m->resumed ? m->step : 0, first_epoch = (m->step - done) / per_epoch;
 	if ((m->o.crop || m->o.flip) && m->graph.input[0]->rank != 4)
 		return dt__refuse(err, "dt_train: .%s needs images, [height, width, channels]; the net's input is no image", m->o.crop ? "crop" : "flip");
 	s.epochs = m->o.epochs ? m->o.epochs : m->o.steps ? (int)DT__MIN((m->o.steps - 1) / per_epoch + 1, (long)INT_MAX) : 1;
@@ -9692,11 +9658,16 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 	m->pushes = 0;
 	m->staleness = 0;
 	memset(r, 0, sizeof *r);
+	r->steps = s.steps_before = done;
+	r->samples = s.samples_before = done / per_epoch * d->info.n + done % per_epoch * m->batch;
+	s.epoch = r->epochs = (int)(done / per_epoch);
+	if (!m->resumed) { *best = DBL_MAX; *waited = 0; }
+	m->resumed = 0;
 	r->eval_loss = r->eval_accuracy = (double)NAN;
 #if !defined(DTRAIN_NO_STDIO) && DT__POSIX
 	s.terminal = m->o.progress > 0 && isatty(2);
 #endif
-	m->optimizer.total = DT__ELSE(m->o.total_steps, m->step + s.steps);
+	m->optimizer.total = DT__ELSE(m->o.total_steps, m->step - done + s.steps);
 	m->optimizer.decay_steps = DT__ELSE(m->o.decay_steps, per_epoch);
 	for (i = 0; i < m->n_replicas; i++) m->replica[i].data_seconds = 0;
 	while (s.epoch < s.epochs && !stop && r->steps < s.steps) {
@@ -9720,8 +9691,8 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 #endif
 		stop |= dt__stops(m, dt__tell(m, &s, DT_EVENT_EPOCH));
 		judged = test ? event.eval_loss : event.loss;
-		if (judged < best) { best = judged; waited = 0; }
-		else if (m->o.patience && ++waited >= m->o.patience) stop = 1;
+		if (judged < *best) { *best = judged; *waited = 0; }
+		else if (m->o.patience && ++*waited >= m->o.patience) stop = 1;
 		r->epochs = s.epoch;
 		r->train_loss = event.loss;
 		r->train_accuracy = event.accuracy;
@@ -9730,12 +9701,22 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 	return code;
 }
 
-// All processes run the same, and rank 0's variables become everybody's.
+// All processes run the same, and rank 0's state becomes everybody's.
 static int dt__train_together(dt_model *m, long n, dt_error *err) {
-	static const char *const name[] = {"the number of training samples", "the steps done before", ".epochs", ".steps"};
-	const int64_t value[] = {n, m->step, m->o.epochs, m->o.steps};
-	int code = dt__agree(m->comm, DT__COUNT(value), name, value, err);
-	if (!code) code = dt_broadcast(m->comm, m->replica[0].variables, (size_t)m->graph.n_floats, 0, err);
+	static const char *const name[] = {"the number of training samples", ".epochs", ".steps"};
+	const int64_t value[] = {n, m->o.epochs, m->o.steps};
+	double state[7] = {(double)m->step, m->resumed};
+	uint64_t *all;
+	int i, code = dt__agree(m->comm, DT__COUNT(value), name, value, err);
+	memcpy(state + 2, m->progress, sizeof m->progress);
+	if (code || !(all = dt__gather_words(m->comm, 7, state, err))) return dt__code(err, DT_ERR_MEMORY);
+	memcpy(state, all, sizeof state);
+	free(all);
+	m->step = (long)state[0];
+	m->resumed = (int)state[1];
+	memcpy(m->progress, state + 2, sizeof m->progress);
+	code = dt_broadcast(m->comm, m->replica[0].variables, (size_t)m->graph.n_floats, 0, err);
+	for (i = 0; i < 2 && !code && m->resumed; i++) if (m->slot[i]) code = dt_broadcast(m->comm, m->slot[i], (size_t)m->graph.n_trainable, 0, err);
 	dt__spread(m->replica, 0, m->graph.n_floats);
 	return code;
 }
@@ -9761,6 +9742,12 @@ DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
 	}
 	if (!m->graph.n_losses) dt__not_now(&own, "dt_train: the net has no loss: set .loss, or call dt_loss in net");
 	if (!d[0]) dt__refuse(&own, "dt_train: there is no training data: set .train");
+	if (!own.code && m->o.on_event) {
+		dt_event begin = DT_DEFAULTS;
+		begin.kind = DT_EVENT_BEGIN;
+		begin.model = m;
+		if (m->o.on_event(&begin, m->o.user)) dt__fail(&own, DT_ERR_STOPPED, "on_event ended the run before it began");
+	}
 	if (!own.code && m->comm) dt__train_together(m, d[0]->info.n, &own);
 	if (!own.code) dt__train_on(m, d[0], d[1], &own);
 	for (i = 0; i < 2; i++) dt_dataset_close(opened[i]);

@@ -17,6 +17,7 @@
 #include "../dtrain.h"
 #include "csv.h"
 #include "export_c.h"
+#include "images.h"
 #include "digits.h"
 #include <math.h>
 #include <stdio.h>

@@ -15,6 +15,7 @@ static void *test_realloc(void *p, size_t n) { return refuse() ? NULL : realloc(
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
 #include "../examples/csv.h"
+#include "../examples/images.h"
 #undef malloc
 #undef calloc
 #undef realloc

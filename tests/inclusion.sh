@@ -133,53 +133,59 @@ else
     skip "c++" "no C++ compiler"
 fi
 
-# csv.h, whose calls other files may use too.
+# csv.h and images.h, whose calls other files may use too.
 printf '1,cat,3\n4,dog,6\n' >"$scratch/table.csv"
-cat >"$scratch/table.h" <<X
+mkdir -p "$scratch/pictures/grey"
+printf 'P5 2 1 255\nab' >"$scratch/pictures/grey/1.pgm"
+cat >"$scratch/data.h" <<X
 #include <stdio.h>
-static int table(void) {
+static int opens(dt_source s, int axis) {  // samples are 2 wide there
     dt_error err = DT_DEFAULTS;
+    dt_dataset *d = dt_dataset_open(&s, &err);
+    int n = dt_dataset_describe(d).input[axis];
+    dt_dataset_close(d);
+    if (err.code) puts(err.text);
+    return !err.code && n == 2;
+}
+static int data(void) {
     dt_csv_options o = DT_DEFAULTS;
-    dt_source s;
-    dt_dataset *d;
-    int n;
     o.label = 2;
 #ifdef __cplusplus
-    s = dt_csv("$scratch/table.csv", o);
+    return !opens(dt_csv("$scratch/table.csv", o), 0) || !opens(dt_images("$scratch/pictures"), 1);
 #else
-    s = dt_csv("$scratch/table.csv", .label = o.label);
+    return !opens(dt_csv("$scratch/table.csv", .label = o.label), 0) || !opens(dt_images("$scratch/pictures"), 1);
 #endif
-    d = dt_dataset_open(&s, &err);
-    n = dt_dataset_describe(d).input[0];
-    dt_dataset_close(d);
-    return err.code ? puts(err.text), 1 : n != 2;
 }
 X
-source_file csv_impl.c <<X
+source_file data_impl.c <<X
 @impl
 #include "examples/csv.h"
+#include "examples/images.h"
 #include "examples/csv.h"
+#include "examples/images.h"
 X
-source_file csv_user.c <<X
+source_file data_user.c <<X
 @
+#include "examples/images.h"
 #include "examples/csv.h"
-#include "table.h"
-int main(void) { return table(); }
+#include "data.h"
+int main(void) { return data(); }
 X
-cp "$scratch/csv_user.c" "$scratch/csv_user.cpp"
-source_file csv_last.cpp <<X
-#include "csv_user.c"
+cp "$scratch/data_user.c" "$scratch/data_user.cpp"
+source_file data_last.cpp <<X
+#include "data_user.c"
 @impl
+#include "examples/images.h"
 #include "examples/export_c.h"
 #include "examples/csv.h"
 X
-csv_mixed() { (cd "$scratch" && $CXX -std=gnu++11 $warnings -c csv_user.cpp -o csv_user.o && $CC $warnings -c csv_impl.c -o csv_impl.o) && runs csv_mixed "$CXX" csv_user.o csv_impl.o; }
-check "csv.h: implementation in a file of its own" runs csv_own "$CC" csv_user.c csv_impl.c
+data_mixed() { (cd "$scratch" && $CXX -std=gnu++11 $warnings -c data_user.cpp -o data_user.o && $CC $warnings -c data_impl.c -o data_impl.o) && runs data_mixed "$CXX" data_user.o data_impl.o; }
+check "csv.h and images.h: implementation in a file of its own" runs data_own "$CC" data_user.c data_impl.c
 if have_cxx; then
-    check "csv.h: c++ user of a C implementation" csv_mixed
-    check "csv.h: c++11, implementation last, behind export_c.h" runs csv_cxx "$CXX -std=gnu++11" csv_last.cpp
+    check "csv.h and images.h: c++ user of a C implementation" data_mixed
+    check "csv.h and images.h: c++11, implementation last, around export_c.h" runs data_cxx "$CXX -std=gnu++11" data_last.cpp
 else
-    skip "csv.h in c++" "no C++ compiler"
+    skip "csv.h and images.h in c++" "no C++ compiler"
 fi
 
 # The public part must not bring in more than stddef.h and stdint.h.

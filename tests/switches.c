@@ -3,6 +3,7 @@
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
 #include "../examples/csv.h"
+#include "../examples/images.h"
 #include "test.h"
 
 static unsigned char arena[2][512 * 1024];
@@ -101,7 +102,7 @@ static void test_replicas_agree(void) {
 
 #if defined(DTRAIN_NO_STDIO) || defined(DTRAIN_NO_MALLOC)
 static void test_no_files(void) {
-    dt_source source = dt_mnist("data/mnist", DT_TRAIN), table = dt_csv("table.csv");
+    dt_source source = dt_mnist("data/mnist", DT_TRAIN), table = dt_csv("table.csv"), images = dt_images("images");
     dt_options o = options(0, DT_ONE, 1);
     dt_error err = DT_DEFAULTS, none = DT_DEFAULTS;
     dt_model *m = dt_model_create(&o, &err);
@@ -110,6 +111,9 @@ static void test_no_files(void) {
     CHECK_ERROR(err, DT_ERR_DISABLED, "DTRAIN_NO_");
     err = none;
     CHECK(dt_dataset_open(&table, &err) == NULL);
+    CHECK_ERROR(err, DT_ERR_DISABLED, "DTRAIN_NO_");
+    err = none;
+    CHECK(dt_dataset_open(&images, &err) == NULL);
     CHECK_ERROR(err, DT_ERR_DISABLED, "DTRAIN_NO_");
     err = none;
     CHECK(dt_save(m, "never.safetensors", &err) == DT_ERR_DISABLED);

@@ -6,6 +6,7 @@
  * The first two bytes are the length of the first file; 65535: both are the same.
  */
 #include "fuzz.h"
+#include "../../examples/images.h"
 #include <sys/stat.h>
 
 static int fd[2];
