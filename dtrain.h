@@ -7013,9 +7013,7 @@ DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->o
 // Uses:    >>replicas (dt_comm), >>base.   Used by: >>cluster.
 // Promise: every wait has a deadline, every length is checked first, and all ranks that outlive a failure tell the same cause.
 //          Who joins proves that he knows the secret, and so does each of his frames; nothing is encrypted.
-// Frame:   64 bytes, little-endian: 0 "DTR1" | 4 version | 5 type | 6 kind | 8 rank (4) | 12 detail (4) | 16 n (8) | 24 call (8)
-//          | 32 offset (8) | 40 bytes of payload (4) | 48 number of the frame (8) | 56 CRC-32C of the payload, but not of
-//          floats (4) | 60 CRC-32C of bytes 0 to 59 (4); or, with a secret, 56 SipHash of bytes 0 to 55 and the payload (8).
+// Frame:   dt__frame and its payload, in the byte order of the machines, which must be one.
 // ========================================
 
 #ifndef DTRAIN_NO_SOCKETS
@@ -7077,7 +7075,8 @@ static void dt__proof(const char *secret, const uint8_t *said, char side, uint8_
 }
 
 // SipHash-2-4 (Aumasson & Bernstein 2012) of a head's first 56 bytes and a payload.
-static uint64_t dt__tag(const uint64_t key[2], const uint8_t *head, const uint8_t *p, size_t n) {
+static uint64_t dt__tag(const uint64_t key[2], const void *head, const void *payload, size_t n) {
+	const uint8_t *p = (const uint8_t *)payload;
 	uint64_t v[4], m;
 	size_t word, words = n / 8 + 8, i;
 	int round;
@@ -7085,7 +7084,7 @@ static uint64_t dt__tag(const uint64_t key[2], const uint8_t *head, const uint8_
 	v[2] = key[0] ^ UINT64_C(0x6c7967656e657261); v[3] = key[1] ^ UINT64_C(0x7465646279746573);
 #define DT__TURN(x, k) ((x) << (k) | (x) >> (64 - (k)))
 	for (word = 0; word <= words; word++) {
-		if (word < 7) m = dt__read_le(head + 8 * word, 8);
+		if (word < 7) m = dt__read_le((const uint8_t *)head + 8 * word, 8);
 		else if (word < words - 1) m = dt__read_le(p + 8 * (word - 7), 8);
 		else for (m = (uint64_t)(n + 56) << 56, i = 0; i < n % 8; i++) m |= (uint64_t)p[n / 8 * 8 + i] << 8 * i;
 		if (word < words) v[3] ^= m; else { v[2] ^= 0xff; m = 0; }
@@ -7117,13 +7116,22 @@ static void dt__random_bytes(uint8_t p[16]) {
 
 enum { DT__HELLO = 1, DT__CHALLENGE, DT__PROOF, DT__WELCOME, DT__ROSTER, DT__HEARTBEAT, DT__ABORT, DT__BYE, DT__ORDER, DT__ANSWER, DT__PART, DT__RESULT };  // the last two carry floats
 
-typedef struct { int type, rank, kind, detail; size_t bytes; uint64_t n, call, offset; } dt__frame;
+typedef struct {  // 64 bytes without gaps
+	char magic[5];  // "DTR1" and the version
+	uint8_t type, kind, zero;
+	int32_t rank, detail;
+	uint64_t n, call, offset;
+	uint32_t bytes, zeros;  // bytes: of payload
+	uint64_t number;  // of the frame
+	uint32_t check[2];  // CRC-32C of the payload, but not of floats; of the 60 bytes up to here. With a secret: SipHash of 56 bytes and the payload
+} dt__frame;
 
 static dt__frame dt__frame_of(int type, int rank, size_t bytes) {
-	dt__frame f = {0, 0, 0, 0, 0, 0, 0, 0};
-	f.type = type;
+	dt__frame f;
+	memset(&f, 0, sizeof f);
+	f.type = (uint8_t)type;
 	f.rank = rank;
-	f.bytes = bytes;
+	f.bytes = (uint32_t)bytes;
 	return f;
 }
 
@@ -7135,10 +7143,9 @@ typedef struct {
 	uint64_t sent, received;  // frames are numbered
 	int keyed;  // frames carry a tag,
 	uint64_t key_out[2], key_in[2];  // … by these
-	uint8_t head[64];  // of the frame that leaves,
+	uint8_t head[sizeof(dt__frame)];  // of the frame that leaves,
 	struct iovec out[2];  // … and what is left of it
 	uint8_t in[8192];  size_t from, to;  // bytes that came ahead of their turn
-	uint8_t head_in[64];
 	dt__frame frame;  // that arrives: stage 0 its head, 1 its payload
 	int stage;
 	uint8_t *payload, *place;  size_t missing;
@@ -7151,30 +7158,26 @@ typedef struct {
 
 static int dt__link_idle(const dt__link *l) { return !(l->out[0].iov_len + l->out[1].iov_len); }
 
+static uint64_t dt__frame_sum(const dt__frame *f, const uint64_t *key, const void *payload) {
+	return key ? dt__tag(key, f, payload, f->bytes) : f->type < DT__PART ? dt__crc32c(0, payload, f->bytes) : 0;
+}
+
 // The link must be idle; the payload stays in place until it is again.
 static void dt__link_queue(dt__link *l, dt__frame f, const void *payload) {
-	uint8_t *h = l->head;
-	memset(h, 0, 64);
-	memcpy(h, "DTR1\1", 5);
-	h[5] = (uint8_t)f.type;
-	h[6] = (uint8_t)f.kind;
-	dt__write_le(h + 8, (uint64_t)f.rank, 4);
-	dt__write_le(h + 12, (uint64_t)f.detail, 4);
-	dt__write_le(h + 16, f.n, 8);
-	dt__write_le(h + 24, f.call, 8);
-	dt__write_le(h + 32, f.offset, 8);
-	dt__write_le(h + 40, f.bytes, 4);
-	dt__write_le(h + 48, l->sent++, 8);
-	if (l->keyed) dt__write_le(h + 56, dt__tag(l->key_out, h, (const uint8_t *)payload, f.bytes), 8);
-	else {
-		if (f.type < DT__PART) dt__write_le(h + 56, dt__crc32c(0, payload, f.bytes), 4);
-		dt__write_le(h + 60, dt__crc32c(0, h, 60), 4);
-	}
-	l->out[0].iov_base = h;
-	l->out[0].iov_len = 64;
+	uint64_t sum;
+	memcpy(f.magic, "DTR1\1", 5);
+	f.number = l->sent++;
+	sum = dt__frame_sum(&f, l->keyed ? l->key_out : NULL, payload);
+	f.check[0] = (uint32_t)sum;
+	f.check[1] = l->keyed ? (uint32_t)(sum >> 32) : dt__crc32c(0, &f, 60);
+	memcpy(l->head, &f, sizeof f);
+	l->out[0].iov_base = l->head;
+	l->out[0].iov_len = sizeof f;
 	l->out[1].iov_base = (void *)(uintptr_t)payload;
 	l->out[1].iov_len = f.bytes;
 }
+
+static int dt__later(void) { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 // Send what can leave now: how many bytes, or -1: the connection has ended.
 static ssize_t dt__link_flush(dt__link *l) {
@@ -7186,7 +7189,7 @@ static ssize_t dt__link_flush(dt__link *l) {
 	m.msg_iov = l->out;
 	m.msg_iovlen = 2;
 	n = sendmsg(l->fd, &m, MSG_NOSIGNAL);
-	if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
+	if (n < 0) return dt__later() ? 0 : -1;
 	for (i = 0, left = n; i < 2; i++) {
 		size_t gone = DT__MIN((size_t)left, l->out[i].iov_len);
 		l->out[i].iov_base = (char *)l->out[i].iov_base + gone;
@@ -7198,19 +7201,12 @@ static ssize_t dt__link_flush(dt__link *l) {
 
 // Take in a head. 0: it is none of ours.
 static int dt__link_head(dt__link *l) {
-	const uint8_t *h = l->head_in;
 	dt__frame *f = &l->frame;
-	memcpy(l->head_in, l->in + l->from, 64);
-	l->from += 64;
-	f->type = h[5];
-	f->kind = DT__MIN((int)h[6], (int)DT__PUSHING);
-	f->rank = (int)(dt__read_le(h + 8, 4) & INT_MAX);
-	f->detail = (int)(dt__read_le(h + 12, 4) & INT_MAX);
-	f->n = dt__read_le(h + 16, 8);
-	f->call = dt__read_le(h + 24, 8);
-	f->offset = dt__read_le(h + 32, 8);
-	f->bytes = (size_t)dt__read_le(h + 40, 4);
-	return !memcmp(h, "DTR1\1", 5) && (l->keyed || dt__read_le(h + 60, 4) == dt__crc32c(0, h, 60)) && dt__read_le(h + 48, 8) == l->received++;
+	memcpy(f, l->in + l->from, sizeof *f);
+	l->from += sizeof *f;
+	if (memcmp(f->magic, "DTR1\1", 5) || (!l->keyed && f->check[1] != dt__crc32c(0, f, 60)) || f->number != l->received++ || f->detail < 0) return 0;
+	if (f->kind > DT__PUSHING) f->kind = DT__PUSHING;  // a name for what no process calls
+	return 1;
 }
 
 // Take in what has come. 1: a frame; 0: not yet; -1: the connection has ended; -2: damaged, or no peer of ours. place says where
@@ -7219,7 +7215,7 @@ static int dt__link_read(dt__link *l, uint8_t *(*place)(void *user, dt__link *l)
 	for (;;) {
 		size_t have = l->to - l->from, n;
 		ssize_t got;
-		if (l->stage == 0 && have >= 64) {
+		if (l->stage == 0 && have >= sizeof l->frame) {
 			if (!dt__link_head(l)) return -2;
 			l->stage = 1;
 			l->payload = NULL;
@@ -7235,9 +7231,9 @@ static int dt__link_read(dt__link *l, uint8_t *(*place)(void *user, dt__link *l)
 			memcpy(l->place, l->in + l->from, n);
 			l->from += n; l->place += n; l->missing -= n;
 			if (!l->missing) {
+				uint64_t sum = dt__frame_sum(&l->frame, l->keyed ? l->key_in : NULL, l->payload);
 				l->stage = 0;
-				if (l->keyed) return dt__read_le(l->head_in + 56, 8) == dt__tag(l->key_in, l->head_in, l->payload, l->frame.bytes) ? 1 : -2;
-				return l->frame.type >= DT__PART || dt__read_le(l->head_in + 56, 4) == dt__crc32c(0, l->payload, l->frame.bytes) ? 1 : -2;
+				return (uint32_t)sum == l->frame.check[0] && (!l->keyed || sum >> 32 == l->frame.check[1]) ? 1 : -2;
 			}
 		}
 		if (l->stage == 1 && l->missing >= sizeof l->in) {
@@ -7251,7 +7247,7 @@ static int dt__link_read(dt__link *l, uint8_t *(*place)(void *user, dt__link *l)
 			if (got > 0) l->to += (size_t)got;
 		}
 		if (got == 0) return -1;
-		if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
+		if (got < 0) return dt__later() ? 0 : -1;
 		l->heard = dt__now();
 	}
 }
@@ -7429,7 +7425,7 @@ static int dt__net_push(dt__net *net, dt__link *l) {
 	ptrdiff_t count = order ? 0 : DT__MIN((result ? DT__MIN(net->ready, s->end) : s->end) - s->begin, DT__CHUNK);
 	if (dt__link_idle(l) && (!result || count > 0)) {
 		dt__frame f = dt__frame_of(order ? DT__ORDER : result ? DT__RESULT : DT__PART, c->rank, order ? sizeof l->order : (size_t)count * sizeof(float));
-		f.kind = (int)c->kind;
+		f.kind = (uint8_t)c->kind;
 		f.detail = c->detail;
 		f.n = c->n;
 		f.call = net->call;
@@ -7690,9 +7686,9 @@ static int dt__desk_run(dt_comm *c, float *buf, dt_error *err) {
 static int dt__desk_open(dt__net *net, dt_error *err) {
 	dt_comm *c = &net->comm;
 	const char *wish = getenv("DTRAIN_TRANSPORT");
-	char path[48] = "/dev/shm/dtrain-XXXXXX";
-	float said[64] = {0}, failed;  // the path and the token, byte by byte
-	uint8_t token[16], *p = (uint8_t *)MAP_FAILED;
+	char key[64] = "/dev/shm/dtrain-XXXXXX", *path = key, *token = key + 48;
+	float said[64] = {0}, failed;  // the key, byte by byte
+	uint8_t *p = (uint8_t *)MAP_FAILED;
 	size_t bytes = (size_t)c->size * (sizeof *net->desk + 2 * DT__AREA * sizeof(float)), i;
 	int fd = -1, must = wish && !strcmp(wish, "shm"), code;
 	struct stat st;
@@ -7704,12 +7700,12 @@ static int dt__desk_open(dt__net *net, dt_error *err) {
 #ifdef __linux__
 		if (fd >= 0 && posix_fallocate(fd, 0, (off_t)bytes)) { unlink(path); close(fd); fd = -1; }  // or else a full disk would kill
 #endif
-		dt__random_bytes(token);
-		for (i = 0; i < 64 && fd >= 0; i++) said[i] = (float)(i < 48 ? path[i] : token[i - 48]);
+		dt__random_bytes((uint8_t *)token);
+		for (i = 0; i < 64 && fd >= 0; i++) said[i] = key[i];
 		if (fd >= 0 && pwrite(fd, token, 16, (off_t)bytes) < 16) *said = 0;
 	}
 	code = dt_broadcast(c, said, 64, 0, err);
-	for (i = 0; i < 64 && c->rank; i++) if (i < 48) path[i] = (char)said[i]; else token[i - 48] = (uint8_t)said[i];
+	for (i = 0; i < 64 && c->rank; i++) key[i] = (char)said[i];
 	if (c->rank && *said > 0) fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd >= 0 && !fstat(fd, &st) && (size_t)st.st_size >= bytes + 16) p = (uint8_t *)mmap(NULL, bytes + 16, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (fd >= 0) close(fd);
@@ -7879,7 +7875,7 @@ static int dt__join_stopped(const dt__who *w, dt_error *err) {
 static int dt__link_gone(const dt__link *l) {
 	char c;
 	ssize_t n = recv(l->fd, &c, 1, MSG_PEEK);
-	return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+	return n == 0 || (n < 0 && !dt__later());
 }
 
 // From now on frames carry tags, if there is a secret. Each direction has a key of its own.
@@ -8044,6 +8040,7 @@ static int dt__join(dt__net *net, const dt__who *w, dt_error *err) {
 static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 	size_t n = (size_t)w->size;
 	dt__net *net = (dt__net *)calloc(1, sizeof *net + n * (sizeof *net->link + sizeof *net->part + sizeof *net->poll + 64));
+	dt_comm *c = &net->comm;
 	dt_error own = DT_DEFAULTS;
 	int i;
 	if (!net || pthread_mutex_init(&net->lock, NULL)) {
@@ -8052,14 +8049,14 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 		return NULL;
 	}
 	net->n = w->size;
-	net->comm.rank = w->rank;
-	net->comm.servers = w->servers;
-	net->comm.size = w->size - w->servers;
-	net->comm.local = w->local;
-	net->comm.run = dt__net_run;
-	net->comm.push = dt__net_push_all;
-	net->comm.close = dt__net_leave;
-	net->comm.net = net;
+	c->rank = w->rank;
+	c->servers = w->servers;
+	c->size = w->size - w->servers;
+	c->local = w->local;
+	c->run = dt__net_run;
+	c->push = dt__net_push_all;
+	c->close = dt__net_leave;
+	c->net = net;
 	net->dead = w->dead;
 	net->spins = w->local > dt__cores() ? 0 : 200;
 	net->link = (dt__link *)(void *)(net + 1);
@@ -8070,11 +8067,11 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 	if (!dt__join(net, w, &own) && !pipe(net->bell)) {
 		for (i = 0; i < 2; i++) fcntl(net->bell[i], F_SETFD, FD_CLOEXEC);
 		net->beating = !pthread_create(&net->heart, NULL, dt__heart_main, net);
-		if (net->beating && (w->rank >= net->comm.size || net->comm.size < 2 || !dt__desk_open(net, &own))) return &net->comm;
+		if (net->beating && (c->rank >= c->size || c->size < 2 || !dt__desk_open(net, &own))) return c;
 		for (i = 0; i < 2 && !net->beating; i++) close(net->bell[i]);
 	}
 	if (!own.code) dt__fail(&own, DT_ERR_MEMORY, "the system refuses a pipe or a thread");
-	dt__net_close(&net->comm, &own);
+	dt__net_close(c, &own);
 	dt__pass_error(err, &own);
 	return NULL;
 }
@@ -8131,6 +8128,10 @@ static void dt__server_forget(dt_server *s) {
 	s->n_borders = 0;
 }
 
+static int dt__server_holds(const dt_server *s, const dt__order *o) {
+	return s->variables && o->begin == (uint64_t)s->begin && o->trained == (uint64_t)s->trained && o->all == (uint64_t)s->all;
+}
+
 // The chief says how much there is to hold.
 static int dt__server_setup(dt_server *s, const dt__order *o) {
 	const uint64_t most = PTRDIFF_MAX / 8 / ((uint64_t)s->workers + 3);
@@ -8138,7 +8139,7 @@ static int dt__server_setup(dt_server *s, const dt__order *o) {
 	int i, n = 1;
 	if (o->all > most || o->trained > o->all || o->begin > most || !(o->kind >= 0 && o->kind <= (int)DT_RMSPROP && o->n_slots >= 0 && o->n_slots <= 2)) return 0;
 	s->sync = o->sync > 0; s->ahead = o->ahead; s->backup = (int)DT__MIN(DT__MAX(o->backup, 0), s->workers - 1); s->full_rate = o->full_rate > 0;
-	if (s->variables && s->begin == (ptrdiff_t)o->begin && s->trained == (ptrdiff_t)o->trained && s->all == (ptrdiff_t)o->all) return 1;
+	if (dt__server_holds(s, o)) return 1;
 	dt__server_forget(s);
 	s->optimizer.kind = (dt_optimizer)(int)o->kind; s->optimizer.momentum = o->momentum; s->optimizer.beta1 = o->beta1; s->optimizer.beta2 = o->beta2;
 	s->optimizer.alpha = o->alpha; s->optimizer.epsilon = o->epsilon; s->optimizer.decay = o->decay;
@@ -8201,7 +8202,7 @@ static void dt__server_take(dt_server *s, int rank) {
 		memcpy(&c->order, l->small, sizeof c->order);
 		c->frame = l->frame;
 		if (kind == DT__SETUP) ok = !rank && dt__server_setup(s, o);
-		else if (kind != DT__STRETCH) ok = s->variables && o->begin == (uint64_t)s->begin && o->trained == (uint64_t)s->trained && o->all == (uint64_t)s->all;
+		else if (kind != DT__STRETCH) ok = dt__server_holds(s, o);
 	}
 	if (!ok) { dt__net_lost(s->net, l, "its order does not fit the servers' state"); return; }
 	c->state = DT__COMES;
@@ -8362,7 +8363,7 @@ static int dt__server_send(dt_server *s, int rank) {
 		} else if (at < end) {
 			end = DT__MIN(end, at + DT__CHUNK);
 			f.offset = (uint64_t)(s->begin + at);
-			f.bytes = (size_t)(end - at) * sizeof(float);
+			f.bytes = (uint32_t)((size_t)(end - at) * sizeof(float));
 			dt__link_queue(l, f, c->buf + at);
 			l->result_out.begin = end;
 		}
@@ -8463,9 +8464,10 @@ static void dt__first_host(const char *list, char *host, size_t size) {
 	}
 }
 
-static int dt__who_number(const char *name, int *out, dt_error *err) {
+static int dt__who_number(const char *name, int needed, int *out, dt_error *err) {
 	const char *text = dt__variable_of(name);
 	int ok = 0;
+	if (!text && !needed) return 0;
 	*out = text ? (int)dt__parse_whole(text, 65536, &ok) : 0;
 	if (ok) return 0;
 	return dt__fail(err, DT_ERR_CONFIG, text ? "%s is \"%.60s\": a whole number is needed" : "%s is not set, as its family of variables needs", name, text);
@@ -8502,8 +8504,7 @@ static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
 	int slurm = !strcmp(f->name, "Slurm");
 	const char *role = dt__variable_of("DTRAIN_ROLE");
 	int serves = role && !strcmp(role, "ps"), servers = 0;
-	if (dt__who_number(f->rank, &w->rank, err) || dt__who_number(f->size, &w->size, err)) return DT_ERR_CONFIG;
-	if (dt__variable_of("DTRAIN_SERVERS") && dt__who_number("DTRAIN_SERVERS", &servers, err)) return DT_ERR_CONFIG;
+	if (dt__who_number(f->rank, 1, &w->rank, err) || dt__who_number(f->size, 1, &w->size, err) || dt__who_number("DTRAIN_SERVERS", 0, &servers, err)) return DT_ERR_CONFIG;
 	if (role && !serves && dt__role_of(role) != DT__CHIEF && dt__role_of(role) != DT__WORKER)
 		return dt__fail(err, DT_ERR_CONFIG, "DTRAIN_ROLE is \"%.40s\": chief, worker or ps is needed", role);
 	dt__format(w->source, sizeof w->source, "%s: %s, %s", f->name, f->rank, f->size);
@@ -8531,17 +8532,23 @@ static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
 
 typedef struct { int role, index, count[4]; char first[2][280], own[280]; int cluster, task; } dt__spec;
 
+// A string, or a member's name; none that is too long.
+static int dt__spec_text(dt__json *j, int key, char *text, size_t size) {
+	size_t n;
+	int ok = key ? dt__json_key(j, text, size, &n) : dt__json_string(j, text, size, &n);
+	text[n < size ? n : 0] = 0;
+	return ok;
+}
+
 // A role's addresses: a list, or an object by index.
 static void dt__spec_hosts(dt__json *j, int role, dt__spec *s) {
 	int object = dt__json_peek(j) == '{', index = 0, ok = 1, port;
 	char text[280], host[256];
-	size_t n;
 	if (!dt__json_expect(j, object ? '{' : '[', "a list of addresses is expected")) return;
 	for (; dt__json_more(j, object ? '}' : ']'); index++) {
-		if (object && dt__json_key(j, text, sizeof text, &n)) { text[DT__MIN(n, sizeof text - 1)] = 0; index = (int)dt__parse_whole(text, 4095, &ok); }
-		if (!dt__json_string(j, text, sizeof text, &n)) return;
-		text[DT__MIN(n, sizeof text - 1)] = 0;
-		if (n >= sizeof text || !ok || index > 4095 || !dt__address(text, host, sizeof host, &port) || !port) { dt__json_fail(j, "\"host:port\" is expected, at most 4096 of them"); return; }
+		if (object && dt__spec_text(j, 1, text, sizeof text)) index = (int)dt__parse_whole(text, 4095, &ok);
+		if (!dt__spec_text(j, 0, text, sizeof text)) return;
+		if (!ok || index > 4095 || !dt__address(text, host, sizeof host, &port) || !port) { dt__json_fail(j, "\"host:port\" is expected, at most 4096 of them"); return; }
 		if (role < 2 && !index) memcpy(s->first[role], text, sizeof text);
 		if (role == s->role && index == s->index) memcpy(s->own, text, sizeof text);
 		s->count[role] = DT__MAX(s->count[role], index + 1);
@@ -8551,22 +8558,19 @@ static void dt__spec_hosts(dt__json *j, int role, dt__spec *s) {
 // {"cluster": {"worker": ["host:port", …], …}, "task": {"type": "worker", "index": 0}}; the task is read first.
 static void dt__spec_read(dt__json *j, int part, dt__spec *s) {
 	char key[32], word[32];
-	size_t n;
 	if (!dt__json_expect(j, '{', "'{' is expected")) return;
-	while (dt__json_more(j, '}') && dt__json_key(j, key, sizeof key, &n)) {
-		int task = dt__equals(key, DT__MIN(n, sizeof key), "task"), cluster = dt__equals(key, DT__MIN(n, sizeof key), "cluster");
+	while (dt__json_more(j, '}') && dt__spec_text(j, 1, key, sizeof key)) {
+		int task = !strcmp(key, "task"), cluster = !strcmp(key, "cluster");
 		if (part ? !cluster : !task) { dt__json_skip(j); continue; }
 		if (!dt__json_expect(j, '{', "'{' is expected")) return;
 		if (task) s->task = 1; else s->cluster = 1;
-		while (dt__json_more(j, '}') && dt__json_key(j, key, sizeof key - 1, &n)) {
+		while (dt__json_more(j, '}') && dt__spec_text(j, 1, key, sizeof key)) {
 			uint64_t v = 0;
 			int ok = 1;
-			key[DT__MIN(n, sizeof key - 1)] = 0;
 			if (cluster && dt__role_of(key) >= 0) { dt__spec_hosts(j, dt__role_of(key), s); continue; }
 			if (cluster || (strcmp(key, "type") && strcmp(key, "index"))) { dt__json_skip(j); continue; }
 			if (dt__json_peek(j) != '"') { dt__json_uint(j, &v); } else {
-				if (!dt__json_string(j, word, sizeof word - 1, &n)) return;
-				word[DT__MIN(n, sizeof word - 1)] = 0;
+				if (!dt__spec_text(j, 0, word, sizeof word)) return;
 				if (*key == 't' && (s->role = dt__role_of(word)) < 0) dt__json_fail(j, "the task's type is none of chief, master, worker, ps, evaluator");
 				if (*key == 'i') v = dt__parse_whole(word, 4095, &ok);
 			}
@@ -8659,8 +8663,7 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 		return dt__fail(err, DT_ERR_CONFIG, "the secret has %zu characters: 16 to %zu are needed", strlen(secret), sizeof w->secret - 1);
 	w->patience = 600;
 	w->dead = 10;
-	if (dt__who_seconds("DTRAIN_JOIN", &w->patience, err) || dt__who_seconds("DTRAIN_DEAD", &w->dead, err)) return DT_ERR_CONFIG;
-	if (dt__variable_of("DTRAIN_PORT") && dt__who_number("DTRAIN_PORT", &w->port, err)) return DT_ERR_CONFIG;
+	if (dt__who_seconds("DTRAIN_JOIN", &w->patience, err) || dt__who_seconds("DTRAIN_DEAD", &w->dead, err) || dt__who_number("DTRAIN_PORT", 0, &w->port, err)) return DT_ERR_CONFIG;
 	if (c->timeout_ms > 0) w->patience = c->timeout_ms / 1000.0;
 	w->insecure = c->insecure || (insecure && strcmp(insecure, "0"));
 	code = dt__who_speaks(given, w, &spoke, err);
@@ -8693,16 +8696,15 @@ DT_API dt_server *dt_server_open(const dt_cluster *given, dt_error *err) {
 
 // ---- a cluster on this machine
 
-typedef struct { int fd, rank, error; size_t n; char text[2048]; } dt__outlet;  // what a process says, line by line
+typedef struct { int fd; size_t n; char text[2048]; } dt__outlet;  // what a process says, line by line
 
-static void dt__outlet_show(dt__outlet *p, int workers, int json, char *last, size_t size) {
+static void dt__outlet_show(dt__outlet *p, FILE *to, int rank, int workers, int json, char *last, size_t size) {
 	while (p->n) {
 		char *end = (char *)memchr(p->text, '\n', p->n);
 		int n = (int)(end ? end - p->text : (ptrdiff_t)p->n);
-		FILE *to = p->error ? stderr : stdout;
 		if (!end && p->fd >= 0 && p->n < sizeof p->text) return;
-		if (json && !p->rank && !p->error && n >= 9 && !strncmp(p->text, "{\"status\"", 9)) dt__format(last, size, "%.*s", n, p->text);
-		else if (p->rank) fprintf(to, "[%s %d] %.*s\n", p->rank < workers ? "worker" : "ps", p->rank % workers, n, p->text);
+		if (json && !rank && to == stdout && n >= 9 && !strncmp(p->text, "{\"status\"", 9)) dt__format(last, size, "%.*s", n, p->text);
+		else if (rank) fprintf(to, "[%s %d] %.*s\n", rank < workers ? "worker" : "ps", rank % workers, n, p->text);
 		else fprintf(to, "[chief] %.*s\n", n, p->text);
 		fflush(to);
 		p->n -= (size_t)n + (end != NULL);
@@ -8738,7 +8740,7 @@ static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *
 			if (!child[i]) dup2(pair[k][1], k + 1);
 			close(pair[k][1]);
 			if (!child[i]) close(pair[k][0]);
-			else { p[2 * i + k].fd = pair[k][0]; p[2 * i + k].rank = i; p[2 * i + k].error = k; }
+			else p[2 * i + k].fd = pair[k][0];
 		}
 		if (child[i]) continue;
 		setpgid(0, 0);  // the terminal's signals come through the parent,
@@ -8766,7 +8768,7 @@ static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *
 		for (i = 0; i < 2 * n; i++) if (p[i].fd >= 0 && (ready[i].revents & (POLLIN | POLLHUP))) {
 			ssize_t got = read(p[i].fd, p[i].text + p[i].n, sizeof p[i].text - p[i].n);
 			if (got <= 0) { close(p[i].fd); p[i].fd = -1; } else p[i].n += (size_t)got;
-			dt__outlet_show(&p[i], n - servers, json, last, sizeof last);
+			dt__outlet_show(&p[i], i % 2 ? stderr : stdout, i / 2, n - servers, json, last, sizeof last);
 		}
 	} while (open);
 	for (i = 0; i < n; i++) {
