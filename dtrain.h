@@ -6404,38 +6404,33 @@ static int dt__model_group(dt_model *m, dt_error *err) {
 		cores = (int)-fewest;
 	}
 	m->n_replicas = o->strategy == DT_ONE ? 1 : DT__ELSE(o->replicas, cores);
-	m->world = m->n_replicas * m->processes;
 	return code;
 }
 
-static int dt__sharers(const dt_model *m) { return m->own ? 1 : m->processes; }  // processes that share a batch
-
 static int dt__model_sizes(dt_model *m, dt_error *err) {
 	const dt_options *o = &m->o;
-	int code = dt__check_options(o, err), sharers;
+	int code = dt__check_options(o, err), sharers, all;
 	if (code) return code;
 	if (o->batch && o->replica_batch) return dt__refuse(err, ".batch %d, .replica_batch %d: give one of them", o->batch, o->replica_batch);
 	if (o->strategy == DT_ONE && o->replicas > 1) return dt__refuse(err, ".replicas is %d: DT_ONE has one replica", o->replicas);
 	if ((code = dt__model_group(m, err)) != 0) return code;
+	sharers = m->own ? 1 : m->processes;  // of a batch
 	m->parts = DT__ELSE(o->accumulate, 1);
 	m->batch = DT__ELSE(o->batch, 32);
+	if (!o->replicas && !o->replica_batch) m->n_replicas = DT__MAX(1, DT__MIN(m->n_replicas, m->batch / sharers));
+	m->world = m->n_replicas * m->processes;
+	all = m->n_replicas * sharers;
 	if (o->replica_batch) {
-		sharers = dt__sharers(m) * m->n_replicas;
-		if (o->replica_batch > INT_MAX / sharers)
-			return dt__refuse(err, ".replica_batch %d is too large for %d replicas", o->replica_batch, sharers);
-		m->batch = o->replica_batch * sharers;
-	} else if (!o->replicas) {
-		m->n_replicas = DT__MAX(1, DT__MIN(m->n_replicas, m->batch / dt__sharers(m)));
-		m->world = m->n_replicas * m->processes;
+		if (o->replica_batch > INT_MAX / all) return dt__refuse(err, ".replica_batch %d is too large for %d replicas", o->replica_batch, all);
+		m->batch = o->replica_batch * all;
 	}
-	m->local_batch = (m->batch - 1) / dt__sharers(m) + 1;
-	if (m->batch / dt__sharers(m) < m->parts)
-		return dt__refuse(err, "the batch of %d samples has fewer than one for each of %d processes and %d parts (.accumulate)", m->batch, dt__sharers(m), m->parts);
+	m->local_batch = (m->batch - 1) / sharers + 1;
+	if (m->batch / sharers < m->parts)
+		return dt__refuse(err, "the batch of %d samples has fewer than one for each of %d processes and %d parts (.accumulate)", m->batch, sharers, m->parts);
 	if (m->servers) m->strategy = DT_PARAMETER_SERVER;
 	else if (m->processes > 1) m->strategy = DT_MULTIWORKER;
 	else m->strategy = o->strategy == DT_MULTIWORKER ? o->strategy : m->n_replicas == 1 ? DT_ONE : DT__ELSE(o->strategy, DT_MIRRORED);
-	sharers = dt__sharers(m) * m->n_replicas;
-	m->graph.rows = (((ptrdiff_t)m->batch + m->parts - 1) / m->parts + sharers - 1) / sharers;
+	m->graph.rows = (((ptrdiff_t)m->batch + m->parts - 1) / m->parts + all - 1) / all;
 	return 0;
 }
 
@@ -7295,9 +7290,13 @@ typedef struct dt__net {
 #define DT__EACH_LINK(net, i, l) \
 	for (i = 0, l = (net)->link; i < (net)->n; i++, l++) if (i != (net)->comm.rank && l->fd >= 0)
 
+static void dt__link_beat(const dt__net *net, dt__link *l) {
+	if (dt__link_idle(l)) dt__link_queue(l, dt__frame_of(DT__HEARTBEAT, net->comm.rank, 0), NULL);
+	dt__link_flush(l);
+}
+
 static void *dt__heart_main(void *user) {
 	dt__net *net = (dt__net *)user;
-	dt__frame beat = dt__frame_of(DT__HEARTBEAT, net->comm.rank, 0);
 	struct pollfd bell;
 	dt__link *l;
 	int i;
@@ -7305,10 +7304,7 @@ static void *dt__heart_main(void *user) {
 	bell.events = POLLIN;
 	while (poll(&bell, 1, 1000) <= 0) {  // until the other end is closed
 		pthread_mutex_lock(&net->lock);
-		DT__EACH_LINK(net, i, l) {
-			if (dt__link_idle(l)) dt__link_queue(l, beat, NULL);
-			dt__link_flush(l);
-		}
+		DT__EACH_LINK(net, i, l) dt__link_beat(net, l);
 		pthread_mutex_unlock(&net->lock);
 	}
 	return NULL;
@@ -7616,8 +7612,7 @@ static void dt__desk_meet(dt__net *net) {
 	DT__FENCE();
 	DT__EACH_LINK(net, i, l) if (i < net->comm.size && DT__LOAD(&net->desk[i].sleeping)) {  // a frame wakes it
 		pthread_mutex_lock(&net->lock);
-		if (dt__link_idle(l)) dt__link_queue(l, dt__frame_of(DT__HEARTBEAT, net->comm.rank, 0), NULL);
-		dt__link_flush(l);
+		dt__link_beat(net, l);
 		pthread_mutex_unlock(&net->lock);
 	}
 	for (spin = 0; !dt__desk_all(net, round) && spin < 5 * net->spins; spin++) DT__PAUSE();
