@@ -11,7 +11,7 @@ PREFIX  ?= /usr/local
 # in front of each test program, for other CPUs: make test CC=s390x-linux-gnu-gcc LDFLAGS=-static WRAP=qemu-s390x
 WRAP    ?=
 TESTS   ?= $(patsubst tests/%.c,%,$(sort $(wildcard tests/*.c)))
-SCRIPTS ?= inclusion examples readme
+SCRIPTS ?= inclusion examples readme jobs
 ifeq ($(origin CXX),default)
 CXX = c++
 endif

@@ -52,6 +52,8 @@
 // COLLECTIVES  dt_comm_open, dt_comm_group, dt_comm_from: allreduce and its relatives for processes, threads, MPI.
 // MORE DATA    examples/csv.h reads tables (CSV): numbers and words, scaled, one-hot, hashed, bucketed or crossed;
 //              examples/images.h reads images: folders of PGM, PPM and BMP files.
+// JOBS         dt_checkpoint_save, _load: go on where training was. examples/job.h keeps a directory of checkpoints, status
+//              and curves from which a run comes back by itself.
 // MICROCONTROLLER  set .memory and .memory_size (dt_model_bytes() tells it); see SWITCHES. examples/export_c.h writes a
 //              trained net as C of its own, without the library.
 //
@@ -5626,7 +5628,8 @@ typedef struct {  // as it travels: eight bytes each
 	int64_t stop, batches, next;  // stop: as the model's; next: the batch to work on, or -1
 	double rate, weight, seeds;  // weight and seeds: as dt__divisor takes them
 	double staleness;  // updates between
-	double kind, n_slots, momentum, beta1, beta2, alpha, epsilon, decay, sync, ahead, backup, full_rate;  // DT__SETUP
+	double momentum, beta1, beta2, alpha, epsilon, decay;  // DT__SETUP: these and the last
+	int64_t kind, n_slots, sync, ahead, backup, full_rate;
 } dt__order;
 typedef struct {
 	int kind;
@@ -5845,7 +5848,16 @@ static int dt__sum_totals(dt_comm *c, double *totals, dt_error *err) {
 	free(all);
 	return 0;
 }
+// n words of 8 bytes become rank 0's.
+static int dt__take_first(dt_comm *c, int n, void *words, dt_error *err) {
+	uint64_t *all = dt__gather_words(c, n, words, err);
+	if (!all) return dt__code(err, DT_ERR_MEMORY);
+	memcpy(words, all, (size_t)n * sizeof *all);
+	free(all);
+	return 0;
+}
 #else  // and so no dt_comm
+static int dt__take_first(dt_comm *c, int n, void *words, dt_error *err) { (void)c; (void)n; (void)words; (void)err; return 0; }
 static int dt__agree(dt_comm *c, int n, const char *const *name, const int64_t *value, dt_error *err) { (void)c; (void)n; (void)name; (void)value; (void)err; return 0; }
 static int dt__sum_totals(dt_comm *c, double *totals, dt_error *err) { (void)c; (void)totals; (void)err; return 0; }
 DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err) { (void)n; (void)out; return dt__disabled(err, "dt_comm_group", "DTRAIN_NO_MALLOC"); }
@@ -6671,8 +6683,8 @@ static int dt__stretch(dt_model *m, long batches, dt_error *err) {
 	const dt__optimizer *q = &m->optimizer;
 	const dt_options *o = &m->o;
 	dt__push *p = &m->push;
-	const dt__order order = {0, 0, 0, 0, 0, m->stop, batches, 0, 0, 0, 0, 0, (double)q->kind, (double)q->n_slots, q->momentum, q->beta1, q->beta2, q->alpha, q->epsilon, q->decay,
-		(double)o->sync, (double)o->staleness, (double)o->backup, (double)o->full_rate};
+	const dt__order order = {0, 0, 0, 0, 0, m->stop, batches, 0, 0, 0, 0, 0, q->momentum, q->beta1, q->beta2, q->alpha, q->epsilon, q->decay,
+		q->kind, q->n_slots, o->sync, o->staleness, o->backup, o->full_rate};
 	int code = 0;
 	ptrdiff_t i;
 	p->trained = m->graph.n_trainable;
@@ -8132,8 +8144,8 @@ static int dt__server_setup(dt_server *s, const dt__order *o) {
 	const uint64_t most = PTRDIFF_MAX / 8 / ((uint64_t)s->workers + 3);
 	size_t each = (size_t)(o->all / 16 + 1) * 16;  // floats: whole cache lines
 	int i, n = 1;
-	if (o->all > most || o->trained > o->all || o->begin > most || !(o->kind >= 0 && o->kind <= (int)DT_RMSPROP && o->n_slots >= 0 && o->n_slots <= 2)) return 0;
-	s->sync = o->sync > 0; s->ahead = o->ahead; s->backup = (int)DT__MIN(DT__MAX(o->backup, 0), s->workers - 1); s->full_rate = o->full_rate > 0;
+	if (o->all > most || o->trained > o->all || o->begin > most || !(o->kind >= 0 && o->kind <= DT_RMSPROP && o->n_slots >= 0 && o->n_slots <= 2)) return 0;
+	s->sync = o->sync > 0; s->ahead = (double)o->ahead; s->backup = (int)DT__MIN(DT__MAX(o->backup, 0), s->workers - 1); s->full_rate = o->full_rate > 0;
 	if (dt__server_holds(s, o)) return 1;
 	dt__server_forget(s);
 	s->optimizer.kind = (dt_optimizer)(int)o->kind; s->optimizer.momentum = o->momentum; s->optimizer.beta1 = o->beta1; s->optimizer.beta2 = o->beta2;
@@ -8914,7 +8926,7 @@ DT_API uint32_t dt_parameters_crc32c(dt_model *m) {
 static const char *const dt__state_names[] = {"step", "seed", "batch", "optimizer", "crc32c", "loss", "accuracy", "samples", "best", "waited"};
 enum { DT__STATE_CRC = 4, DT__STATE_PROGRESS = 5, DT__STATES = 10 };
 static void dt__state_of(const dt_model *m, double state[DT__STATES]) {
-	const double known[] = {(double)m->step, (double)m->o.seed, m->batch, m->optimizer.kind, 0};
+	const double known[] = {(double)m->step, (double)m->o.seed, (double)m->batch, (double)m->optimizer.kind, 0};
 	memcpy(state, known, sizeof known);
 	memcpy(state + DT__STATE_PROGRESS, m->progress, sizeof m->progress);
 }
@@ -9702,13 +9714,11 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 static int dt__train_together(dt_model *m, long n, dt_error *err) {
 	static const char *const name[] = {"the number of training samples", ".epochs", ".steps"};
 	const int64_t value[] = {n, m->o.epochs, m->o.steps};
-	double state[7] = {(double)m->step, m->resumed};
-	uint64_t *all;
+	double state[7] = {(double)m->step, (double)m->resumed};
 	int i, code = dt__agree(m->comm, DT__COUNT(value), name, value, err);
 	memcpy(state + 2, m->progress, sizeof m->progress);
-	if (code || !(all = dt__gather_words(m->comm, 7, state, err))) return dt__code(err, DT_ERR_MEMORY);
-	memcpy(state, all, sizeof state);
-	free(all);
+	if (!code) code = dt__take_first(m->comm, DT__COUNT(state), state, err);
+	if (code) return code;
 	m->step = (long)state[0];
 	m->resumed = (int)state[1];
 	memcpy(m->progress, state + 2, sizeof m->progress);

@@ -6,6 +6,7 @@
 // Run:     ./train --data digits --model mlp --save digits.safetensors
 //          ./train --data mnist:data/mnist --model cnn --epochs 2
 //          ./train --data csv:table.csv --columns "city onehot, age standardise" --save table.safetensors
+//          ./train --data mnist:data/mnist --model cnn --epochs 9 --job-dir out      again, after any end: it goes on
 //          ./train predict --data digits --model mlp --load digits.safetensors --out answers.csv
 //          (--help lists every flag)
 // Output:  (of ./train --data digits --model mlp --epochs 5)
@@ -18,6 +19,7 @@
 #include "csv.h"
 #include "export_c.h"
 #include "images.h"
+#include "job.h"
 #include "digits.h"
 #include <math.h>
 #include <stdio.h>
@@ -317,6 +319,7 @@ static int at_end(const dt_event *e, void *user) {
 
 int main(int argc, char **argv) {
     static job_data data;
+    dt_job job = {0};
     const char *data_name = "digits", *model_name = model_table[0].name, *columns = "", *out = "", *export_c = "";
     const dt_flag flags[] = {
         {"data", &data_name, DATA_CHOICES},
@@ -324,6 +327,7 @@ int main(int argc, char **argv) {
         {"columns", &columns, "csv: what becomes of columns, as in \"city onehot, age standardise\""},
         {"out", &out, "predict: the file for the answers; otherwise they are printed"},
         {"export-c", &export_c, "the trained net as one C file, for firmware"},
+        DT_JOB_FLAGS(job),
         {NULL, NULL, NULL},
     };
     int own_optimizer = 0, model = 0, status, predicting = argc > 1 && strcmp(argv[1], "predict") == 0;
@@ -353,7 +357,7 @@ int main(int argc, char **argv) {
         o.test = data.test;
         o.on_event = at_end;
         data.export_c = *export_c ? export_c : NULL;
-        status = predicting ? predict(&o, &data, out) : dt_run(&o);
+        status = predicting ? predict(&o, &data, out) : dt_job_run(&o, &job, argc, argv);
         if (data.export_error.code) status = (fprintf(stderr, "%s\n", data.export_error.text), 1);
     } else if (status != DT_ERR_USAGE) {
         status = 1;

@@ -1,0 +1,552 @@
+// job.h - a run as a job: a directory with checkpoints, status and curves, from which it comes back by itself
+//
+// DO THIS   Behind dtrain.h, in the file that defines DTRAIN_IMPLEMENTATION: it looks into dtrain's rooms.
+//              #define DTRAIN_IMPLEMENTATION
+//              #include "dtrain.h"
+//              #include "job.h"
+//              int main(int argc, char **argv) { return dt_job_main(argc, argv, .net = net, …); }
+//           in place of dt_main. cluster.c and train.c, beside this file, do so.
+//           ./program --job-dir out          the same command again, after whatever happened, goes on
+//           ./program --job-dir out --checkpoint-every 500 --keep 5; --fresh begins anew
+//           tensorboard --logdir out         while it runs, or afterwards
+//
+// What:    listens to a run's events. Before the first step it goes back to the newest good checkpoint; then it saves after
+//          epochs, and every so many steps or seconds, from a copy, by a thread, so that a step waits for the copy alone.
+//          On SIGTERM the step ends, is saved, and the exit status is 143: start me again. Of several processes the chief does
+//          all this; the others get its state when they join.
+//          out/job.json            id, command, versions              out/checkpoints/step-500.safetensors, …, best.safetensors
+//          out/status.json         state, step, losses, last error    out/export/model.safetensors     when it has finished
+//          out/metrics.csv         a row per epoch                    out/events/                      the same for TensorBoard
+// Owns:    one job per process, and its thread while it saves.
+// Uses:    >>train, >>checkpoint, >>base.   Used by: programs.
+// Promise: the bits of a run that was never interrupted (with parameter servers: every sample once, the optimizer's moments
+//          anew); no file is ever half written; a damaged checkpoint is told, and the one before it taken; a save that
+//          fails is told, and training goes on; nothing is removed but checkpoints that this wrote.
+// Source:  TensorBoard's event files: records of tensorflow/core/lib/io/record_writer.h around event.proto.
+#ifndef DTRAIN_JOB_H
+#define DTRAIN_JOB_H
+
+#if defined(DTRAIN_NO_STDIO) || defined(DTRAIN_NO_MALLOC) || !DT__POSIX
+#error "job.h needs files, malloc and POSIX"
+#endif
+#include <sys/time.h>
+
+// The flags of a job, as texts; NULL or "": the default.
+typedef struct {
+    const char *dir;       // NULL: no job, a plain run
+    const char *id;        // letters, digits, _, a letter first; default: the program's name, date and time
+    const char *every;     // a checkpoint after so many steps, too
+    const char *seconds;   // … or so many seconds
+    const char *keep;      // so many checkpoints; default 3
+    const char *fresh;     // "1": remove the checkpoints that are there
+} dt_job;
+
+// For a program's own table of flags, before its {NULL, NULL, NULL}.
+#define DT_JOB_FLAGS(job) \
+    {"job-dir", &(job).dir, "the job's directory: checkpoints, status, curves; it goes on from there"}, \
+    {"job-id", &(job).id, "its name; default: program, date and time"}, \
+    {"checkpoint-every", &(job).every, "a checkpoint after so many steps, not after epochs only"}, \
+    {"checkpoint-seconds", &(job).seconds, "… or so many seconds"}, \
+    {"keep", &(job).keep, "so many checkpoints stay; default 3"}, \
+    {"fresh", &(job).fresh, "1: remove the job's checkpoints and begin anew"}
+
+// dt_job_run - dt_run as a job. Returns its exit status; 64 or 1 if the job's flags or directory are no good.
+DT_API int dt_job_run(const dt_options *o, const dt_job *job, int argc, char **argv);
+
+// dt_job_main(argc, argv, .net = net, …) - dt_main with the flags of a job.
+#define dt_job_main(argc, argv, ...) dt_job_main_opt(argc, argv, &(dt_options){__VA_ARGS__})
+DT_API int dt_job_main_opt(int argc, char **argv, const dt_options *o);
+
+// dt_job_id_valid - as the platform has it: letters, digits and underscore, a letter first, at most 128.
+DT_API int dt_job_id_valid(const char *id);
+
+// ---- what a job knows
+
+typedef struct {
+    dt_options o;          // the program's, with its on_event
+    dt_job flags;
+    long every, keep, seconds;
+    char id[129], error[240];
+    int chief;
+    dt_event last;         // the last event that was told
+    double started, saved, told;
+    long resumed, newest;  // steps: where it went on, the last one saved; -1: none
+    long skipped;          // saves left out because one was running
+    double best;
+    FILE *events;
+    // what is being written: a copy of the model with values of its own
+    dt_model copy;
+    dt__replica replica;
+    float *values;
+    int writing;           // 1: by the thread; 2: it has finished
+    char path[1024];
+    dt_error failed;
+#ifndef DTRAIN_NO_THREADS
+    pthread_t thread;
+#endif
+} dt__job;
+static dt__job dt__the_job;
+
+DT_API int dt_job_id_valid(const char *id) {
+    size_t n = strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
+    return n > 0 && n <= 128 && !id[n] && !(*id >= '0' && *id <= '9') && *id != '_';
+}
+
+// The directory, a folder or file in it, or a checkpoint: 0 if the path is too long.
+static int dt__job_path(const char *inside, long step, char path[1024]) {
+    size_t n = dt__format(path, 1024, "%s%s%s", dt__the_job.flags.dir, *inside ? "/" : "", inside);
+    if (step >= 0 && n < 960) n += dt__format(path + n, 1024 - n, "/step-%ld.safetensors", step);
+    return n < 960;
+}
+
+// Replace a file of the directory whole.
+static int dt__job_put(const char *name, const char *text, dt_error *err) {
+    char path[1024];
+    dt__new_file file;
+    dt__job_path(name, -1, path);
+    if (dt__new_file_open(&file, "--job-dir", path, err)) return DT_ERR_IO;
+    if (fputs(text, file.f) < 0) return dt__new_file_fail(&file, err, "cannot write");
+    return dt__new_file_close(&file, err);
+}
+
+static void dt__job_put_time(dt__writer *w, const char *name, double when) {
+    time_t t = (time_t)when;
+    struct tm utc;
+    char text[32] = "";
+    if (gmtime_r(&t, &utc)) strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    dt__print(w, ", \"%s\": \"%s\"", name, text);
+}
+
+static void dt__job_put_string(dt__writer *w, const char *name, const char *text) {
+    dt__print(w, ", \"%s\": \"", name);
+    dt__put_json(w, text);
+    dt__put(w, '"');
+}
+
+// e: NULL: the last one, if there was any.
+static void dt__job_status(const char *state, const dt_event *e) {
+    dt__job *j = &dt__the_job;
+    if (e) j->last = *e;
+    if (j->last.steps) e = &j->last;
+    char text[4096];
+    dt__writer w = dt__writer_on(text, sizeof text);
+    dt_error err = DT_DEFAULTS;
+    dt__print(&w, "{\"state\": \"%s\"", state);
+    dt__job_put_string(&w, "id", j->id);
+    dt__print(&w, ", \"pid\": %ld", (long)getpid());
+    dt__job_put_time(&w, "started", j->started);
+    dt__job_put_time(&w, "updated", (double)time(NULL));
+    if (e) {
+        const struct { const char *name; double value; } measure[] = {{"loss", e->loss}, {"accuracy", e->accuracy}, {"eval_loss", e->eval_loss},
+            {"eval_accuracy", e->eval_accuracy}, {"samples_per_s", e->samples_per_s}, {"seconds", e->seconds}};
+        dt__print(&w, ", \"step\": %ld, \"steps\": %ld, \"epoch\": %d, \"epochs\": %d", e->step, e->steps, e->epoch, e->epochs);
+        for (int i = 0; i < DT__COUNT(measure); i++) {
+            dt__print(&w, ", \"%s\": ", measure[i].name);
+            dt__put_json_number(&w, measure[i].value);
+        }
+    }
+    dt__print(&w, ", \"checkpoint\": %ld, \"saves_skipped\": %ld", j->newest, j->skipped);
+    if (*j->error) dt__job_put_string(&w, "error", j->error);
+    dt__put_text(&w, "}\n");
+    if (dt__job_put("status.json", text, &err)) fprintf(stderr, "%s\n", err.text);
+    j->told = dt__now();
+}
+
+static int dt__job_describe(int argc, char **argv, dt_error *err) {
+    char text[8192];
+    dt__writer w = dt__writer_on(text, sizeof text);
+    dt__print(&w, "{\"id\": \"%s\", \"dtrain\": \"%s\"", dt__the_job.id, dt_version());
+    dt__job_put_time(&w, "started", dt__the_job.started);
+    dt__put_text(&w, ", \"command\": [");
+    for (int i = 0; i < argc && w.n < sizeof text - 600; i++) {
+        char word[512];
+        dt__format(word, 500, "%s", argv[i]);
+        dt__put_text(&w, i ? ", \"" : "\"");
+        dt__put_json(&w, word);
+        dt__put(&w, '"');
+    }
+    dt__put_text(&w, "]}\n");
+    return dt__job_put("job.json", text, err);
+}
+
+// ---- curves: metrics.csv and TensorBoard's events
+
+static const char dt__job_columns[] = "step,epoch,loss,accuracy,eval_loss,eval_accuracy,learning_rate,samples_per_s,seconds\n";
+
+// Rows of steps that a resumed run will make again go.
+static void dt__job_trim_metrics(long step) {
+    char path[1024], line[512];
+    dt__new_file file;
+    dt_error err = DT_DEFAULTS;
+    dt__job_path("metrics.csv", -1, path);
+    FILE *old = fopen(path, "r");
+    if (dt__new_file_open(&file, "--job-dir", path, &err)) fprintf(stderr, "%s\n", err.text);
+    else {
+        fputs(dt__job_columns, file.f);
+        while (old && fgets(line, sizeof line, old))
+            if (*line >= '0' && *line <= '9' && strchr(line, '\n') && strtol(line, NULL, 10) <= step) fputs(line, file.f);
+        if (dt__new_file_close(&file, &err)) fprintf(stderr, "%s\n", err.text);
+    }
+    if (old) fclose(old);
+}
+
+static size_t dt__job_varint(uint8_t *p, uint64_t v) {
+    size_t n = 0;
+    for (; v > 127; v >>= 7) p[n++] = (uint8_t)(v | 128);
+    p[n++] = (uint8_t)v;
+    return n;
+}
+
+// One record: length, its masked CRC, the event, its masked CRC, all in one write, so that a reader never sees a part.
+static void dt__job_record(const uint8_t *event, size_t n) {
+    uint8_t record[1024];
+    uint32_t crc;
+    if (!dt__the_job.events || n > sizeof record - 16) return;
+    dt__write_le(record, n, 8);
+    crc = dt__crc32c(0, record, 8);
+    dt__write_le(record + 8, (crc >> 15 | crc << 17) + 0xa282ead8u, 4);
+    memcpy(record + 12, event, n);
+    crc = dt__crc32c(0, event, n);
+    dt__write_le(record + 12 + n, (crc >> 15 | crc << 17) + 0xa282ead8u, 4);
+    if (fwrite(record, 1, n + 16, dt__the_job.events) < n + 16 || fflush(dt__the_job.events)) {
+        fprintf(stderr, "the events for TensorBoard cannot be written: %s\n", strerror(errno));
+        fclose(dt__the_job.events);
+        dt__the_job.events = NULL;
+    }
+}
+
+// Event {1: wall time, 2: step, and a last field: number, bytes}
+static void dt__job_event(long step, int field, const void *bytes, size_t n) {
+    uint8_t event[800];
+    struct timeval now;
+    double wall;
+    uint64_t bits;
+    size_t at = 9;
+    gettimeofday(&now, NULL);
+    wall = (double)now.tv_sec + (double)now.tv_usec * 1e-6;
+    memcpy(&bits, &wall, sizeof bits);
+    event[0] = 1 << 3 | 1;
+    dt__write_le(event + 1, bits, 8);
+    if (step) { event[at++] = 2 << 3; at += dt__job_varint(event + at, (uint64_t)step); }
+    event[at++] = (uint8_t)(field << 3 | 2);
+    at += dt__job_varint(event + at, n);
+    memcpy(event + at, bytes, n);
+    dt__job_record(event, at + n);
+}
+
+static void dt__job_open_events(long step) {
+    char path[1024], name[64] = "host", file[160];
+    gethostname(name, sizeof name - 1);
+    dt__format(file, sizeof file, "events/events.out.tfevents.%010ld.%s.%ld", (long)time(NULL), name, (long)getpid());
+    dt__job_path(file, -1, path);
+    dt__the_job.events = fopen(path, "ab");
+    dt__job_event(0, 3, "brain.Event:2", 13);
+    if (step > 0) dt__job_event(step + 1, 7, "\x08\x01", 2);  // a session begins: older points from here on are dropped
+}
+
+// Summary {value {1: tag, 2: float}, …}
+static void dt__job_scalars(const dt_event *e, int n, const char *const *tag, const double *value) {
+    uint8_t summary[700];
+    size_t at = 0;
+    for (int i = 0; i < n; i++) {
+        size_t length = strlen(tag[i]);
+        if (value[i] != value[i]) continue;
+        summary[at++] = 1 << 3 | 2;
+        summary[at++] = (uint8_t)(length + 7);
+        summary[at++] = 1 << 3 | 2;
+        summary[at++] = (uint8_t)length;
+        memcpy(summary + at, tag[i], length);
+        at += length;
+        summary[at++] = 2 << 3 | 5;
+        dt__write_le(summary + at, dt__float_bits((float)value[i]), 4);
+        at += 4;
+    }
+    dt__job_event(e->step, 5, summary, at);
+}
+
+static void dt__job_curves(const dt_event *e) {
+    static const char *const tag[] = {"loss/train", "accuracy/train", "loss/eval", "accuracy/eval", "learning_rate", "samples_per_s", "cpu_seconds", "memory_mb"};
+    struct rusage u;
+    double cpu = 0, memory = 0;
+    char path[1024];
+    if (!getrusage(RUSAGE_SELF, &u)) {
+        cpu = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+        memory = dt__peak_rss() / 1e6;
+    }
+    const double value[] = {e->loss, e->accuracy, e->eval_loss, e->eval_accuracy, e->learning_rate, e->samples_per_s, cpu, memory};
+    if (!dt__the_job.events) dt__job_open_events(dt__the_job.resumed);
+    dt__job_scalars(e, DT__COUNT(tag), tag, value);
+    dt__job_path("metrics.csv", -1, path);
+    FILE *f = fopen(path, "a");
+    if (f) {
+        char line[512];
+        dt__writer w = dt__writer_on(line, sizeof line);
+        dt__print(&w, "%ld,%d", e->step, e->epoch);
+        for (int i = 0; i < 6; i++) { dt__put(&w, ','); if (value[i] == value[i]) dt__print(&w, "%.9g", value[i]); }
+        dt__print(&w, ",%.3f\n", e->seconds);
+        fputs(line, f);
+    }
+    if (!f || fclose(f)) fprintf(stderr, "\"%s\" cannot be written: %s\n", path, strerror(errno));
+}
+
+// ---- checkpoints
+
+// The last step below `below` of which there is one, or -1.
+static long dt__job_newest(long below, int sweep) {
+    char path[1024];
+    struct dirent *e;
+    long best = -1;
+    DIR *d = dt__job_path("checkpoints", -1, path) ? opendir(path) : NULL;
+    while (d && (e = readdir(d)) != NULL) {
+        char *end = strstr(e->d_name, ".safetensors"), part[1400];
+        size_t n = strlen(e->d_name);
+        int ok = 0;
+        if (!end || (strncmp(e->d_name, "step-", 5) && strncmp(e->d_name, "best.", 5))) continue;
+        if (n > 4 && !strcmp(e->d_name + n - 4, ".tmp") && sweep) {  // whoever wrote it was killed
+            dt__format(part, sizeof part, "%s/%s", path, e->d_name);
+            remove(part);
+        }
+        if (strcmp(end, ".safetensors") || *e->d_name == 'b') continue;
+        *end = 0;
+        long step = (long)dt__parse_whole(e->d_name + 5, LONG_MAX, &ok);
+        if (ok && step < below && step > best) best = step;
+    }
+    if (d) closedir(d);
+    return best;
+}
+
+static void dt__job_prune(long keep) {
+    char path[1024];
+    for (long step = LONG_MAX; (step = dt__job_newest(step, 0)) >= 0;)
+        if (keep-- <= 0 && dt__job_path("checkpoints", step, path)) remove(path);
+}
+
+// Go back to the newest good one. One of another run is an error: to go on without it would lose it.
+static int dt__job_resume(dt_model *m, dt_error *err) {
+    dt__job *j = &dt__the_job;
+    char path[1024];
+    for (long step = LONG_MAX; (step = dt__job_newest(step, 0)) >= 0;) {
+        err->code = 0;
+        dt__job_path("checkpoints", step, path);
+        if (!dt_checkpoint_load(m, path, err)) {
+            j->resumed = j->newest = step;
+            j->best = m->progress[3];
+            if (j->o.progress != DT_OFF) printf("goes on from step %ld of %s\n", step, j->flags.dir);
+            return 0;
+        }
+        if (err->code != DT_ERR_FORMAT && err->code != DT_ERR_IO) break;
+        fprintf(stderr, "%s: going back to the checkpoint before\n", err->text);
+    }
+    if (!err->code) return 0;
+    fprintf(stderr, "%s: give another --job-dir, or --fresh 1\n", err->text);
+    return err->code;
+}
+
+static void *dt__job_write(void *user) {
+    dt__job *j = (dt__job *)user;
+    if (!dt_checkpoint_save(&j->copy, j->path, &j->failed)) dt__job_prune(j->keep);
+    DT__STORE(&j->writing, 2);
+    return NULL;
+}
+
+static void dt__job_wait(void) {
+    dt__job *j = &dt__the_job;
+    if (!j->writing) return;
+#ifndef DTRAIN_NO_THREADS
+    pthread_join(j->thread, NULL);
+#endif
+    if (j->failed.code) {
+        fprintf(stderr, "%s: training goes on without this checkpoint\n", j->failed.text);
+        dt__format(j->error, sizeof j->error, "%s", j->failed.text);
+        j->newest = -1;  // the next one is tried even at this step
+    }
+    j->writing = j->failed.code = 0;
+}
+
+// Copy what there is to save; the thread writes it. A save that still runs leaves this one out, but not the last.
+static void dt__job_save(dt_model *m, int last) {
+    dt__job *j = &dt__the_job;
+    const dt__graph *g = &m->graph;
+    if (DT__LOAD(&j->writing) == 1 && !last) { j->skipped++; return; }
+    dt__job_wait();
+    if (!j->values) j->values = (float *)malloc(((size_t)g->n_floats + 2 * (size_t)g->n_trainable) * sizeof(float));
+    if (!j->values) { fprintf(stderr, "no memory for a checkpoint: training goes on without\n"); return; }
+    j->copy = *m;
+    j->copy.replica = &j->replica;
+    j->replica.variables = j->values;
+    memcpy(j->values, m->replica[0].variables, (size_t)g->n_floats * sizeof(float));
+    for (int i = 0; i < 2; i++) if (m->slot[i]) {
+        j->copy.slot[i] = j->values + g->n_floats + i * g->n_trainable;
+        memcpy(j->copy.slot[i], m->slot[i], (size_t)g->n_trainable * sizeof(float));
+    }
+    dt__job_path("checkpoints", m->step, j->path);
+    j->newest = m->step;
+    j->saved = dt__now();
+    j->writing = 1;
+#ifndef DTRAIN_NO_THREADS
+    if (!pthread_create(&j->thread, NULL, dt__job_write, j)) {
+        if (last) dt__job_wait();
+        return;
+    }
+#endif
+    dt__job_write(j);
+    j->writing = 0;
+}
+
+// ---- the run's events
+
+static int dt__job_begin(dt_model *m) {
+    dt__job *j = &dt__the_job;
+    dt_error err = DT_DEFAULTS;
+    j->resumed = j->newest = -1;
+    j->best = DBL_MAX;
+    j->saved = dt__now();
+    dt__job_newest(LONG_MAX, 1);
+    if (j->flags.fresh && !strcmp(j->flags.fresh, "1")) dt__job_prune(0);
+    if (dt__job_resume(m, &err)) { dt__format(j->error, sizeof j->error, "%s", err.text); return 1; }
+    dt__job_trim_metrics(j->resumed);
+    dt__job_status("RUNNING", NULL);
+    return 0;
+}
+
+static void dt__job_end(const dt_event *e) {
+    dt__job *j = &dt__the_job;
+    char path[1024];
+    dt_error err = DT_DEFAULTS;
+    if (e->step > 0 && j->newest != dt_model_step(e->model)) dt__job_save(e->model, 1);
+    dt__job_wait();
+    if (e->model->stopped < DT__BY_SIGNAL && dt__job_path("export/model.safetensors", -1, path) && dt_save(e->model, path, &err)) fprintf(stderr, "%s\n", err.text);
+    if (j->events) fclose(j->events);
+    j->events = NULL;
+    free(j->values);
+    j->values = NULL;
+    dt__job_status("RUNNING", e);
+}
+
+static void dt__job_epoch(const dt_event *e) {
+    dt__job *j = &dt__the_job;
+    double judged = e->eval_loss == e->eval_loss ? e->eval_loss : e->loss;
+    char path[1024];
+    dt_error err = DT_DEFAULTS;
+    dt__job_curves(e);
+    dt__job_save(e->model, 0);
+    if (judged < j->best) {
+        j->best = judged;
+        dt__job_path("checkpoints/best.safetensors", -1, path);
+        if (dt_save(e->model, path, &err)) fprintf(stderr, "%s\n", err.text);
+    }
+    dt__job_status("RUNNING", e);
+}
+
+static int dt__job_on_event(const dt_event *e, void *user) {
+    dt__job *j = &dt__the_job;
+    dt_report r = dt_model_report(e->model);
+    int stop = 0;
+    j->chief = r.process == 0;
+    if (j->chief && e->kind == DT_EVENT_BEGIN && dt__job_begin(e->model)) return 1;
+    if (j->o.on_event) stop = j->o.on_event(e, user);
+    if (!j->chief) return stop;
+    if (e->kind == DT_EVENT_EPOCH) dt__job_epoch(e);
+    if (e->kind == DT_EVENT_END) dt__job_end(e);
+    if (e->kind == DT_EVENT_STEP) {
+        int whole = r.strategy != DT_PARAMETER_SERVER || j->o.sync;  // or else others are in the middle of batches
+        int due = (j->every && e->step % j->every == 0) || (j->seconds && dt__now() - j->saved >= (double)j->seconds);
+        if (due && whole && !e->ends_epoch && !stop) dt__job_save(e->model, 0);
+        if (dt__now() - j->told >= 1) dt__job_status("RUNNING", e);
+    }
+    return stop;
+}
+
+// ---- the whole
+
+static int dt__job_number(const char *name, const char *text, long standard, long *out) {
+    int ok = 1;
+    *out = text && *text ? (long)dt__parse_whole(text, LONG_MAX, &ok) : standard;
+    if (!ok) fprintf(stderr, "--%s is \"%.60s\": a whole number of 0 or more is needed\n", name, text);
+    return ok;
+}
+
+// The exit status of what is wrong; -1: it has finished; 0: go on.
+static int dt__job_open(const dt_options *o, const dt_job *job, int argc, char **argv) {
+    static const char *const folder[] = {"", "checkpoints", "events", "export"};
+    dt__job *j = &dt__the_job;
+    dt_error err = DT_DEFAULTS;
+    char path[1024], line[512] = "";
+    FILE *old;
+    const char *base = argc > 0 && strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argc > 0 ? argv[0] : "job";
+    time_t now = time(NULL);
+    struct tm local;
+    memset(j, 0, sizeof *j);
+    j->flags = *job;
+    j->started = (double)now;
+    if (!dt__job_number("checkpoint-every", job->every, 0, &j->every) || !dt__job_number("checkpoint-seconds", job->seconds, 0, &j->seconds)
+        || !dt__job_number("keep", job->keep, 3, &j->keep)) return 64;
+    if (j->keep < 1) return fprintf(stderr, "--keep is 0: one checkpoint at least is needed to come back\n"), 64;
+    if (job->id && *job->id) dt__format(j->id, sizeof j->id, "%s", strlen(job->id) <= 128 ? job->id : "-");
+    else {
+        char when[32] = "";
+        if (localtime_r(&now, &local)) strftime(when, sizeof when, "%Y%m%d_%H%M%S", &local);
+        dt__format(j->id, sizeof j->id, "%.100s_%s", base, when);
+        for (char *c = j->id; *c; c++) if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", *c)) *c = '_';
+        if (!dt_job_id_valid(j->id)) dt__format(j->id, sizeof j->id, "job_%s", when);
+    }
+    if (!dt_job_id_valid(j->id)) return fprintf(stderr, "--job-id is \"%.130s\": letters, digits and _ are allowed, a letter first, at most 128\n", job->id), 64;
+    for (int i = 0; i < DT__COUNT(folder); i++)
+        if (!dt__job_path(folder[i], -1, path) || (mkdir(path, 0777) && errno != EEXIST)) {
+            fprintf(stderr, "--job-dir: \"%.200s\" cannot be made: %s\n", path, errno ? strerror(errno) : "the path is too long");
+            return 1;
+        }
+    dt__job_path("checkpoints", 0, path);
+    if (dt__new_file_try("--job-dir", path, &err)) return fprintf(stderr, "%s\n", err.text), 1;
+    dt__job_path("job.json", -1, path);
+    old = fopen(path, "r");
+    if (old && fgets(line, sizeof line, old) && !strncmp(line, "{\"id\": \"", 8) && !(job->id && *job->id)) {  // it keeps its name
+        line[8 + strcspn(line + 8, "\"")] = 0;
+        if (dt_job_id_valid(line + 8)) strcpy(j->id, line + 8);
+    } else *line = 0;
+    if (old) fclose(old);
+    if (!*line && dt__job_describe(argc, argv, &err)) return fprintf(stderr, "%s\n", err.text), 1;
+    dt__job_path("export/model.safetensors", -1, path);
+    if (job->fresh && !strcmp(job->fresh, "1")) remove(path);
+    if (!access(path, F_OK)) {
+        if (o->progress != DT_OFF) printf("the job has finished: \"%s\" is its result; --fresh 1 begins anew\n", path);
+        return -1;
+    }
+    dt__job_status("PREPARING", NULL);
+    return 0;
+}
+
+DT_API int dt_job_run(const dt_options *o, const dt_job *job, int argc, char **argv) {
+    dt__job *j = &dt__the_job;
+    dt_options with = *o;
+    int status;
+    pid_t self = getpid();
+    if (!job->dir || !*job->dir) return dt_run(o);
+    if ((status = dt__job_open(o, job, argc, argv)) != 0) return status < 0 ? 0 : status;
+    j->o = *o;
+    with.on_event = dt__job_on_event;
+    status = dt_run(&with);
+    // The chief tells how it ended; if it never began, whoever started it.
+    if (j->chief || (status && self == getpid() && !(o->workers || o->servers || o->tier))) {
+        if (status && !*j->error) dt__format(j->error, sizeof j->error, "exit status %d", status);
+        dt__job_status(!status ? "SUCCEEDED" : status == 130 || status == 143 ? "CANCELLED" : "FAILED", NULL);
+    }
+    return status;
+}
+
+DT_API int dt_job_main_opt(int argc, char **argv, const dt_options *o) {
+    dt_job job = {NULL, NULL, NULL, NULL, NULL, NULL};
+    const dt_flag own[] = {DT_JOB_FLAGS(job)};
+    dt_flag flags[64] = {{NULL, NULL, NULL}};
+    dt_options with = *o;
+    dt_error err = DT_DEFAULTS;
+    int n = DT__COUNT(own), code;
+    memcpy(flags, own, sizeof own);
+    for (const dt_flag *f = o->flags; f && f->name && n < 63; f++) flags[n++] = *f;
+    with.flags = flags;
+    code = dt_parse(&with, argc, argv, &err);
+    if (code == DT_ERR_STOPPED) return 0;
+    if (code) return fprintf(stderr, "%s: %s\n", argc > 0 ? argv[0] : "dtrain", err.text), 64;
+    return dt_job_run(&with, &job, argc, argv);
+}
+#endif  // DTRAIN_JOB_H
