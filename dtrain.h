@@ -7689,7 +7689,20 @@ static int dt__desk_run(dt_comm *c, float *buf, dt_error *err) {
 	return dt__net_code(net, err);
 }
 
-// All ranks map a file that rank 0 makes, if they find there what it says that it has written; or else they go on with sockets.
+// Is the peer on this host? Both ends have the same address then, or each one of the loopback's.
+static int dt__link_local(const dt__link *l) {
+	struct sockaddr_storage a[2];
+	socklen_t n[2] = {sizeof a[0], sizeof a[1]};
+	uint32_t host[2];
+	int i;
+	if (getsockname(l->fd, (struct sockaddr *)&a[0], &n[0]) || getpeername(l->fd, (struct sockaddr *)&a[1], &n[1])) return 0;
+	if (a[0].ss_family == AF_INET6) return !memcmp(&((struct sockaddr_in6 *)(void *)&a[0])->sin6_addr, &((struct sockaddr_in6 *)(void *)&a[1])->sin6_addr, 16);
+	for (i = 0; i < 2; i++) host[i] = ntohl(((struct sockaddr_in *)(void *)&a[i])->sin_addr.s_addr);
+	return host[0] == host[1] || (host[0] >> 24 == 127 && host[1] >> 24 == 127);
+}
+
+// All ranks map a file that rank 0 makes, if they are on one host and find there what it says that it has written; or else they
+// go on with sockets.
 static int dt__desk_open(dt__net *net, dt_error *err) {
 	dt_comm *c = &net->comm;
 	const char *wish = getenv("DTRAIN_TRANSPORT");
@@ -7697,7 +7710,8 @@ static int dt__desk_open(dt__net *net, dt_error *err) {
 	float said[64] = {0}, failed;  // the key, byte by byte
 	uint8_t *p = (uint8_t *)MAP_FAILED;
 	size_t bytes = (size_t)c->size * (sizeof *net->desk + 2 * DT__AREA * sizeof(float)), i;
-	int fd = -1, must = wish && !strcmp(wish, "shm"), code;
+	int fd = -1, must = wish && !strcmp(wish, "shm"), code, link;
+	dt__link *l;
 	struct stat st;
 	if (wish && !strcmp(wish, "tcp")) return 0;
 	if (wish && !must && strcmp(wish, "auto")) return dt__fail(err, DT_ERR_CONFIG, "DTRAIN_TRANSPORT is \"%.40s\": auto, tcp or shm is needed", wish);
@@ -7717,6 +7731,7 @@ static int dt__desk_open(dt__net *net, dt_error *err) {
 	if (fd >= 0 && !fstat(fd, &st) && (size_t)st.st_size >= bytes + 16) p = (uint8_t *)mmap(NULL, bytes + 16, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (fd >= 0) close(fd);
 	failed = p == (uint8_t *)MAP_FAILED || memcmp(p + bytes, token, 16);
+	DT__EACH_LINK(net, link, l) if (link < c->size && !dt__link_local(l)) failed = 1;
 	if (!code) code = dt_allreduce(c, &failed, 1, DT_MAX, err);
 	if (!c->rank && *said > 0) unlink(path);
 	if (p != (uint8_t *)MAP_FAILED) { net->segment = p; net->segment_bytes = bytes + 16; }

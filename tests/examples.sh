@@ -119,6 +119,40 @@ check "train refuses unknown models" says 64 "--model vgg is none of" ./train --
 check "train refuses small images" says 64 "at least 10x10; --data digits has 8x8" ./train --data digits --model cnn
 check "train refuses tables as images" says 64 "--data csv:table.csv has none" ./train --data csv:table.csv --model cifar
 check "train refuses unknown flags" says 64 "--modle" ./train --modle mlp
+serves() {  # a hundred clients at once get what each would get alone; what is no request is refused
+    $CC $CFLAGS "$root/examples/serve.c" -o serve $LDFLAGS $LDLIBS && ./digits --epochs 3 --quiet --save served.safetensors || return 1
+    port=$((20000 + $$ % 20000))
+    ./serve served.safetensors $port & server=$!
+    "$PYTHON" - $port <<'PY'
+import json, random, socket, sys, threading, time, urllib.error, urllib.request
+url, wrong = "http://127.0.0.1:%s/" % sys.argv[1], []
+def ask(path, body=None): return urllib.request.urlopen(urllib.request.Request(url + path, body), timeout=20).read()
+for attempt in range(100):
+    try: ask("healthz"); break
+    except OSError: time.sleep(0.1)
+def client(seed):
+    r = random.Random(seed)
+    x = [[r.randint(0, 16) for _ in range(64)] for _ in range(r.randint(1, 5))]
+    together = json.loads(ask("predict", json.dumps({"instances": x}).encode()))["predictions"]
+    alone = [json.loads(ask("predict", json.dumps({"instances": [one]}).encode()))["predictions"][0] for one in x]
+    if len(together) != len(x) or any(abs(a - b) > 1e-6 for p, q in zip(together, alone) for a, b in zip(p, q)): wrong.append(seed)
+clients = [threading.Thread(target=client, args=(i,)) for i in range(100)]
+for c in clients: c.start()
+for c in clients: c.join()
+assert not wrong, wrong
+for path, body, code in [("predict", b'{"instances": [[1]]}', 400), ("predict", b'{"instances": [', 400), ("predict", b'[]', 400), ("x", None, 404)]:
+    try: ask(path, body); assert False, body
+    except urllib.error.HTTPError as e: assert e.code == code, (body, e.code)
+half = [socket.create_connection(("127.0.0.1", int(sys.argv[1]))) for _ in range(100)]  # that say nothing more
+for s in half: s.send(b"POST /predict HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n")
+assert ask("healthz") == b"ok\n"
+PY
+    code=$?
+    kill $server
+    return $code
+}
+: "${PYTHON:=python3}"
+if "$PYTHON" -c '' 2>/dev/null; then check "serve: a hundred clients" serves; else skip "serve" "no $PYTHON"; fi
 wrong_bytes() {  # a mirror that serves something else: refused, and nothing is left under the name
     mkdir -p mirror/mnist && echo junk | gzip >mirror/mnist/train-images-idx3-ubyte.gz || return 1
     MIRROR=file://$scratch/mirror "$root/examples/data.sh" fetched mnist && return 1

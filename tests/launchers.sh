@@ -27,10 +27,10 @@ for replicas in 2 3 4 6; do  # what one process comes to
     [ -s crc.$replicas ] || { echo "launchers: one process with $replicas replicas does not train" >&2; exit 1; }
 done
 
-same() {  # PROCESSES FILE: only rank 0 has given an answer, and it is right
+same() {  # PROCESSES FILE STRATEGY: only rank 0 has given an answer, and it is right
     cat "$2"
     [ "$(grep -c '"status"' "$2")" = 1 ] || { echo "one answer is expected"; return 1; }
-    for part in '"status": "succeeded"' '"strategy": "multiworker"' "\"processes\": $1," "\"parameters_crc32c\": $(cat crc.$1),"; do
+    for part in '"status": "succeeded"' "\"strategy\": \"${3:-multiworker}\"" "\"processes\": $1," "\"parameters_crc32c\": $(cat crc.$1),"; do
         grep -qF "$part" "$2" || { echo "it does not say $part"; return 1; }
     done
 }
@@ -52,6 +52,15 @@ says() {  # STATUS TEXT COMMAND…: ends with that status, and says the text
     cat said
     echo "status $status"
     [ $status = "$wanted" ] && grep -qF -- "$text" said
+}
+
+served() {  # WORKERS LAUNCHER…: the program and --ps are appended: the last process is a parameter server
+    workers=$1
+    shift
+    timeout -k 5 100 "$@" $job --ps 1 --sync >said 2>errors </dev/null
+    status=$?
+    cat errors
+    same "$workers" said ps && [ $status = 0 ]
 }
 
 # ---- several programs in the background: pid.R, out.R, err.R, and status.R when rank R has ended
@@ -136,6 +145,16 @@ by_spec() {  # VARIABLE ROLE,INDEX… : the cluster has a port for each; the fir
     done
     ended 0 30 $(seq 0 $(($# - 1))) && same $# out.0
 }
+spec_served() {  # chief, worker and two servers by TF_CONFIG
+    next_port
+    spec="\"chief\": [\"127.0.0.1:$port\"], \"worker\": [\"127.0.0.1:$((port + 1))\"], \"ps\": [\"127.0.0.1:$((port + 2))\", \"127.0.0.1:$((port + 3))\"]"
+    rank=0
+    for task in chief,0 worker,0 ps,0 ps,1; do
+        start $rank env TF_CONFIG="{\"cluster\": {$spec}, \"task\": {\"type\": \"${task%,*}\", \"index\": ${task#*,}}}" $job --sync
+        rank=$((rank + 1))
+    done
+    ended 0 30 0 1 2 3 && same 2 out.0 ps
+}
 by_six() {  # [::1]
     next_port
     for rank in 0 1 2; do start $rank env DTRAIN_JOIN=10 DTRAIN_RANK=$rank DTRAIN_WORLD=3 DTRAIN_CHIEF=[::1]:$port $job; done
@@ -145,6 +164,7 @@ if grep -q '^0*1 ' /proc/net/if_inet6 2>/dev/null; then check "DTRAIN_*, IPv6" b
 check "TF_CONFIG, two workers" by_spec TF_CONFIG worker,0 worker,1
 check "TF_CONFIG, chief and two workers" by_spec TF_CONFIG chief,0 worker,0 worker,1
 check "TF_CONFIG, an index in quotes" by_spec TF_CONFIG 'worker,"0"' 'worker,"1"'
+check "TF_CONFIG, chief, worker and two parameter servers" spec_served
 check "CLUSTER_SPEC, chief and two workers" by_spec CLUSTER_SPEC workerpool0,0 workerpool1,0 workerpool1,1
 alone() { TF_CONFIG='{}' timeout 60 $job >said && cat said && grep -qF '"processes": 1,' said; }
 check "TF_CONFIG without a cluster is one process" alone
@@ -171,12 +191,15 @@ check "--workers 2" workers
 
 if command -v "$MPIRUN" >/dev/null; then
     check "Open MPI" under 4 "$MPIRUN" --oversubscribe -np 4
+    check "Open MPI, parameter server" served 3 "$MPIRUN" --oversubscribe -np 4
+    check "Open MPI over TCP" under 3 env DTRAIN_TRANSPORT=tcp "$MPIRUN" --oversubscribe -np 3
     check "examples/launch/mpirun.sh" under 3 env MPIRUN="$MPIRUN --oversubscribe" "$root/examples/launch/mpirun.sh" 3
 else
     skip "Open MPI" "no $MPIRUN"
 fi
 if command -v "$MPIEXEC" >/dev/null; then
     check "MPICH" under 4 "$MPIEXEC" -np 4
+    check "MPICH, parameter server" served 2 "$MPIEXEC" -np 3
     check "examples/launch/mpirun.sh, MPICH" under 3 env MPIRUN="$MPIEXEC" "$root/examples/launch/mpirun.sh" 3
 else
     skip "MPICH" "no $MPIEXEC"
@@ -204,6 +227,7 @@ Y
 }
 if command -v "$TORCHRUN" >/dev/null; then
     check "torchrun --standalone" under 2 "$TORCHRUN" --no-python --standalone --nproc_per_node 2
+    check "torchrun, parameter server" served 2 "$TORCHRUN" --no-python --standalone --nproc_per_node 3
     check "torchrun without the agent's store" under 2 env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 "$TORCHRUN" --no-python --standalone --nproc_per_node 2
     check "torchrun, two agents, static" agents --node_rank NODE --master_addr 127.0.0.1 --master_port PORT
     c10d() { export DTRAIN_INSECURE=1; agents --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:PORT --rdzv-id test; }  # MASTER_ADDR is this host's name
