@@ -5469,12 +5469,16 @@ static int dt__augment(const dt_options *o, const dt_tensor *t, float *x, int tr
 
 typedef struct { ptrdiff_t begin, end; } dt__span;
 
+static ptrdiff_t dt__length(dt__span s) { return s.end - s.begin; }
+
 // Slice i of n values in parts, even to one unit. With units of a cache line two owners never share one.
 static dt__span dt__slice_of(ptrdiff_t n, ptrdiff_t unit, int parts, int i) {
 	ptrdiff_t units = (n + unit - 1) / unit, each = units / parts, more = units % parts;
 	dt__span s = {DT__MIN(n, (each * i + DT__MIN(i, more)) * unit), DT__MIN(n, (each * (i + 1) + DT__MIN(i + 1, more)) * unit)};
 	return s;
 }
+
+static void dt__copy_span(dt__span s, const float *from, float *to) { dt__copy(dt__length(s), 1, from + s.begin, to + s.begin, 0); }
 
 // Combine a slice of buf[0..n-1] into buf[0], by a binary tree over the index, a piece of L1 at a time; the others are
 // scratch. spread: the result goes to all of them.
@@ -5547,7 +5551,13 @@ struct dt_comm {
 
 static int dt__is_null(dt_error *err, const char *what, const char *name) { return dt__refuse(err, "%s: the %s is NULL", what, name); }
 
-static dt__span dt__comm_slice(const dt_comm *c, int rank) { return dt__slice_of((ptrdiff_t)c->n, 1, c->size, rank); }
+// What others get from a rank: its slice, or in a broadcast all from the root.
+static dt__span dt__comm_slice(const dt_comm *c, int rank) {
+	dt__span s = {0, 0};
+	if (c->kind != DT__BROADCAST) return dt__slice_of((ptrdiff_t)c->n, 1, c->size, rank);
+	if (rank == c->detail) s.end = (ptrdiff_t)c->n;
+	return s;
+}
 
 DT_API int dt_comm_rank(const dt_comm *c) { return c ? c->rank : 0; }
 DT_API int dt_comm_size(const dt_comm *c) { return c ? c->size : 0; }
@@ -5574,17 +5584,6 @@ static int dt__same_call(const dt_comm *a, const dt_comm *b, dt_error *err) {
 		a->rank, dt__kind_names[a->kind], a->n, a->detail, b->rank, dt__kind_names[b->kind], b->n, b->detail);
 }
 
-// The same answer on every rank.
-static int dt__group_compare(const dt_comm *c, dt_error *err) {
-	const dt_comm *o = c->group->comm;
-	int i, code;
-	for (i = 0; i < c->size; i++) {
-		if (o[i].n && !c->group->buf[i]) return dt__refuse(err, "%s: the array of rank %d is NULL", dt__kind_names[o[i].kind], i);
-		if ((code = dt__same_call(o, &o[i], err)) != 0) return code;
-	}
-	return 0;
-}
-
 static int dt__check_call(const dt_comm *c, const float *buf, dt_error *err) {
 	int most = c->kind == DT__BROADCAST ? c->size - 1 : DT_MAX;
 	if (c->n && !buf) return dt__refuse(err, "%s: the array of rank %d is NULL", dt__kind_names[c->kind], c->rank);
@@ -5595,22 +5594,19 @@ static int dt__check_call(const dt_comm *c, const float *buf, dt_error *err) {
 // The second meeting: until nobody reads the others' arrays and calls any more.
 static int dt__group_run(dt_comm *c, float *buf, dt_error *err) {
 	dt__group *g = c->group;
-	ptrdiff_t n = (ptrdiff_t)c->n;
 	dt__span s;
 	int i, code, left;
 	g->buf[c->rank] = buf;
 	if ((code = dt__group_meet(c, err)) != 0) return code;
-	code = dt__group_compare(c, err);
-	if (!code) code = dt__check_call(c, buf, err);
-	if (!code && c->kind == DT__BROADCAST) dt__copy(n, 1, g->buf[c->detail], buf, 0);
-	for (i = 0; !code && n && c->kind == DT__ALLGATHER && i < g->n; i++) {
-		s = dt__comm_slice(c, i);
-		dt__copy(s.end - s.begin, 1, g->buf[i] + s.begin, buf + s.begin, 0);
+	for (i = 0; !code && i < g->n; i++) {  // the same answer on every rank
+		code = dt__check_call(&g->comm[i], g->buf[i], err);
+		if (!code) code = dt__same_call(g->comm, &g->comm[i], err);
 	}
-	if (!code && n && c->kind <= DT__REDUCE_SCATTER) {
+	for (i = 0; !code && c->n && c->kind > DT__REDUCE_SCATTER && i < g->n; i++) dt__copy_span(dt__comm_slice(c, i), g->buf[i], buf);
+	if (!code && c->n && c->kind <= DT__REDUCE_SCATTER) {
 		s = dt__comm_slice(c, c->rank);
 		dt__reduce_slice(g->buf, g->n, s, (dt_reduction)c->detail, c->kind == DT__ALLREDUCE);
-		if (c->kind == DT__REDUCE_SCATTER) dt__copy(s.end - s.begin, 1, g->buf[0] + s.begin, buf + s.begin, 0);
+		if (c->kind == DT__REDUCE_SCATTER) dt__copy_span(s, g->buf[0], buf);
 	}
 	left = dt__group_meet(c, err);
 	return code ? code : left;
@@ -5623,10 +5619,9 @@ static int dt__hooks_run(dt_comm *c, float *buf, dt_error *err) {
 	int i, failed = dt__check_call(c, buf, err);
 	if (failed) return failed;
 	if (c->kind == DT__BARRIER) failed = h->allreduce(h->user, &one, 1, DT_SUM);
-	else if (c->kind == DT__BROADCAST) failed = h->broadcast(h->user, buf, c->n, c->detail);
-	else if (c->kind == DT__ALLGATHER) for (i = 0; i < c->size && !failed; i++) {
+	else if (c->kind > DT__REDUCE_SCATTER) for (i = 0; i < c->size && !failed; i++) {
 		dt__span s = dt__comm_slice(c, i);
-		if (s.end > s.begin) failed = h->broadcast(h->user, buf + s.begin, (size_t)(s.end - s.begin), i);
+		if (dt__length(s)) failed = h->broadcast(h->user, buf + s.begin, (size_t)dt__length(s), i);
 	} else if (c->n) {
 		failed = h->allreduce(h->user, buf, c->n, c->detail == DT_MAX ? DT_MAX : DT_SUM);
 		if (c->detail == DT_MEAN) dt__cpu()->axpby((ptrdiff_t)c->n, 1 / (float)c->size, buf, 0, buf);
@@ -6317,38 +6312,33 @@ static int dt__model_group(dt_model *m, dt_error *err) {
 		cores = (int)-fewest;
 	}
 	m->n_replicas = o->strategy == DT_ONE ? 1 : DT__ELSE(o->replicas, cores);
-	m->world = m->n_replicas * m->processes;
 	return code;
 }
 
-static int dt__sharers(const dt_model *m) { return m->own ? 1 : m->processes; }  // processes that share a batch
-
 static int dt__model_sizes(dt_model *m, dt_error *err) {
 	const dt_options *o = &m->o;
-	int code = dt__check_options(o, err), sharers;
+	int code = dt__check_options(o, err), sharers, all;
 	if (code) return code;
 	if (o->batch && o->replica_batch) return dt__refuse(err, ".batch %d, .replica_batch %d: give one of them", o->batch, o->replica_batch);
 	if (o->strategy == DT_ONE && o->replicas > 1) return dt__refuse(err, ".replicas is %d: DT_ONE has one replica", o->replicas);
 	if ((code = dt__model_group(m, err)) != 0) return code;
+	sharers = m->own ? 1 : m->processes;  // of a batch
 	m->parts = DT__ELSE(o->accumulate, 1);
 	m->batch = DT__ELSE(o->batch, 32);
+	if (!o->replicas && !o->replica_batch) m->n_replicas = DT__MAX(1, DT__MIN(m->n_replicas, m->batch / sharers));
+	m->world = m->n_replicas * m->processes;
+	all = m->n_replicas * sharers;
 	if (o->replica_batch) {
-		sharers = dt__sharers(m) * m->n_replicas;
-		if (o->replica_batch > INT_MAX / sharers)
-			return dt__refuse(err, ".replica_batch %d is too large for %d replicas", o->replica_batch, sharers);
-		m->batch = o->replica_batch * sharers;
-	} else if (!o->replicas) {
-		m->n_replicas = DT__MAX(1, DT__MIN(m->n_replicas, m->batch / dt__sharers(m)));
-		m->world = m->n_replicas * m->processes;
+		if (o->replica_batch > INT_MAX / all) return dt__refuse(err, ".replica_batch %d is too large for %d replicas", o->replica_batch, all);
+		m->batch = o->replica_batch * all;
 	}
-	m->local_batch = (m->batch - 1) / dt__sharers(m) + 1;
-	if (m->batch / dt__sharers(m) < m->parts)
-		return dt__refuse(err, "the batch of %d samples has fewer than one for each of %d processes and %d parts (.accumulate)", m->batch, dt__sharers(m), m->parts);
+	m->local_batch = (m->batch - 1) / sharers + 1;
+	if (m->batch / sharers < m->parts)
+		return dt__refuse(err, "the batch of %d samples has fewer than one for each of %d processes and %d parts (.accumulate)", m->batch, sharers, m->parts);
 	if (m->servers) m->strategy = DT_PARAMETER_SERVER;
 	else if (m->processes > 1) m->strategy = DT_MULTIWORKER;
 	else m->strategy = o->strategy == DT_MULTIWORKER ? o->strategy : m->n_replicas == 1 ? DT_ONE : DT__ELSE(o->strategy, DT_MIRRORED);
-	sharers = dt__sharers(m) * m->n_replicas;
-	m->graph.rows = (((ptrdiff_t)m->batch + m->parts - 1) / m->parts + sharers - 1) / sharers;
+	m->graph.rows = (((ptrdiff_t)m->batch + m->parts - 1) / m->parts + all - 1) / all;
 	return 0;
 }
 
@@ -6926,9 +6916,7 @@ DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->o
 // Uses:    >>replicas (dt_comm), >>base.   Used by: >>cluster.
 // Promise: every wait has a deadline, every length is checked first, and all ranks that outlive a failure tell the same cause.
 //          Who joins proves that he knows the secret, and so does each of his frames; nothing is encrypted.
-// Frame:   64 bytes, little-endian: 0 "DTR1" | 4 version | 5 type | 6 kind | 8 rank (4) | 12 detail (4) | 16 n (8) | 24 call (8)
-//          | 32 offset (8) | 40 bytes of payload (4) | 48 number of the frame (8) | 56 CRC-32C of the payload, but not of
-//          floats (4) | 60 CRC-32C of bytes 0 to 59 (4); or, with a secret, 56 SipHash of bytes 0 to 55 and the payload (8).
+// Frame:   dt__frame and its payload, in the byte order of the machines, which must be one.
 // ========================================
 
 #ifndef DTRAIN_NO_SOCKETS
@@ -6990,7 +6978,8 @@ static void dt__proof(const char *secret, const uint8_t *said, char side, uint8_
 }
 
 // SipHash-2-4 (Aumasson & Bernstein 2012) of a head's first 56 bytes and a payload.
-static uint64_t dt__tag(const uint64_t key[2], const uint8_t *head, const uint8_t *p, size_t n) {
+static uint64_t dt__tag(const uint64_t key[2], const void *head, const void *payload, size_t n) {
+	const uint8_t *p = (const uint8_t *)payload;
 	uint64_t v[4], m;
 	size_t word, words = n / 8 + 8, i;
 	int round;
@@ -6998,7 +6987,7 @@ static uint64_t dt__tag(const uint64_t key[2], const uint8_t *head, const uint8_
 	v[2] = key[0] ^ UINT64_C(0x6c7967656e657261); v[3] = key[1] ^ UINT64_C(0x7465646279746573);
 #define DT__TURN(x, k) ((x) << (k) | (x) >> (64 - (k)))
 	for (word = 0; word <= words; word++) {
-		if (word < 7) m = dt__read_le(head + 8 * word, 8);
+		if (word < 7) m = dt__read_le((const uint8_t *)head + 8 * word, 8);
 		else if (word < words - 1) m = dt__read_le(p + 8 * (word - 7), 8);
 		else for (m = (uint64_t)(n + 56) << 56, i = 0; i < n % 8; i++) m |= (uint64_t)p[n / 8 * 8 + i] << 8 * i;
 		if (word < words) v[3] ^= m; else { v[2] ^= 0xff; m = 0; }
@@ -7030,13 +7019,22 @@ static void dt__random_bytes(uint8_t p[16]) {
 
 enum { DT__HELLO = 1, DT__CHALLENGE, DT__PROOF, DT__WELCOME, DT__ROSTER, DT__HEARTBEAT, DT__ABORT, DT__BYE, DT__ORDER, DT__ANSWER, DT__PART, DT__RESULT };  // the last two carry floats
 
-typedef struct { int type, rank, kind, detail; size_t bytes; uint64_t n, call, offset; } dt__frame;
+typedef struct {  // 64 bytes without gaps
+	char magic[5];  // "DTR1" and the version
+	uint8_t type, kind, zero;
+	int32_t rank, detail;
+	uint64_t n, call, offset;
+	uint32_t bytes, zeros;  // bytes: of payload
+	uint64_t number;  // of the frame
+	uint32_t check[2];  // CRC-32C of the payload, but not of floats; of the 60 bytes up to here. With a secret: SipHash of 56 bytes and the payload
+} dt__frame;
 
 static dt__frame dt__frame_of(int type, int rank, size_t bytes) {
-	dt__frame f = {0, 0, 0, 0, 0, 0, 0, 0};
-	f.type = type;
+	dt__frame f;
+	memset(&f, 0, sizeof f);
+	f.type = (uint8_t)type;
 	f.rank = rank;
-	f.bytes = bytes;
+	f.bytes = (uint32_t)bytes;
 	return f;
 }
 
@@ -7048,47 +7046,41 @@ typedef struct {
 	uint64_t sent, received;  // frames are numbered
 	int keyed;  // frames carry a tag,
 	uint64_t key_out[2], key_in[2];  // … by these
-	uint8_t head[64];  // of the frame that leaves,
+	uint8_t head[sizeof(dt__frame)];  // of the frame that leaves,
 	struct iovec out[2];  // … and what is left of it
 	uint8_t in[8192];  size_t from, to;  // bytes that came ahead of their turn
-	uint8_t head_in[64];
 	dt__frame frame;  // that arrives: stage 0 its head, 1 its payload
 	int stage;
 	uint8_t *payload, *place;  size_t missing;
 	uint8_t small[512];  // payloads of control
 	dt__span part_out, part_in, result_out, result_in;  // still missing of the collective, in floats
 	int announced, greeted;
-	dt__span held;  // by a server
-	dt__order order;  // or answer that leaves
+	dt__order order;  // for a server, and then its answer
 	uint8_t said[DT__SAID];  // joining
 } dt__link;
 
 static int dt__link_idle(const dt__link *l) { return !(l->out[0].iov_len + l->out[1].iov_len); }
 
+static uint64_t dt__frame_sum(const dt__frame *f, const uint64_t *key, const void *payload) {
+	return key ? dt__tag(key, f, payload, f->bytes) : f->type < DT__PART ? dt__crc32c(0, payload, f->bytes) : 0;
+}
+
 // The link must be idle; the payload stays in place until it is again.
 static void dt__link_queue(dt__link *l, dt__frame f, const void *payload) {
-	uint8_t *h = l->head;
-	memset(h, 0, 64);
-	memcpy(h, "DTR1\1", 5);
-	h[5] = (uint8_t)f.type;
-	h[6] = (uint8_t)f.kind;
-	dt__write_le(h + 8, (uint64_t)f.rank, 4);
-	dt__write_le(h + 12, (uint64_t)f.detail, 4);
-	dt__write_le(h + 16, f.n, 8);
-	dt__write_le(h + 24, f.call, 8);
-	dt__write_le(h + 32, f.offset, 8);
-	dt__write_le(h + 40, f.bytes, 4);
-	dt__write_le(h + 48, l->sent++, 8);
-	if (l->keyed) dt__write_le(h + 56, dt__tag(l->key_out, h, (const uint8_t *)payload, f.bytes), 8);
-	else {
-		if (f.type < DT__PART) dt__write_le(h + 56, dt__crc32c(0, payload, f.bytes), 4);
-		dt__write_le(h + 60, dt__crc32c(0, h, 60), 4);
-	}
-	l->out[0].iov_base = h;
-	l->out[0].iov_len = 64;
+	uint64_t sum;
+	memcpy(f.magic, "DTR1\1", 5);
+	f.number = l->sent++;
+	sum = dt__frame_sum(&f, l->keyed ? l->key_out : NULL, payload);
+	f.check[0] = (uint32_t)sum;
+	f.check[1] = l->keyed ? (uint32_t)(sum >> 32) : dt__crc32c(0, &f, 60);
+	memcpy(l->head, &f, sizeof f);
+	l->out[0].iov_base = l->head;
+	l->out[0].iov_len = sizeof f;
 	l->out[1].iov_base = (void *)(uintptr_t)payload;
 	l->out[1].iov_len = f.bytes;
 }
+
+static int dt__later(void) { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 // Send what can leave now: how many bytes, or -1: the connection has ended.
 static ssize_t dt__link_flush(dt__link *l) {
@@ -7100,7 +7092,7 @@ static ssize_t dt__link_flush(dt__link *l) {
 	m.msg_iov = l->out;
 	m.msg_iovlen = 2;
 	n = sendmsg(l->fd, &m, MSG_NOSIGNAL);
-	if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
+	if (n < 0) return dt__later() ? 0 : -1;
 	for (i = 0, left = n; i < 2; i++) {
 		size_t gone = DT__MIN((size_t)left, l->out[i].iov_len);
 		l->out[i].iov_base = (char *)l->out[i].iov_base + gone;
@@ -7112,19 +7104,12 @@ static ssize_t dt__link_flush(dt__link *l) {
 
 // Take in a head. 0: it is none of ours.
 static int dt__link_head(dt__link *l) {
-	const uint8_t *h = l->head_in;
 	dt__frame *f = &l->frame;
-	memcpy(l->head_in, l->in + l->from, 64);
-	l->from += 64;
-	f->type = h[5];
-	f->kind = DT__MIN((int)h[6], (int)DT__PUSHING);
-	f->rank = (int)(dt__read_le(h + 8, 4) & INT_MAX);
-	f->detail = (int)(dt__read_le(h + 12, 4) & INT_MAX);
-	f->n = dt__read_le(h + 16, 8);
-	f->call = dt__read_le(h + 24, 8);
-	f->offset = dt__read_le(h + 32, 8);
-	f->bytes = (size_t)dt__read_le(h + 40, 4);
-	return !memcmp(h, "DTR1\1", 5) && (l->keyed || dt__read_le(h + 60, 4) == dt__crc32c(0, h, 60)) && dt__read_le(h + 48, 8) == l->received++;
+	memcpy(f, l->in + l->from, sizeof *f);
+	l->from += sizeof *f;
+	if (memcmp(f->magic, "DTR1\1", 5) || (!l->keyed && f->check[1] != dt__crc32c(0, f, 60)) || f->number != l->received++ || f->detail < 0) return 0;
+	if (f->kind > DT__PUSHING) f->kind = DT__PUSHING;  // a name for what no process calls
+	return 1;
 }
 
 // Take in what has come. 1: a frame; 0: not yet; -1: the connection has ended; -2: damaged, or no peer of ours. place says where
@@ -7133,7 +7118,7 @@ static int dt__link_read(dt__link *l, uint8_t *(*place)(void *user, dt__link *l)
 	for (;;) {
 		size_t have = l->to - l->from, n;
 		ssize_t got;
-		if (l->stage == 0 && have >= 64) {
+		if (l->stage == 0 && have >= sizeof l->frame) {
 			if (!dt__link_head(l)) return -2;
 			l->stage = 1;
 			l->payload = NULL;
@@ -7149,9 +7134,9 @@ static int dt__link_read(dt__link *l, uint8_t *(*place)(void *user, dt__link *l)
 			memcpy(l->place, l->in + l->from, n);
 			l->from += n; l->place += n; l->missing -= n;
 			if (!l->missing) {
+				uint64_t sum = dt__frame_sum(&l->frame, l->keyed ? l->key_in : NULL, l->payload);
 				l->stage = 0;
-				if (l->keyed) return dt__read_le(l->head_in + 56, 8) == dt__tag(l->key_in, l->head_in, l->payload, l->frame.bytes) ? 1 : -2;
-				return l->frame.type >= DT__PART || dt__read_le(l->head_in + 56, 4) == dt__crc32c(0, l->payload, l->frame.bytes) ? 1 : -2;
+				return (uint32_t)sum == l->frame.check[0] && (!l->keyed || sum >> 32 == l->frame.check[1]) ? 1 : -2;
 			}
 		}
 		if (l->stage == 1 && l->missing >= sizeof l->in) {
@@ -7165,12 +7150,11 @@ static int dt__link_read(dt__link *l, uint8_t *(*place)(void *user, dt__link *l)
 			if (got > 0) l->to += (size_t)got;
 		}
 		if (got == 0) return -1;
-		if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? 0 : -1;
+		if (got < 0) return dt__later() ? 0 : -1;
 		l->heard = dt__now();
 	}
 }
 
-static int dt__desk_run(dt_comm *c, float *buf, dt_error *err);
 static uint8_t *dt__place_small(void *user, dt__link *l) {
 	(void)user;
 	return l->frame.bytes < sizeof l->small ? (uint8_t *)memset(l->small, 0, sizeof l->small) : NULL;
@@ -7184,8 +7168,8 @@ static void dt__link_close(dt__link *l) {
 // ---- the net: one link to every other rank
 
 typedef struct dt__net {
-	dt_comm handle, *comm;
-	int n, servers;  // processes, of which the last so many are parameter servers
+	dt_comm comm;
+	int n;  // processes; the last comm.servers of them are parameter servers
 	dt__link *link;  // [n], the own one unused
 	struct pollfd *poll;  // [n]
 	float **part;  // [size], for the sum
@@ -7193,12 +7177,9 @@ typedef struct dt__net {
 	double dead, began;  // seconds of silence that end a peer; start of the running collective
 	int spins;
 	uint64_t call, calls[2];  // number of the running collective; of collectives so far, of servers' rounds
-	uint8_t *(*place)(struct dt__net *net, dt__link *l);  // of a parameter server: where floats go
-	void *user;
+	dt_server *server;  // that this process is, or NULL
 	float *buf, *into[2];  // what leaves; where results go: below `trained`, and behind it
 	ptrdiff_t trained;
-	dt__order order, *answer;  // for servers; [servers] from them
-	int everybody;  // adds everything
 	dt__span mine;  // what this rank adds up, or hands out; up to ready it is done
 	ptrdiff_t ready;
 	char (*roster)[64];  // [n], addresses
@@ -7215,11 +7196,15 @@ typedef struct dt__net {
 #define DT__SHORT 4096   // floats up to which everybody adds all: one way, not there and back
 
 #define DT__EACH_LINK(net, i, l) \
-	for (i = 0, l = (net)->link; i < (net)->n; i++, l++) if (i != (net)->comm->rank && l->fd >= 0)
+	for (i = 0, l = (net)->link; i < (net)->n; i++, l++) if (i != (net)->comm.rank && l->fd >= 0)
+
+static void dt__link_beat(const dt__net *net, dt__link *l) {
+	if (dt__link_idle(l)) dt__link_queue(l, dt__frame_of(DT__HEARTBEAT, net->comm.rank, 0), NULL);
+	dt__link_flush(l);
+}
 
 static void *dt__heart_main(void *user) {
 	dt__net *net = (dt__net *)user;
-	dt__frame beat = dt__frame_of(DT__HEARTBEAT, net->comm->rank, 0);
 	struct pollfd bell;
 	dt__link *l;
 	int i;
@@ -7227,10 +7212,7 @@ static void *dt__heart_main(void *user) {
 	bell.events = POLLIN;
 	while (poll(&bell, 1, 1000) <= 0) {  // until the other end is closed
 		pthread_mutex_lock(&net->lock);
-		DT__EACH_LINK(net, i, l) {
-			if (dt__link_idle(l)) dt__link_queue(l, beat, NULL);
-			dt__link_flush(l);
-		}
+		DT__EACH_LINK(net, i, l) dt__link_beat(net, l);
 		pthread_mutex_unlock(&net->lock);
 	}
 	return NULL;
@@ -7249,7 +7231,7 @@ static void dt__net_end(dt__net *net, int type, double seconds) {
 	double until = dt__now() + seconds;
 	const char *text = net->cause.text;
 	struct timespec pause = {0, 1000000};
-	dt__frame f = dt__frame_of(type, net->comm->rank, type == DT__ABORT ? strlen(text) : 0);
+	dt__frame f = dt__frame_of(type, net->comm.rank, type == DT__ABORT ? strlen(text) : 0);
 	dt__link *l;
 	int i, open;
 	dt__heart_stop(net);
@@ -7271,12 +7253,21 @@ static void dt__net_end(dt__net *net, int type, double seconds) {
 }
 
 static void dt__net_lost(dt__net *net, const dt__link *l, const char *why) {
-	int rank = (int)(l - net->link), workers = net->comm->size;
+	int rank = (int)(l - net->link), workers = net->comm.size;
 	dt__fail(&net->cause, DT_ERR_PEER, "%s %d (%s) is lost: %s", rank < workers ? "rank" : "parameter server", rank % workers, l->address, why);
 }
 
+static int dt__desk_run(dt_comm *c, float *buf, dt_error *err);
+static uint8_t *dt__server_place(dt__net *net, dt__link *l);
+
 static void dt__net_left(dt__net *net, int rank) {
-	dt__fail(&net->cause, DT_ERR_STATE, "%s: rank %d closed its handle: let all make the same calls first", dt__kind_names[net->comm->kind], rank);
+	dt__fail(&net->cause, DT_ERR_STATE, "%s: rank %d closed its handle: let all make the same calls first", dt__kind_names[net->comm.kind], rank);
+}
+
+// Are the floats that come the next of a span, which counts from `begin` on?
+static int dt__link_expects(const dt__link *l, const dt__span *s, ptrdiff_t begin) {
+	const dt__frame *f = &l->frame;
+	return f->bytes % sizeof(float) == 0 && f->offset == (uint64_t)(begin + s->begin) && f->bytes / sizeof(float) <= (size_t)dt__length(*s);
 }
 
 // Where a frame's payload goes, if this is its time.
@@ -7284,23 +7275,24 @@ static uint8_t *dt__net_place(void *user, dt__link *l) {
 	dt__net *net = (dt__net *)user;
 	const dt__frame *f = &l->frame;
 	dt__span *s = f->type == DT__PART ? &l->part_in : &l->result_in;
-	ptrdiff_t count = (ptrdiff_t)(f->bytes / sizeof(float)), peer = l - net->link;
-	dt_comm other = *net->comm, *own = net->comm;
+	ptrdiff_t peer = l - net->link;
+	dt_comm other = net->comm, *own = &net->comm;
 	if (f->type < DT__PART) return dt__place_small(NULL, l);
-	if (net->place) return net->place(net, l);
+	if (net->server) return dt__server_place(net, l);
 	if (f->call == net->call + 1) return NULL;  // it is ahead
 	other.rank = (int)peer;
 	other.kind = (dt__kind)f->kind;
 	other.n = (size_t)f->n;
 	other.detail = f->detail;
 	if (dt__same_call(own->rank < other.rank ? own : &other, own->rank < other.rank ? &other : own, &net->cause)) return NULL;
-	if (f->call != net->call || f->bytes % sizeof(float) || f->offset != (uint64_t)s->begin || count > s->end - s->begin) {
-		if (f->bytes || f->call != net->call) { dt__net_lost(net, l, "it sent a frame out of turn"); return NULL; }
+	if (f->call != net->call || (f->bytes && !dt__link_expects(l, s, 0))) {
+		dt__net_lost(net, l, "it sent a frame out of turn");
+		return NULL;
 	}
 	l->greeted = 1;
-	if (!count) return l->small;
+	if (!f->bytes) return l->small;
 	if (f->type == DT__RESULT) return (uint8_t *)(net->into[s->begin >= net->trained] + s->begin);
-	return (uint8_t *)(net->room + peer * (net->mine.end - net->mine.begin) + (s->begin - net->mine.begin));
+	return (uint8_t *)(net->room + peer * dt__length(net->mine) + (s->begin - net->mine.begin));
 }
 
 // Read from a link: 1 if a frame has come, or the end.
@@ -7309,16 +7301,16 @@ static int dt__net_pull(dt__net *net, dt__link *l) {
 	const dt__frame *f = &l->frame;
 	ptrdiff_t count = (ptrdiff_t)(f->bytes / sizeof(float));
 	if (got == 0) return 0;
-	if (got == 1 && f->type == DT__PART) l->part_in.begin += count;
-	else if (got == 1 && f->type == DT__RESULT) l->result_in.begin += count;
-	else if (got == 1 && f->type == DT__ABORT) dt__fail(&net->cause, DT__ELSE(f->detail, DT_ERR_PEER), "%s", *l->small ? (const char *)l->small : "a process ended without a word");
-	else if (got == 1 && f->type == DT__ANSWER && rank >= net->comm->size) { l->greeted = 1; memcpy(&net->answer[rank - net->comm->size], l->small, sizeof(dt__order)); }
-	else if (got == 1 && f->type == DT__ORDER && net->place) l->greeted = 1;
-	else if (got == 1 && f->type == DT__BYE) l->left = 1;
-	else if (got == -1 && l->left && (net->place || net->comm->run == dt__desk_run)) dt__link_close(l);
-	else if (got == -1 && l->left) dt__net_left(net, rank);
-	else if (got == -1) dt__net_lost(net, l, "its connection has ended");
-	else if (got == -2) dt__net_lost(net, l, "it sent damaged bytes");
+	if (got == -2) dt__net_lost(net, l, "it sent damaged bytes");
+	else if (got == -1 && !l->left) dt__net_lost(net, l, "its connection has ended");
+	else if (got == -1 && (net->server || net->comm.run == dt__desk_run)) dt__link_close(l);
+	else if (got == -1) dt__net_left(net, rank);
+	else if (f->type == DT__PART) l->part_in.begin += count;
+	else if (f->type == DT__RESULT) l->result_in.begin += count;
+	else if (f->type == DT__ABORT) dt__fail(&net->cause, DT__ELSE(f->detail, DT_ERR_PEER), "%s", *l->small ? (const char *)l->small : "a process ended without a word");
+	else if (f->type == DT__ANSWER && rank >= net->comm.size) { l->greeted = 1; memcpy(&l->order, l->small, sizeof l->order); }
+	else if (f->type == DT__ORDER && net->server) l->greeted = 1;
+	else if (f->type == DT__BYE) l->left = 1;
 	return 1;
 }
 
@@ -7329,57 +7321,38 @@ static int dt__net_flush(dt__net *net, dt__link *l) {
 	return gone != 0;
 }
 
-static void dt__order_send(dt__net *net, dt__link *l) {
-	dt__frame f = dt__frame_of(DT__ORDER, net->comm->rank, sizeof l->order);
-	f.kind = DT__PUSHING;
-	f.detail = net->comm->detail;
-	f.n = net->comm->n;
-	f.call = net->call;
-	l->order = net->order;
-	l->order.version = net->answer[l - net->link - net->comm->size].version;
-	l->order.begin = (uint64_t)l->held.begin;
-	l->order.trained = (uint64_t)(DT__MIN(l->held.end, net->trained) - l->held.begin);
-	l->order.all = (uint64_t)(l->held.end - l->held.begin);
-	dt__link_queue(l, f, &l->order);
-	l->announced = 1;
-}
-
 // Send what may leave now: 1 if something has.
 static int dt__net_push(dt__net *net, dt__link *l) {
-	const dt_comm *c = net->comm;
-	dt__span *s = &l->part_out;
-	ptrdiff_t count = DT__MIN(s->end - s->begin, DT__CHUNK);
-	int type = !l->announced || count ? DT__PART : DT__RESULT;
-	if (type == DT__RESULT) {
-		s = &l->result_out;
-		count = DT__MIN(DT__MIN(net->ready, s->end) - s->begin, DT__CHUNK);
-	}
-	if (c->kind == DT__PUSHING && !l->announced) {
-		if (dt__link_idle(l)) dt__order_send(net, l);
-	} else if (dt__link_idle(l) && (type == DT__PART || count > 0)) {
-		dt__frame f = dt__frame_of(type, c->rank, (size_t)count * sizeof(float));
-		f.kind = (int)c->kind;
+	const dt_comm *c = &net->comm;
+	int order = c->kind == DT__PUSHING && !l->announced, result = l->announced && !dt__length(l->part_out);
+	dt__span *s = result ? &l->result_out : &l->part_out;
+	ptrdiff_t count = order ? 0 : DT__MIN((result ? DT__MIN(net->ready, s->end) : s->end) - s->begin, DT__CHUNK);
+	if (dt__link_idle(l) && (!result || count > 0)) {
+		dt__frame f = dt__frame_of(order ? DT__ORDER : result ? DT__RESULT : DT__PART, c->rank, order ? sizeof l->order : (size_t)count * sizeof(float));
+		f.kind = (uint8_t)c->kind;
 		f.detail = c->detail;
 		f.n = c->n;
 		f.call = net->call;
 		f.offset = (uint64_t)s->begin;
-		dt__link_queue(l, f, net->buf ? net->buf + s->begin : NULL);
+		dt__link_queue(l, f, order ? (const void *)&l->order : net->buf ? net->buf + s->begin : NULL);
 		s->begin += count;
 		l->announced = 1;
 	}
 	return dt__net_flush(net, l);
 }
 
+static int dt__everybody(const dt_comm *c) { return c->kind == DT__ALLREDUCE && c->n <= DT__SHORT; }  // adds everything
+
 // Add up what all have sent of the own slice.
 static void dt__net_add(dt__net *net) {
-	const dt_comm *c = net->comm;
-	ptrdiff_t all = net->mine.end, size = net->mine.end - net->mine.begin;
+	const dt_comm *c = &net->comm;
+	ptrdiff_t all = net->mine.end, size = dt__length(net->mine);
 	dt__span s = {0, 0};
 	dt__link *l;
 	int i;
-	DT__EACH_LINK(net, i, l) {
+	DT__EACH_LINK(net, i, l) if (i < c->size) {
 		all = DT__MIN(all, l->part_in.begin);
-		if (net->everybody && !(l->announced && dt__link_idle(l))) return;  // the own values leave from the same place first
+		if (dt__everybody(c) && !(l->announced && dt__link_idle(l))) return;  // the own values leave from the same place first
 	}
 	if (all <= net->ready || (all < net->mine.end && all - net->ready < DT__CHUNK)) return;
 	for (i = 0; i < c->size; i++) net->part[i] = i == c->rank ? net->buf + net->ready : net->room + i * size + (net->ready - net->mine.begin);
@@ -7390,55 +7363,47 @@ static void dt__net_add(dt__net *net) {
 }
 
 static int dt__link_done(const dt__link *l) {
-	return l->announced && l->greeted && dt__link_idle(l) && l->part_out.begin == l->part_out.end && l->part_in.begin == l->part_in.end &&
-		l->result_out.begin == l->result_out.end && l->result_in.begin == l->result_in.end;
+	return l->announced && l->greeted && dt__link_idle(l) && !dt__length(l->part_out) && !dt__length(l->part_in) &&
+		!dt__length(l->result_out) && !dt__length(l->result_in);
 }
 
-static void dt__link_rest(dt__link *l) {  // it takes no part
+// It has nothing to send and nothing to get, but for a frame if it takes part.
+static void dt__link_begin(dt__link *l, int part) {
 	const dt__span none = {0, 0};
 	l->part_out = l->part_in = l->result_out = l->result_in = none;
-	l->announced = l->greeted = 1;
+	l->announced = l->greeted = !part;
 }
 
 // n floats of each rank.
 static int dt__net_room(dt__net *net, ptrdiff_t n) {
-	size_t floats = (size_t)n * (size_t)net->comm->size;
+	size_t floats = (size_t)n * (size_t)net->comm.size;
 	if (floats <= net->room_floats) return 0;
 	free(net->room);
 	net->room = (float *)malloc(floats * sizeof(float));
 	net->room_floats = net->room ? floats : 0;
-	return net->room ? 0 : dt__fail(&net->cause, DT_ERR_MEMORY, "%s: no memory for %zu values of other ranks", dt__kind_names[net->comm->kind], floats);
+	return net->room ? 0 : dt__fail(&net->cause, DT_ERR_MEMORY, "%s: no memory for %zu values of other ranks", dt__kind_names[net->comm.kind], floats);
 }
 
 // Who sends and adds what: slices for sums and gathering, all for short sums and the root of a broadcast.
 static int dt__net_begin(dt__net *net, float *buf) {
-	const dt_comm *c = net->comm;
-	ptrdiff_t n = (ptrdiff_t)c->n;
-	int sums = c->kind <= DT__REDUCE_SCATTER, everybody = net->everybody = c->kind == DT__ALLREDUCE && n <= DT__SHORT, i;
-	int hands_out = !everybody && c->kind != DT__REDUCE_SCATTER;
-	dt__span none = {0, 0}, whole = {0, 0};
-	whole.end = n;
+	const dt_comm *c = &net->comm;
+	int sums = c->kind <= DT__REDUCE_SCATTER, everybody = dt__everybody(c), i;
+	dt__span whole = {0, 0};
+	whole.end = (ptrdiff_t)c->n;
 	net->call = ++net->calls[0];
 	net->buf = net->into[0] = net->into[1] = buf;
 	net->began = dt__now();
-	for (i = c->size - 1; i >= 0; i--) {
+	net->mine = everybody ? whole : dt__comm_slice(c, c->rank);
+	for (i = 0; i < net->n; i++) {
 		dt__link *l = &net->link[i];
-		dt__span slice = c->kind == DT__BARRIER ? none : c->kind == DT__BROADCAST ? i == c->detail ? whole : none : everybody ? whole : dt__comm_slice(c, i);
-		if (i == c->rank) net->mine = slice;
-		l->announced = l->greeted = 0;
-		l->part_out = sums ? slice : none;
-		l->result_in = hands_out ? slice : none;
-	}
-	for (i = 0; i < c->size; i++) {
-		net->link[i].part_in = sums ? net->mine : none;
-		net->link[i].result_out = hands_out ? net->mine : none;
-	}
-	for (; i < net->n; i++) {
-		dt__link_rest(&net->link[i]);
-		net->link[i].part_in.begin = net->link[i].part_in.end = net->mine.end;
+		dt__span slice = everybody ? whole : dt__comm_slice(c, i);
+		dt__link_begin(l, i < c->size);
+		if (i >= c->size) continue;
+		if (sums) { l->part_out = slice; l->part_in = net->mine; }
+		if (!everybody && c->kind != DT__REDUCE_SCATTER) { l->result_in = slice; l->result_out = net->mine; }
 	}
 	net->ready = sums ? net->mine.begin : net->mine.end;
-	return dt__net_room(net, sums ? net->mine.end - net->mine.begin : 0);
+	return dt__net_room(net, sums ? dt__length(net->mine) : 0);
 }
 
 // Wait until something moves, but not for a silent peer.
@@ -7461,8 +7426,14 @@ static void dt__net_wait(dt__net *net) {
 			((l->stage == 1 && !l->payload) || (recv(l->fd, &c, 1, MSG_PEEK) < 0 && errno == EAGAIN))) dt__net_lost(net, l, "it is silent");
 }
 
+// After an error, which all are told, nothing is left of the net.
+static int dt__net_code(dt__net *net, dt_error *err) {
+	if (net->cause.code) dt__net_end(net, DT__ABORT, 0.5);
+	return dt__pass_error(err, &net->cause);
+}
+
 static int dt__net_finish(dt__net *net, dt_error *err) {
-	const dt_comm *c = net->comm;
+	const dt_comm *c = &net->comm;
 	dt__link *l;
 	int i, open = 1, idle = 0;
 	pthread_mutex_lock(&net->lock);
@@ -7478,8 +7449,7 @@ static int dt__net_finish(dt__net *net, dt_error *err) {
 		if (open && idle > net->spins) dt__net_wait(net);
 	}
 	pthread_mutex_unlock(&net->lock);
-	if (net->cause.code) dt__net_end(net, DT__ABORT, 0.5);
-	return dt__pass_error(err, &net->cause);
+	return dt__net_code(net, err);
 }
 
 static int dt__net_run(dt_comm *c, float *buf, dt_error *err) {
@@ -7491,7 +7461,7 @@ static int dt__net_run(dt_comm *c, float *buf, dt_error *err) {
 // A worker's round with all its servers, each of which holds a slice.
 static int dt__net_push_all(dt_comm *c, dt__push *p, dt_error *err) {
 	dt__net *net = c->net;
-	int i;
+	int i, code;
 	c->kind = DT__PUSHING;
 	c->n = (size_t)p->all;
 	c->detail = p->kind;
@@ -7500,23 +7470,25 @@ static int dt__net_push_all(dt_comm *c, dt__push *p, dt_error *err) {
 	net->buf = p->out;
 	net->into[0] = p->into; net->into[1] = p->sums;
 	net->trained = p->trained;
-	net->order = p->order;
-	net->order.sequence = net->call;
 	for (i = 0; i < net->n; i++) {
 		dt__link *l = &net->link[i];
-		dt__link_rest(l);
+		dt__span slice = dt__slice_of(p->trained, 64, c->servers, i - c->size), held = slice;
+		uint64_t version = l->order.version;
+		dt__link_begin(l, i >= c->size);
 		if (i < c->size) continue;
-		l->announced = l->greeted = 0;
-		l->held = dt__slice_of(p->trained, 64, net->servers, i - c->size);
-		if (p->kind != DT__STRETCH) l->part_out = l->held;
-		if (i == net->n - 1) l->held.end = p->all;
-		if (p->kind == DT__PUSH) l->part_out = l->held;
-		if (p->kind < DT__SETUP) l->result_in = l->held;
-		if (p->kind == DT__STRETCH) l->result_in.end = DT__MIN(l->held.end, p->trained);
+		if (i == net->n - 1) held.end = p->all;
+		if (p->kind != DT__STRETCH) l->part_out = p->kind == DT__PUSH ? held : slice;
+		if (p->kind < DT__SETUP) l->result_in = p->kind == DT__PUSH ? held : slice;
+		l->order = p->order;
+		l->order.sequence = net->call;
+		l->order.version = version;
+		l->order.begin = (uint64_t)held.begin;
+		l->order.trained = (uint64_t)dt__length(slice);
+		l->order.all = (uint64_t)dt__length(held);
 	}
-	i = dt__net_finish(net, err);
-	p->order = net->answer[net->servers - 1];
-	return i;
+	code = dt__net_finish(net, err);
+	p->order = net->link[net->n - 1].order;
+	return code;
 }
 
 // ---- ranks that share memory: a segment instead of the sockets, which still tell who has died
@@ -7535,21 +7507,20 @@ static float *dt__area(const dt__net *net, int rank, int turn) {
 static int dt__desk_late(const dt__net *net, int rank, unsigned round) { return (int)(DT__LOAD(&net->desk[rank].arrived) - round) < 0; }
 static int dt__desk_all(const dt__net *net, unsigned round) {  // have come?
 	int i = 0;
-	while (i < net->comm->size && !dt__desk_late(net, i, round)) i++;
-	return i == net->comm->size;
+	while (i < net->comm.size && !dt__desk_late(net, i, round)) i++;
+	return i == net->comm.size;
 }
 
 static void dt__desk_meet(dt__net *net) {
-	dt__desk *own = &net->desk[net->comm->rank];
+	dt__desk *own = &net->desk[net->comm.rank];
 	unsigned round = own->arrived + 1;
 	dt__link *l;
 	int i, spin;
 	DT__STORE(&own->arrived, round);
 	DT__FENCE();
-	DT__EACH_LINK(net, i, l) if (i < net->comm->size && DT__LOAD(&net->desk[i].sleeping)) {  // a frame wakes it
+	DT__EACH_LINK(net, i, l) if (i < net->comm.size && DT__LOAD(&net->desk[i].sleeping)) {  // a frame wakes it
 		pthread_mutex_lock(&net->lock);
-		if (dt__link_idle(l)) dt__link_queue(l, dt__frame_of(DT__HEARTBEAT, net->comm->rank, 0), NULL);
-		dt__link_flush(l);
+		dt__link_beat(net, l);
 		pthread_mutex_unlock(&net->lock);
 	}
 	for (spin = 0; !dt__desk_all(net, round) && spin < 5 * net->spins; spin++) DT__PAUSE();
@@ -7560,7 +7531,7 @@ static void dt__desk_meet(dt__net *net) {
 	while (!dt__desk_all(net, round) && !net->cause.code) {
 		dt__net_wait(net);
 		DT__EACH_LINK(net, i, l) while (!net->cause.code && l->fd >= 0 && dt__net_pull(net, l)) {}
-		for (i = 0; i < net->comm->size; i++) if (net->link[i].left && dt__desk_late(net, i, round)) dt__net_left(net, i);
+		for (i = 0; i < net->comm.size; i++) if (net->link[i].left && dt__desk_late(net, i, round)) dt__net_left(net, i);
 	}
 	DT__STORE(&own->sleeping, 0);
 	pthread_mutex_unlock(&net->lock);
@@ -7569,7 +7540,6 @@ static void dt__desk_meet(dt__net *net) {
 // What a rank brings to, or owns of, values at .. at + count - 1, from at.
 static dt__span dt__desk_part(const dt_comm *c, int rank, ptrdiff_t at, ptrdiff_t count) {
 	dt__span s = dt__comm_slice(c, rank);
-	if (c->kind == DT__BROADCAST) { s.begin = 0; s.end = rank == c->detail ? (ptrdiff_t)c->n : 0; }
 	s.begin = DT__MAX(s.begin - at, 0);
 	s.end = DT__MAX(DT__MIN(s.end - at, count), s.begin);
 	return s;
@@ -7577,26 +7547,26 @@ static dt__span dt__desk_part(const dt_comm *c, int rank, ptrdiff_t at, ptrdiff_
 
 // Those values by way of the areas; sums in the same order as through sockets.
 static void dt__desk_piece(dt__net *net, float *buf, ptrdiff_t at, ptrdiff_t count) {
-	const dt_comm *c = net->comm;
-	int turn = net->turn ^= 1, sums = c->kind <= DT__REDUCE_SCATTER, everybody = c->kind == DT__ALLREDUCE && c->n <= DT__SHORT, i;
+	const dt_comm *c = &net->comm;
+	int turn = net->turn ^= 1, sums = c->kind <= DT__REDUCE_SCATTER, everybody = dt__everybody(c), i;
 	dt__span all = {0, 0}, s;
 	all.end = count;
 	s = sums ? all : dt__desk_part(c, c->rank, at, count);
 	net->desk[c->rank].call[turn] = *c;
-	if (s.end) memcpy(dt__area(net, c->rank, turn) + s.begin, buf + at + s.begin, (size_t)(s.end - s.begin) * sizeof *buf);
+	if (s.end) dt__copy_span(s, buf + at, dt__area(net, c->rank, turn));
 	dt__desk_meet(net);
 	for (i = 1; i < c->size && !net->cause.code; i++) dt__same_call(&net->desk[0].call[turn], &net->desk[i].call[turn], &net->cause);
 	for (i = 0; i < c->size && !net->cause.code; i++) {
 		net->part[i] = dt__area(net, i, turn);
 		if (everybody) net->part[i] = (float *)memcpy(net->room + i * count, net->part[i], (size_t)count * sizeof *buf);
 		s = dt__desk_part(c, i, at, count);
-		if (!sums && s.end && i != c->rank) memcpy(buf + at + s.begin, net->part[i] + s.begin, (size_t)(s.end - s.begin) * sizeof *buf);
+		if (!sums && s.end && i != c->rank) dt__copy_span(s, net->part[i], buf + at);
 	}
 	if (!sums || net->cause.code) return;
 	dt__reduce_slice(net->part, c->size, everybody ? all : dt__slice_of(count, 16, c->size, c->rank), (dt_reduction)c->detail, 0);
 	if (!everybody) dt__desk_meet(net);
 	s = c->kind == DT__ALLREDUCE ? all : dt__desk_part(c, c->rank, at, count);
-	if (!net->cause.code) memcpy(buf + at + s.begin, net->part[0] + s.begin, (size_t)(s.end - s.begin) * sizeof *buf);
+	if (!net->cause.code) dt__copy_span(s, net->part[0], buf + at);
 }
 
 static int dt__desk_run(dt_comm *c, float *buf, dt_error *err) {
@@ -7607,13 +7577,12 @@ static int dt__desk_run(dt_comm *c, float *buf, dt_error *err) {
 	if (!net->cause.code) dt__check_call(c, buf, &net->cause);
 	net->began = dt__now();
 	DT__EACH_LINK(net, i, l) l->announced = l->greeted = 0;
-	if (c->kind == DT__ALLREDUCE && n <= DT__SHORT) dt__net_room(net, n);
+	if (dt__everybody(c)) dt__net_room(net, n);
 	for (at = 0; !net->cause.code && (!at || at < n); at += DT__AREA) {
 		count = DT__MIN(n - at, DT__AREA);
 		dt__desk_piece(net, buf, at, count);
 	}
-	if (net->cause.code) dt__net_end(net, DT__ABORT, 0.5);
-	return dt__pass_error(err, &net->cause);
+	return dt__net_code(net, err);
 }
 
 // Is the peer on this host? Both ends have the same address then, or each one of the loopback's.
@@ -7631,11 +7600,11 @@ static int dt__link_local(const dt__link *l) {
 // All ranks map a file that rank 0 makes, if they are on one host and find there what it says that it has written; or else they
 // go on with sockets.
 static int dt__desk_open(dt__net *net, dt_error *err) {
-	dt_comm *c = net->comm;
+	dt_comm *c = &net->comm;
 	const char *wish = getenv("DTRAIN_TRANSPORT");
-	char path[48] = "/dev/shm/dtrain-XXXXXX";
-	float said[64] = {0}, failed;  // the path and the token, byte by byte
-	uint8_t token[16], *p = (uint8_t *)MAP_FAILED;
+	char key[64] = "/dev/shm/dtrain-XXXXXX", *path = key, *token = key + 48;
+	float said[64] = {0}, failed;  // the key, byte by byte
+	uint8_t *p = (uint8_t *)MAP_FAILED;
 	size_t bytes = (size_t)c->size * (sizeof *net->desk + 2 * DT__AREA * sizeof(float)), i;
 	int fd = -1, must = wish && !strcmp(wish, "shm"), code, link;
 	dt__link *l;
@@ -7648,12 +7617,12 @@ static int dt__desk_open(dt__net *net, dt_error *err) {
 #ifdef __linux__
 		if (fd >= 0 && posix_fallocate(fd, 0, (off_t)bytes)) { unlink(path); close(fd); fd = -1; }  // or else a full disk would kill
 #endif
-		dt__random_bytes(token);
-		for (i = 0; i < 64 && fd >= 0; i++) said[i] = (float)(i < 48 ? path[i] : token[i - 48]);
+		dt__random_bytes((uint8_t *)token);
+		for (i = 0; i < 64 && fd >= 0; i++) said[i] = key[i];
 		if (fd >= 0 && pwrite(fd, token, 16, (off_t)bytes) < 16) *said = 0;
 	}
 	code = dt_broadcast(c, said, 64, 0, err);
-	for (i = 0; i < 64 && c->rank; i++) if (i < 48) path[i] = (char)said[i]; else token[i - 48] = (uint8_t)said[i];
+	for (i = 0; i < 64 && c->rank; i++) key[i] = (char)said[i];
 	if (c->rank && *said > 0) fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd >= 0 && !fstat(fd, &st) && (size_t)st.st_size >= bytes + 16) p = (uint8_t *)mmap(NULL, bytes + 16, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (fd >= 0) close(fd);
@@ -7824,7 +7793,7 @@ static int dt__join_stopped(const dt__who *w, dt_error *err) {
 static int dt__link_gone(const dt__link *l) {
 	char c;
 	ssize_t n = recv(l->fd, &c, 1, MSG_PEEK);
-	return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+	return n == 0 || (n < 0 && !dt__later());
 }
 
 // From now on frames carry tags, if there is a secret. Each direction has a key of its own.
@@ -7988,7 +7957,8 @@ static int dt__join(dt__net *net, const dt__who *w, dt_error *err) {
 
 static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 	size_t n = (size_t)w->size;
-	dt__net *net = (dt__net *)calloc(1, sizeof *net + n * (sizeof *net->link + sizeof *net->answer + sizeof *net->part + sizeof *net->poll + 64));
+	dt__net *net = (dt__net *)calloc(1, sizeof *net + n * (sizeof *net->link + sizeof *net->part + sizeof *net->poll + 64));
+	dt_comm *c = &net->comm;
 	dt_error own = DT_DEFAULTS;
 	int i;
 	if (!net || pthread_mutex_init(&net->lock, NULL)) {
@@ -7996,32 +7966,30 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 		dt__fail(err, DT_ERR_MEMORY, "no memory for connections to %d processes", w->size);
 		return NULL;
 	}
-	net->comm = &net->handle;
 	net->n = w->size;
-	net->comm->rank = w->rank;
-	net->comm->servers = net->servers = w->servers;
-	net->comm->size = w->size - w->servers;
-	net->comm->local = w->local;
-	net->comm->run = dt__net_run;
-	net->comm->push = dt__net_push_all;
-	net->comm->close = dt__net_leave;
-	net->comm->net = net;
+	c->rank = w->rank;
+	c->servers = w->servers;
+	c->size = w->size - w->servers;
+	c->local = w->local;
+	c->run = dt__net_run;
+	c->push = dt__net_push_all;
+	c->close = dt__net_leave;
+	c->net = net;
 	net->dead = w->dead;
 	net->spins = w->local > dt__cores() ? 0 : 200;
 	net->link = (dt__link *)(void *)(net + 1);
-	net->answer = (dt__order *)(void *)(net->link + n);
-	net->part = (float **)(void *)(net->answer + n);
+	net->part = (float **)(void *)(net->link + n);
 	net->poll = (struct pollfd *)(void *)(net->part + n);
 	net->roster = (char (*)[64])(void *)(net->poll + n);
 	for (i = 0; i < w->size; i++) net->link[i].fd = -1;
 	if (!dt__join(net, w, &own) && !pipe(net->bell)) {
 		for (i = 0; i < 2; i++) fcntl(net->bell[i], F_SETFD, FD_CLOEXEC);
 		net->beating = !pthread_create(&net->heart, NULL, dt__heart_main, net);
-		if (net->beating && (w->rank >= net->comm->size || net->comm->size < 2 || !dt__desk_open(net, &own))) return net->comm;
+		if (net->beating && (c->rank >= c->size || c->size < 2 || !dt__desk_open(net, &own))) return c;
 		for (i = 0; i < 2 && !net->beating; i++) close(net->bell[i]);
 	}
 	if (!own.code) dt__fail(&own, DT_ERR_MEMORY, "the system refuses a pipe or a thread");
-	dt__net_close(net->comm, &own);
+	dt__net_close(c, &own);
 	dt__pass_error(err, &own);
 	return NULL;
 }
@@ -8042,16 +8010,17 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 
 #ifndef DTRAIN_NO_SOCKETS
 
-enum { DT__IDLE, DT__COMES, DT__AT_WORK, DT__ANSWERED };  // an order arrives; is worked on; its answer has left
+enum { DT__ANSWERED, DT__COMES, DT__AT_WORK };  // the answer to an order has left; one arrives; is worked on
 
-typedef struct {  // a worker, as its server sees it
+typedef struct {  // a worker, as its server sees it; spans count from the server's first value
+	dt__link *link;
 	float *buf;  // [all] gradients, which what it gets replaces
 	dt__order order;
 	dt__frame frame;  // as the order came, for the answer
 	int state, again;  // again: nothing is applied
 	ptrdiff_t done;  // values worked on
 	uint64_t last, pushes, arrived;  // number of its last push; pushes since the last stretch; when this order came
-	float weight, seeds;
+	float sums[2];  // weight and seeds
 	double scale;
 } dt__client;
 
@@ -8061,54 +8030,57 @@ struct dt_server {
 	int sync, full_rate, backup, workers, stopped, n_queue, n_group;
 	double ahead;  // most steps that a worker may be; 0: any number
 	ptrdiff_t begin, trained, all;  // its slice; with what lies behind
-	float *variables, *slot[2], **part;
+	float *variables, *slot[2], **part;  // part: [workers]
 	ptrdiff_t *border;  int n_borders;  // where weight decay ends and begins, in turn
 	uint64_t version, base, orders;  // updates; before this stretch; orders so far
 	int64_t cursor, batches, stop;
 	double sum_staleness;
-	dt__client *client;  // [workers]
-	int *queue, *group;  // [workers] at work: pushes by themselves, in their order; those that count as one
+	dt__client *client, **queue;  // [net->n]; [workers] pushes at work in their order, of which the first n_group count as one
 };
 
 static void dt__server_forget(dt_server *s) {
-	int i;
-	free(s->variables); free(s->slot[0]); free(s->slot[1]); free(s->border);
-	for (i = 0; i < s->workers; i++) { free(s->client[i].buf); s->client[i].buf = NULL; }
-	s->variables = s->slot[0] = s->slot[1] = NULL;
+	free(s->variables);
+	free(s->border);
+	s->variables = NULL;
 	s->border = NULL;
+	s->n_borders = 0;
+}
+
+static int dt__server_holds(const dt_server *s, const dt__order *o) {
+	return s->variables && o->begin == (uint64_t)s->begin && o->trained == (uint64_t)s->trained && o->all == (uint64_t)s->all;
 }
 
 // The chief says how much there is to hold.
 static int dt__server_setup(dt_server *s, const dt__order *o) {
-	const uint64_t most = PTRDIFF_MAX / 8;
-	int i, lost = 0;
+	const uint64_t most = PTRDIFF_MAX / 8 / ((uint64_t)s->workers + 3);
+	size_t each = (size_t)(o->all / 16 + 1) * 16;  // floats: whole cache lines
+	int i, n = 1;
 	if (o->all > most || o->trained > o->all || o->begin > most || !(o->kind >= 0 && o->kind <= DT_RMSPROP && o->n_slots >= 0 && o->n_slots <= 2)) return 0;
 	s->sync = o->sync > 0; s->ahead = (double)o->ahead; s->backup = (int)DT__MIN(DT__MAX(o->backup, 0), s->workers - 1); s->full_rate = o->full_rate > 0;
-	if (s->variables && s->begin == (ptrdiff_t)o->begin && s->trained == (ptrdiff_t)o->trained && s->all == (ptrdiff_t)o->all) return 1;
+	if (dt__server_holds(s, o)) return 1;
 	dt__server_forget(s);
 	s->optimizer.kind = (dt_optimizer)(int)o->kind; s->optimizer.momentum = o->momentum; s->optimizer.beta1 = o->beta1; s->optimizer.beta2 = o->beta2;
 	s->optimizer.alpha = o->alpha; s->optimizer.epsilon = o->epsilon; s->optimizer.decay = o->decay;
 	s->begin = (ptrdiff_t)o->begin; s->trained = (ptrdiff_t)o->trained; s->all = (ptrdiff_t)o->all;
 	s->version = 0;
-	for (i = -1; i < (int)o->n_slots + s->workers; i++) {
-		float **to = i < 0 ? &s->variables : i < (int)o->n_slots ? &s->slot[i] : &s->client[i - (int)o->n_slots].buf;
-		lost |= (*to = (float *)calloc((size_t)s->all + 1, sizeof(float))) == NULL;
+	s->variables = (float *)calloc(each * (size_t)(1 + (int)o->n_slots + s->workers), sizeof(float));
+	if (!s->variables) {
+		dt__fail(&s->net->cause, DT_ERR_MEMORY, "a parameter server has no memory for %td values of %d workers", s->all, s->workers);
+		return 0;
 	}
-	if (lost) dt__fail(&s->net->cause, DT_ERR_MEMORY, "a parameter server has no memory for %td values of %d workers", s->all, s->workers);
-	return !lost;
+	for (i = 0; i < 2; i++) s->slot[i] = i < (int)o->n_slots ? s->variables + each * (size_t)n++ : NULL;
+	for (i = 0; i < s->workers; i++) s->client[i].buf = s->variables + each * (size_t)n++;
+	return 1;
 }
 
 // A mask has come: remember where it changes.
 static void dt__server_mask(dt_server *s, const float *mask) {
 	ptrdiff_t i;
-	int pass;
-	for (pass = 0; pass < 2; pass++) {
-		for (i = s->n_borders = 0; i < s->trained; i++)
-			if (mask[i] != (i ? mask[i - 1] : 0)) { if (pass) s->border[s->n_borders] = i; s->n_borders++; }
-		if (pass) return;
-		free(s->border);
-		s->border = (ptrdiff_t *)malloc(((size_t)s->n_borders + 1) * sizeof *s->border);
-		if (!s->border) { dt__fail(&s->net->cause, DT_ERR_MEMORY, "a parameter server has no memory for its settings"); return; }
+	for (i = s->n_borders = 0; i < s->trained; i++) if (mask[i] != (i ? mask[i - 1] : 0)) {
+		ptrdiff_t *more = (ptrdiff_t *)realloc(s->border, ((size_t)s->n_borders + 1) * sizeof *more);
+		if (!more) { dt__fail(&s->net->cause, DT_ERR_MEMORY, "a parameter server has no memory for its settings"); return; }
+		s->border = more;
+		more[s->n_borders++] = i;
 	}
 }
 
@@ -8126,53 +8098,47 @@ static void dt__server_apply(dt_server *s, const dt__client *c, ptrdiff_t from, 
 }
 
 static uint8_t *dt__server_place(dt__net *net, dt__link *l) {
-	dt_server *s = (dt_server *)net->user;
-	dt__client *c = &s->client[DT__MIN(l - net->link, s->workers - 1)];
-	const dt__frame *f = &l->frame;
-	ptrdiff_t count = (ptrdiff_t)(f->bytes / sizeof(float));
-	if (l - net->link >= s->workers || f->type != DT__PART || f->bytes % sizeof(float) || f->offset != (uint64_t)l->part_in.begin || count > l->part_in.end - l->part_in.begin) {
+	const dt_server *s = net->server;
+	const dt__client *c = &s->client[l - net->link];
+	if (l - net->link >= s->workers || l->frame.type != DT__PART || !dt__link_expects(l, &l->part_in, s->begin)) {
 		dt__net_lost(net, l, "it sent a frame out of turn");
 		return NULL;
 	}
-	if (!count) return l->small;
-	return (uint8_t *)((c->frame.detail == DT__SETUP ? s->variables : c->buf) + (l->part_in.begin - s->begin));
+	if (!l->frame.bytes) return l->small;
+	return (uint8_t *)((c->frame.detail == DT__SETUP ? s->variables : c->buf) + l->part_in.begin);
 }
 
 // An order has come.
 static void dt__server_take(dt_server *s, int rank) {
-	dt__link *l = &s->net->link[rank];
-	dt__client *c = &s->client[DT__MIN(rank, s->workers - 1)];
+	dt__client *c = &s->client[rank];
+	dt__link *l = c->link;
 	const dt__order *o = &c->order;
-	const dt__span none = {0, 0};
-	int kind = l->frame.detail, ok = rank < s->workers && kind <= DT__SETUP_DECAY && l->frame.bytes == sizeof *o;
+	int kind = l->frame.detail, ok = rank < s->workers && kind <= DT__SETUP_DECAY && l->frame.bytes == sizeof *o &&
+		c->state == DT__ANSWERED && !dt__length(l->result_out) && dt__link_idle(l);
 	l->greeted = 0;
-	if (c->state == DT__ANSWERED && l->result_out.begin == l->result_out.end && dt__link_idle(l)) c->state = DT__IDLE;
-	ok = ok && c->state == DT__IDLE;
 	if (ok) {
 		memcpy(&c->order, l->small, sizeof c->order);
 		c->frame = l->frame;
 		if (kind == DT__SETUP) ok = !rank && dt__server_setup(s, o);
-		else if (kind != DT__STRETCH) ok = s->variables && o->begin == (uint64_t)s->begin && o->trained == (uint64_t)s->trained && o->all == (uint64_t)s->all;
+		else if (kind != DT__STRETCH) ok = dt__server_holds(s, o);
 	}
 	if (!ok) { dt__net_lost(s->net, l, "its order does not fit the servers' state"); return; }
 	c->state = DT__COMES;
 	c->arrived = ++s->orders;
 	s->stop = DT__MAX(s->stop, o->stop);
-	l->part_in = l->result_out = none;
-	if (kind == DT__STRETCH) return;
-	l->part_in.begin = s->begin;
-	l->part_in.end = s->begin + (kind == DT__PUSH ? s->all : s->trained);
+	l->part_in.begin = l->result_out.begin = l->result_out.end = 0;
+	l->part_in.end = kind == DT__PUSH ? s->all : kind == DT__STRETCH ? 0 : s->trained;
 }
 
-static int dt__client_waits(const dt_server *s, int i, int kind) { return s->client[i].state == DT__COMES && s->client[i].frame.detail == kind; }
+static int dt__client_waits(const dt__client *c, int kind) { return c->state == DT__COMES && c->frame.detail == kind; }
 
 // These pushes, or what else it is, are answered from now on.
-static void dt__server_begin(dt_server *s, const int *who, int n) {
-	dt__client *first = &s->client[*who];
-	int i, step;
+static void dt__server_begin(dt_server *s, dt__client *const *who, int n) {
+	const dt__span both = {0, 2};
+	dt__client *first = *who;
+	int i;
 	for (i = 0; i < n; i++) {
-		dt__client *c = &s->client[who[i]];
-		dt__link *l = &s->net->link[who[i]];
+		dt__client *c = who[i];
 		dt__order *o = &c->order;
 		int push = c->frame.detail == DT__PUSH;
 		o->staleness = push && o->version < s->version ? (double)(s->version - o->version) : 0;
@@ -8181,20 +8147,17 @@ static void dt__server_begin(dt_server *s, const int *who, int n) {
 		c->pushes += (uint64_t)push;
 		c->state = DT__AT_WORK;
 		c->done = 0;
-		c->weight = (float)o->weight; c->seeds = (float)o->seeds;
-		if (c->frame.detail < DT__SETUP) { l->result_out.begin = s->begin; l->result_out.end = s->begin + (push ? s->all : s->trained); }
+		c->sums[0] = (float)o->weight; c->sums[1] = (float)o->seeds;
+		s->part[i] = c->sums;
+		if (c->frame.detail < DT__SETUP) c->link->result_out.end = push ? s->all : s->trained;
 	}
-	for (step = 1; step < n; step *= 2)
-		for (i = 0; i + step < n; i += 2 * step) {
-			if (s->client[who[i]].weight >= 0) s->client[who[i]].weight += s->client[who[i + step]].weight;
-			s->client[who[i]].seeds += s->client[who[i + step]].seeds;
-		}
-	first->scale = dt__divisor((double)first->weight, (double)first->seeds);
+	dt__reduce_slice(s->part, n, both, DT_SUM, 0);
+	first->scale = dt__divisor((double)first->sums[0], (double)first->sums[1]);
 	first->scale = first->scale > 0 ? 1 / first->scale : 0;
 	if (!s->full_rate) first->order.rate /= 1 + first->order.staleness;
 	if (!first->again) { s->version++; s->sum_staleness += first->order.staleness; }
 	for (i = 0; i < n; i++) {
-		dt__order *o = &s->client[who[i]].order;
+		dt__order *o = &who[i]->order;
 		o->version = s->version;
 		o->stop = s->stop;
 		o->next = s->sync || first->frame.detail >= DT__SETUP ? (int64_t)(s->version - s->base) : s->cursor++;
@@ -8203,68 +8166,74 @@ static void dt__server_begin(dt_server *s, const int *who, int n) {
 }
 
 // Work on what has come of some pushes together, up to limit: 1 if there was some.
-static int dt__server_advance(dt_server *s, const int *who, int n, ptrdiff_t limit) {
-	dt__client *first = &s->client[*who];
+static int dt__server_advance(dt_server *s, dt__client *const *who, int n, ptrdiff_t limit) {
+	const dt__client *first = *who;
 	ptrdiff_t from = first->done, to = limit, values;
 	dt__span piece = {0, 0};
 	int i;
-	for (i = 0; i < n; i++) to = DT__MIN(to, s->net->link[who[i]].part_in.begin - s->begin);
+	for (i = 0; i < n; i++) to = DT__MIN(to, who[i]->link->part_in.begin);
 	if (to <= from || (to < s->all && to - from < DT__CHUNK)) return 0;
-	for (i = 0; i < n; i++) s->part[i] = s->client[who[i]].buf + from;
+	for (i = 0; i < n; i++) s->part[i] = who[i]->buf + from;
 	piece.end = to - from;
-	if (n > 1) dt__reduce_slice(s->part, n, piece, DT_SUM, 0);
+	dt__reduce_slice(s->part, n, piece, DT_SUM, 0);
 	if (!first->again) dt__server_apply(s, first, from, to, s->part[0]);
 	values = DT__MAX(0, DT__MIN(to, s->trained) - from);
 	for (i = 0; i < n; i++) {
 		if (values) dt__copy(values, 1, s->variables + from, s->part[i], 0);
 		if (i && to - from > values) dt__copy(to - from - values, 1, s->part[0] + values, s->part[i] + values, 0);
-		s->client[who[i]].done = to;
+		who[i]->done = to;
 	}
 	return 1;
 }
 
-static int dt__server_alive(const dt_server *s, int i) { return s->net->link[i].fd >= 0; }
+// How many workers are there, and wait with an order of this kind?
+static int dt__server_count(const dt_server *s, int kind, int *waiting) {
+	int i, alive = 0;
+	for (i = *waiting = 0; i < s->workers; i++) {
+		alive += s->client[i].link->fd >= 0;
+		*waiting += dt__client_waits(&s->client[i], kind);
+	}
+	return alive;
+}
 
 // The pushes that make the next update of all, by rank: the first that came, but for the backup.
 static void dt__server_gather(dt_server *s) {
-	int i, k, alive = 0;
-	for (i = 0; i < s->workers; i++) alive += dt__server_alive(s, i);
-	for (i = s->n_group = 0; i < s->workers; i++) {
+	int i, k, waiting, alive = dt__server_count(s, DT__PUSH, &waiting), most = DT__MAX(1, alive - s->backup);
+	if (waiting < most) return;
+	memmove(s->queue + most, s->queue, (size_t)s->n_queue * sizeof *s->queue);
+	for (i = 0; i < s->workers; i++) {
+		dt__client *c = &s->client[i];
 		int before = 0;
-		for (k = 0; k < s->workers; k++) before += dt__client_waits(s, k, DT__PUSH) && s->client[k].arrived < s->client[i].arrived;
-		if (dt__client_waits(s, i, DT__PUSH) && before < alive - s->backup) s->group[s->n_group++] = i;
+		for (k = 0; k < s->workers; k++) before += dt__client_waits(&s->client[k], DT__PUSH) && s->client[k].arrived < c->arrived;
+		if (dt__client_waits(c, DT__PUSH) && before < most) s->queue[s->n_group++] = c;
 	}
-	if (s->n_group < DT__MAX(1, alive - s->backup)) s->n_group = 0; else dt__server_begin(s, s->group, s->n_group);
+	s->n_queue += most;
+	dt__server_begin(s, s->queue, s->n_group);
 }
 
 // Whoever may begin by himself does.
-static void dt__server_admit(dt_server *s, int i) {
-	const dt__client *c = &s->client[i];
+static void dt__server_admit(dt_server *s, dt__client *c) {
 	uint64_t slowest = c->pushes;
-	int k;
+	int i;
 	if (s->sync && c->order.version >= s->version && c->order.sequence != c->last) return;
-	for (k = 0; k < s->workers && !s->sync && s->ahead > 0; k++)
-		if (dt__server_alive(s, k) && !dt__client_waits(s, k, DT__STRETCH)) slowest = DT__MIN(slowest, s->client[k].pushes);
+	for (i = 0; i < s->workers && !s->sync; i++)
+		if (s->client[i].link->fd >= 0 && !dt__client_waits(&s->client[i], DT__STRETCH)) slowest = DT__MIN(slowest, s->client[i].pushes);
 	if ((double)(c->pushes - slowest) > s->ahead && s->ahead > 0) return;
-	s->queue[s->n_queue++] = i;
-	dt__server_begin(s, &i, 1);
+	s->queue[s->n_queue++] = c;
+	dt__server_begin(s, &c, 1);
 }
 
 // All workers wait for the same values: a stretch of batches begins.
 static void dt__server_stretch(dt_server *s) {
-	int i, waiting = 0, alive = 0;
-	for (i = 0; i < s->workers; i++) {
-		waiting += dt__client_waits(s, i, DT__STRETCH);
-		alive += dt__server_alive(s, i);
-	}
+	int i, waiting, alive = dt__server_count(s, DT__STRETCH, &waiting);
 	if (!waiting || waiting < alive || !s->variables) return;
 	s->base = s->version;
 	s->cursor = 0;
 	s->batches = s->client[0].order.batches;
 	for (i = 0; i < s->workers; i++) {
 		dt__client *c = &s->client[i];
-		if (!dt__client_waits(s, i, DT__STRETCH)) continue;
-		dt__server_begin(s, &i, 1);
+		if (!dt__client_waits(c, DT__STRETCH)) continue;
+		dt__server_begin(s, &c, 1);
 		c->pushes = 0;
 		memcpy(c->buf, s->variables, (size_t)s->trained * sizeof(float));
 		c->done = s->trained;
@@ -8276,72 +8245,64 @@ static int dt__server_work(dt_server *s) {
 	ptrdiff_t limit = s->all;
 	int i, moved = 0;
 	for (i = 0; i < s->workers; i++) {
-		const dt__link *l = &s->net->link[i];
-		if (dt__client_waits(s, i, DT__PUSH)) dt__server_admit(s, i);
-		if (s->client[i].state != DT__COMES || s->client[i].frame.detail < DT__SETUP || l->part_in.begin < l->part_in.end) continue;
-		if (s->client[i].frame.detail == DT__SETUP_DECAY) dt__server_mask(s, s->client[i].buf);
-		dt__server_begin(s, &i, 1);
+		dt__client *c = &s->client[i];
+		if (dt__client_waits(c, DT__PUSH)) dt__server_admit(s, c);
+		if (c->state != DT__COMES || c->frame.detail < DT__SETUP || dt__length(c->link->part_in)) continue;
+		if (c->frame.detail == DT__SETUP_DECAY) dt__server_mask(s, c->buf);
+		dt__server_begin(s, &c, 1);
 	}
 	dt__server_stretch(s);
 	if (s->sync && !s->n_group) dt__server_gather(s);
-	if (s->n_group) {
-		moved |= dt__server_advance(s, s->group, s->n_group, limit);
-		limit = s->client[s->group[0]].done;
-		if (limit == s->all) s->n_group = 0;
-	}
-	for (i = 0; i < s->n_queue; i++) {
-		const dt__client *c = &s->client[s->queue[i]];
-		moved |= dt__server_advance(s, s->queue + i, 1, limit);
-		limit = c->done;
-		if (c->done < s->all) continue;
-		memmove(s->queue + i, s->queue + i + 1, (size_t)(--s->n_queue - i) * sizeof *s->queue);
-		i--;
+	for (i = 0; i < s->n_queue; ) {
+		int n = i < s->n_group ? s->n_group : 1;
+		moved |= dt__server_advance(s, s->queue + i, n, limit);
+		limit = s->queue[i]->done;
+		if (limit < s->all) { i += n; continue; }
+		if (!i) s->n_group = 0;
+		s->n_queue -= n;
+		memmove(s->queue + i, s->queue + i + n, (size_t)(s->n_queue - i) * sizeof *s->queue);
 	}
 	return moved;
 }
 
 // Send an answer, and values as far as they are worked on: 1 if something has left.
 static int dt__server_send(dt_server *s, int rank) {
-	dt__net *net = s->net;
-	dt__link *l = &net->link[rank];
 	dt__client *c = &s->client[rank];
-	if (c->state >= DT__AT_WORK && dt__link_idle(l)) {
+	dt__link *l = c->link;
+	if (c->state != DT__COMES && dt__link_idle(l)) {
 		dt__frame f = c->frame;
-		ptrdiff_t at = l->result_out.begin - s->begin, left = l->result_out.end - l->result_out.begin;
-		ptrdiff_t count = DT__MIN(DT__MIN(c->done, at < s->trained ? s->trained : s->all) - at, DT__MIN(left, DT__CHUNK));
-		f.rank = net->comm->rank;
-		f.type = DT__RESULT;
-		f.offset = (uint64_t)l->result_out.begin;
-		f.bytes = (size_t)DT__MAX(count, 0) * sizeof(float);
+		ptrdiff_t at = l->result_out.begin, end = DT__MIN(DT__MIN(c->done, l->result_out.end), at < s->trained ? s->trained : s->all);
+		f.rank = s->net->comm.rank;
+		f.type = c->state == DT__AT_WORK ? DT__ANSWER : DT__RESULT;
 		if (c->state == DT__AT_WORK) {
-			l->order = c->order;
-			f.type = DT__ANSWER;
-			f.bytes = sizeof l->order;
-			dt__link_queue(l, f, &l->order);
+			f.bytes = sizeof c->order;
+			dt__link_queue(l, f, &c->order);
 			c->state = DT__ANSWERED;
-		} else if (left > 0 && count > 0) {
+		} else if (at < end) {
+			end = DT__MIN(end, at + DT__CHUNK);
+			f.offset = (uint64_t)(s->begin + at);
+			f.bytes = (uint32_t)((size_t)(end - at) * sizeof(float));
 			dt__link_queue(l, f, c->buf + at);
-			l->result_out.begin += count;
+			l->result_out.begin = end;
 		}
 	}
-	return dt__net_flush(net, l);
+	return dt__net_flush(s->net, l);
 }
 
 static dt_server *dt__server_on(dt_comm *c, dt_error *err) {
-	size_t n = (size_t)dt_comm_size(c);
-	dt_server *s = c ? (dt_server *)calloc(1, sizeof *s + n * (sizeof *s->client + sizeof *s->part + 2 * sizeof *s->queue)) : NULL;
+	int n = c ? c->net->n : 0, i;
+	dt_server *s = c ? (dt_server *)calloc(1, sizeof *s + (size_t)n * (sizeof *s->client + sizeof *s->part + sizeof *s->queue)) : NULL;
 	if (!s) {
 		if (c) { dt__fail(err, DT_ERR_MEMORY, "no memory for a parameter server"); dt_comm_close(c); }
 		return NULL;
 	}
 	s->net = c->net;
-	s->net->user = s;
-	s->net->place = dt__server_place;
-	s->workers = (int)n;
+	s->net->server = s;
+	s->workers = c->size;
 	s->client = (dt__client *)(void *)(s + 1);
 	s->part = (float **)(void *)(s->client + n);
-	s->queue = (int *)(void *)(s->part + n);
-	s->group = s->queue + n;
+	s->queue = (dt__client **)(void *)(s->part + n);
+	for (i = 0; i < n; i++) s->client[i].link = &s->net->link[i];
 	return s;
 }
 
@@ -8364,18 +8325,17 @@ DT_API int dt_server_run(dt_server *s, dt_error *err) {
 		moved |= dt__server_work(s);
 		if (!moved && open) dt__net_wait(net);
 		if (DT__LOAD(&s->stopped) || DT__STOPPED)
-			dt__fail(&net->cause, DT_ERR_PEER, "parameter server %d was stopped%s", net->comm->rank - s->workers, DT__STOPPED ? " by a signal" : "");
+			dt__fail(&net->cause, DT_ERR_PEER, "parameter server %d was stopped%s", net->comm.rank - s->workers, DT__STOPPED ? " by a signal" : "");
 	}
 	pthread_mutex_unlock(&net->lock);
-	if (net->cause.code) dt__net_end(net, DT__ABORT, 0.5);
-	return dt__pass_error(err, &net->cause);
+	return dt__net_code(net, err);
 }
 
 DT_API void dt_server_stop(dt_server *s) { if (s) DT__STORE(&s->stopped, 1); }
 
 DT_API void dt_server_close(dt_server *s) {
 	if (!s) return;
-	dt_comm_close(s->net->comm);
+	dt_comm_close(&s->net->comm);
 	dt__server_forget(s);
 	free(s);
 }
@@ -8422,9 +8382,10 @@ static void dt__first_host(const char *list, char *host, size_t size) {
 	}
 }
 
-static int dt__who_number(const char *name, int *out, dt_error *err) {
+static int dt__who_number(const char *name, int needed, int *out, dt_error *err) {
 	const char *text = dt__variable_of(name);
 	int ok = 0;
+	if (!text && !needed) return 0;
 	*out = text ? (int)dt__parse_whole(text, 65536, &ok) : 0;
 	if (ok) return 0;
 	return dt__fail(err, DT_ERR_CONFIG, text ? "%s is \"%.60s\": a whole number is needed" : "%s is not set, as its family of variables needs", name, text);
@@ -8461,8 +8422,7 @@ static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
 	int slurm = !strcmp(f->name, "Slurm");
 	const char *role = dt__variable_of("DTRAIN_ROLE");
 	int serves = role && !strcmp(role, "ps"), servers = 0;
-	if (dt__who_number(f->rank, &w->rank, err) || dt__who_number(f->size, &w->size, err)) return DT_ERR_CONFIG;
-	if (dt__variable_of("DTRAIN_SERVERS") && dt__who_number("DTRAIN_SERVERS", &servers, err)) return DT_ERR_CONFIG;
+	if (dt__who_number(f->rank, 1, &w->rank, err) || dt__who_number(f->size, 1, &w->size, err) || dt__who_number("DTRAIN_SERVERS", 0, &servers, err)) return DT_ERR_CONFIG;
 	if (role && !serves && dt__role_of(role) != DT__CHIEF && dt__role_of(role) != DT__WORKER)
 		return dt__fail(err, DT_ERR_CONFIG, "DTRAIN_ROLE is \"%.40s\": chief, worker or ps is needed", role);
 	dt__format(w->source, sizeof w->source, "%s: %s, %s", f->name, f->rank, f->size);
@@ -8490,17 +8450,23 @@ static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
 
 typedef struct { int role, index, count[4]; char first[2][280], own[280]; int cluster, task; } dt__spec;
 
+// A string, or a member's name; none that is too long.
+static int dt__spec_text(dt__json *j, int key, char *text, size_t size) {
+	size_t n;
+	int ok = key ? dt__json_key(j, text, size, &n) : dt__json_string(j, text, size, &n);
+	text[n < size ? n : 0] = 0;
+	return ok;
+}
+
 // A role's addresses: a list, or an object by index.
 static void dt__spec_hosts(dt__json *j, int role, dt__spec *s) {
 	int object = dt__json_peek(j) == '{', index = 0, ok = 1, port;
 	char text[280], host[256];
-	size_t n;
 	if (!dt__json_expect(j, object ? '{' : '[', "a list of addresses is expected")) return;
 	for (; dt__json_more(j, object ? '}' : ']'); index++) {
-		if (object && dt__json_key(j, text, sizeof text, &n)) { text[DT__MIN(n, sizeof text - 1)] = 0; index = (int)dt__parse_whole(text, 4095, &ok); }
-		if (!dt__json_string(j, text, sizeof text, &n)) return;
-		text[DT__MIN(n, sizeof text - 1)] = 0;
-		if (n >= sizeof text || !ok || index > 4095 || !dt__address(text, host, sizeof host, &port) || !port) { dt__json_fail(j, "\"host:port\" is expected, at most 4096 of them"); return; }
+		if (object && dt__spec_text(j, 1, text, sizeof text)) index = (int)dt__parse_whole(text, 4095, &ok);
+		if (!dt__spec_text(j, 0, text, sizeof text)) return;
+		if (!ok || index > 4095 || !dt__address(text, host, sizeof host, &port) || !port) { dt__json_fail(j, "\"host:port\" is expected, at most 4096 of them"); return; }
 		if (role < 2 && !index) memcpy(s->first[role], text, sizeof text);
 		if (role == s->role && index == s->index) memcpy(s->own, text, sizeof text);
 		s->count[role] = DT__MAX(s->count[role], index + 1);
@@ -8510,22 +8476,19 @@ static void dt__spec_hosts(dt__json *j, int role, dt__spec *s) {
 // {"cluster": {"worker": ["host:port", …], …}, "task": {"type": "worker", "index": 0}}; the task is read first.
 static void dt__spec_read(dt__json *j, int part, dt__spec *s) {
 	char key[32], word[32];
-	size_t n;
 	if (!dt__json_expect(j, '{', "'{' is expected")) return;
-	while (dt__json_more(j, '}') && dt__json_key(j, key, sizeof key, &n)) {
-		int task = dt__equals(key, DT__MIN(n, sizeof key), "task"), cluster = dt__equals(key, DT__MIN(n, sizeof key), "cluster");
+	while (dt__json_more(j, '}') && dt__spec_text(j, 1, key, sizeof key)) {
+		int task = !strcmp(key, "task"), cluster = !strcmp(key, "cluster");
 		if (part ? !cluster : !task) { dt__json_skip(j); continue; }
 		if (!dt__json_expect(j, '{', "'{' is expected")) return;
 		if (task) s->task = 1; else s->cluster = 1;
-		while (dt__json_more(j, '}') && dt__json_key(j, key, sizeof key - 1, &n)) {
+		while (dt__json_more(j, '}') && dt__spec_text(j, 1, key, sizeof key)) {
 			uint64_t v = 0;
 			int ok = 1;
-			key[DT__MIN(n, sizeof key - 1)] = 0;
 			if (cluster && dt__role_of(key) >= 0) { dt__spec_hosts(j, dt__role_of(key), s); continue; }
 			if (cluster || (strcmp(key, "type") && strcmp(key, "index"))) { dt__json_skip(j); continue; }
 			if (dt__json_peek(j) != '"') { dt__json_uint(j, &v); } else {
-				if (!dt__json_string(j, word, sizeof word - 1, &n)) return;
-				word[DT__MIN(n, sizeof word - 1)] = 0;
+				if (!dt__spec_text(j, 0, word, sizeof word)) return;
 				if (*key == 't' && (s->role = dt__role_of(word)) < 0) dt__json_fail(j, "the task's type is none of chief, master, worker, ps, evaluator");
 				if (*key == 'i') v = dt__parse_whole(word, 4095, &ok);
 			}
@@ -8618,8 +8581,7 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 		return dt__fail(err, DT_ERR_CONFIG, "the secret has %zu characters: 16 to %zu are needed", strlen(secret), sizeof w->secret - 1);
 	w->patience = 600;
 	w->dead = 10;
-	if (dt__who_seconds("DTRAIN_JOIN", &w->patience, err) || dt__who_seconds("DTRAIN_DEAD", &w->dead, err)) return DT_ERR_CONFIG;
-	if (dt__variable_of("DTRAIN_PORT") && dt__who_number("DTRAIN_PORT", &w->port, err)) return DT_ERR_CONFIG;
+	if (dt__who_seconds("DTRAIN_JOIN", &w->patience, err) || dt__who_seconds("DTRAIN_DEAD", &w->dead, err) || dt__who_number("DTRAIN_PORT", 0, &w->port, err)) return DT_ERR_CONFIG;
 	if (c->timeout_ms > 0) w->patience = c->timeout_ms / 1000.0;
 	w->insecure = c->insecure || (insecure && strcmp(insecure, "0"));
 	code = dt__who_speaks(given, w, &spoke, err);
@@ -8652,16 +8614,15 @@ DT_API dt_server *dt_server_open(const dt_cluster *given, dt_error *err) {
 
 // ---- a cluster on this machine
 
-typedef struct { int fd, rank, error; size_t n; char text[2048]; } dt__outlet;  // what a process says, line by line
+typedef struct { int fd; size_t n; char text[2048]; } dt__outlet;  // what a process says, line by line
 
-static void dt__outlet_show(dt__outlet *p, int workers, int json, char *last, size_t size) {
+static void dt__outlet_show(dt__outlet *p, FILE *to, int rank, int workers, int json, char *last, size_t size) {
 	while (p->n) {
 		char *end = (char *)memchr(p->text, '\n', p->n);
 		int n = (int)(end ? end - p->text : (ptrdiff_t)p->n);
-		FILE *to = p->error ? stderr : stdout;
 		if (!end && p->fd >= 0 && p->n < sizeof p->text) return;
-		if (json && !p->rank && !p->error && n >= 9 && !strncmp(p->text, "{\"status\"", 9)) dt__format(last, size, "%.*s", n, p->text);
-		else if (p->rank) fprintf(to, "[%s %d] %.*s\n", p->rank < workers ? "worker" : "ps", p->rank % workers, n, p->text);
+		if (json && !rank && to == stdout && n >= 9 && !strncmp(p->text, "{\"status\"", 9)) dt__format(last, size, "%.*s", n, p->text);
+		else if (rank) fprintf(to, "[%s %d] %.*s\n", rank < workers ? "worker" : "ps", rank % workers, n, p->text);
 		else fprintf(to, "[chief] %.*s\n", n, p->text);
 		fflush(to);
 		p->n -= (size_t)n + (end != NULL);
@@ -8697,7 +8658,7 @@ static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *
 			if (!child[i]) dup2(pair[k][1], k + 1);
 			close(pair[k][1]);
 			if (!child[i]) close(pair[k][0]);
-			else { p[2 * i + k].fd = pair[k][0]; p[2 * i + k].rank = i; p[2 * i + k].error = k; }
+			else p[2 * i + k].fd = pair[k][0];
 		}
 		if (child[i]) continue;
 		setpgid(0, 0);  // the terminal's signals come through the parent,
@@ -8725,7 +8686,7 @@ static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *
 		for (i = 0; i < 2 * n; i++) if (p[i].fd >= 0 && (ready[i].revents & (POLLIN | POLLHUP))) {
 			ssize_t got = read(p[i].fd, p[i].text + p[i].n, sizeof p[i].text - p[i].n);
 			if (got <= 0) { close(p[i].fd); p[i].fd = -1; } else p[i].n += (size_t)got;
-			dt__outlet_show(&p[i], n - servers, json, last, sizeof last);
+			dt__outlet_show(&p[i], i % 2 ? stderr : stdout, i / 2, n - servers, json, last, sizeof last);
 		}
 	} while (open);
 	for (i = 0; i < n; i++) {
