@@ -295,12 +295,945 @@ static void test_one_worker_clips(void) {
     CHECK(cut > 0);
 }
 
+
+/* ---- without .sync: batches are handed out -------------------------------------------------------------------- */
+
+
+/* a sample that says which one it is */
+static int read_counted(void *user, long index, void *x, void *y) {
+    (void)user;
+    memcpy(x, rows[index % ROWS], sizeof rows[0]);
+    if (y) *(int32_t *)y = row_label[index % ROWS];
+    return 0;
+}
+static int count_sample(void *user, float *x, long index, uint64_t random) {
+    player *p = (player *)user;
+    (void)x, (void)random;
+    add(&p->count[index], 1);
+    return 0;
+}
+
+/* the slow one goes on when the others have done 40 steps more, or nearly all; it would wait for ever if they waited for it */
+typedef struct { int total, batches, ahead, most_ahead, begun[MOST], done[MOST], over[MOST]; } progress;
+static progress shared;
+
+static int dawdle(player *p, const dt_event *e) {
+    int until;
+    if (e->kind != DT_EVENT_STEP) return 0;
+    until = add(&shared.total, 1) + 40;
+    add(&shared.done[p->number], 1);
+    if (until > shared.batches * e->epoch - 3) until = shared.batches * e->epoch - 3;
+    while (p->slow && see(&shared.total) < until) rest(0.0005);
+    return 0;
+}
+
+/* three workers: each sample of an epoch is read once, whoever is slow does little, and all end with the same values */
+static void test_each_batch_once(void) {
+    enum { N = 1200, EPOCHS = 3 };
+    static player p[MOST];
+    static int count[N];
+    for (int servers = 1; servers <= 3; servers++) {
+        long steps = 0;
+        memset(count, 0, sizeof count), memset(&shared, 0, sizeof shared);
+        shared.batches = N / 4;
+        set_world(p, 3, servers);
+        for (int i = 0; i < 3; i++) {
+            p[i].o.train = dt_from(read_counted, &p[i], N), p[i].o.augment = count_sample, p[i].o.batch = 4, p[i].o.epochs = EPOCHS;
+            p[i].o.optimizer = DT_ADAM, p[i].o.net = servers == 2 ? normal : plain, p[i].o.label_type = DT_INT32, p[i].o.learning_rate = 0.003;
+            p[i].o.test = dt_arrays(rows, DT_FLOAT32, row_label, DT_INT32, ROWS);
+            p[i].count = count, p[i].after = dawdle, p[i].slow = i == 1;
+        }
+        play_all(p, 3 + servers);
+        check_all(p, 3 + servers, "each batch once");
+        for (int i = 0; i < N; i++) CHECK_MSG(count[i] == EPOCHS, "sample %d was read %d times", i, count[i]);
+        for (int i = 0; i < 3; i++) {
+            const dt_report *r = &p[i].report;
+            CHECK_MSG(p[i].crc == p[0].crc, "worker %d has other parameters", i);
+            CHECK_MSG(r->steps == EPOCHS * N / 4 && r->samples == EPOCHS * N && r->epochs == EPOCHS, "worker %d: %ld steps, %ld samples, %d epochs", i, r->steps, r->samples, r->epochs);
+            CHECK(r->train_loss == p[0].report.train_loss && r->eval_loss == p[0].report.eval_loss);
+            CHECK_MSG(r->pushes == shared.done[i], "worker %d: %ld pushes, %d steps", i, r->pushes, shared.done[i]);
+            CHECK_MSG(r->train_loss < 0.8 * (double)p[0].loss[0], "the loss goes from %g to %g", (double)p[0].loss[0], r->train_loss);
+            steps += r->pushes;
+        }
+        CHECK_MSG(steps == EPOCHS * N / 4, "%ld steps together", steps);
+        CHECK_MSG(4 * p[1].report.pushes < p[0].report.pushes + p[2].report.pushes, "the slow worker did %ld steps, the others %ld and %ld", p[1].report.pushes, p[0].report.pushes, p[2].report.pushes);
+        for (int i = 3; i < 3 + servers; i++) CHECK_MSG(p[i].updates == (uint64_t)steps, "server %d made %d updates", i - 3, (int)p[i].updates);
+    }
+}
+
+/* fewer batches than workers, the last one short: who gets none waits for the others */
+static void test_few_batches(void) {
+    static player p[MOST];
+    for (int n = 1; n <= 31; n += 15) {
+        long pushes = 0;
+        set_world(p, 4, 1);
+        for (int i = 0; i < 4; i++) p[i].o.train.n = n, p[i].o.epochs = 3;
+        play_all(p, 5);
+        check_all(p, 5, "few batches");
+        for (int i = 0; i < 4; i++) {
+            CHECK(p[i].crc == p[0].crc && p[i].report.samples == 3 * n && p[i].report.steps == 3 * ((n + 11) / 12));
+            CHECK(p[i].report.train_loss == p[0].report.train_loss && p[0].report.train_loss > 0);
+            pushes += p[i].report.pushes;
+        }
+        CHECK(pushes == 3 * ((n + 11) / 12));
+    }
+}
+
+/* equal workers get about equally many */
+static void test_shared_out(void) {
+    static player p[MOST];
+    long least = LONG_MAX, most = 0, sum = 0;
+    set_world(p, 10, 1);
+    for (int i = 0; i < 10; i++) p[i].o.train = dt_from(read_counted, NULL, 10000), p[i].o.label_type = DT_INT32, p[i].o.batch = 1, p[i].o.epochs = 1, p[i].o.learning_rate = 0.001;
+    play_all(p, 11);
+    check_all(p, 11, "shared out");
+    for (int i = 0; i < 10; i++) {
+        least = DT__MIN(least, p[i].report.pushes), most = DT__MAX(most, p[i].report.pushes), sum += p[i].report.pushes;
+        if (getenv("SHOW")) printf("  worker %d: %ld\n", i, p[i].report.pushes);
+    }
+    CHECK(sum == 10000);
+    CHECK_MSG(least >= 900 && most <= 1100, "of 10000 batches %ld to %ld", least, most);
+}
+
+/* ---- .staleness and .backup ------------------------------------------------------------------------------------ */
+
+static int read_tracked(void *user, long index, void *x, void *y) {
+    player *p = (player *)user;
+    if (index % 2 == 0) add(&shared.begun[p->number], 1);  /* a batch is two samples, in their order */
+    return read_counted(user, index, x, y);
+}
+/* by how much this worker's steps done exceed the steps that the slowest has begun, but for those who got no more batches */
+static int track(player *p, const dt_event *e) {
+    int done, ahead = 0, was, begun;
+    if (e->kind != DT_EVENT_STEP) return 0;
+    done = add(&shared.done[p->number], 1);
+    if (p->model->push.next < 0) add(&shared.over[p->number], 1);
+    for (int i = 0; i < 3; i++) {
+        begun = see(&shared.begun[i]);
+        if (!see(&shared.over[i]) && done - begun > ahead) ahead = done - begun;
+    }
+    for (was = see(&shared.most_ahead); ahead > was && !__atomic_compare_exchange_n(&shared.most_ahead, &was, ahead, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);) {}
+    if (p->slow) rest(0.004);
+    return 0;
+}
+
+/* .staleness = s: when one has done n steps, the slowest is at its step n - s or later; and all ends */
+static void test_bounded_staleness(void) {
+    static const int bound[] = {1, 2, 5};
+    static player p[MOST];
+    for (int k = 0; k < COUNT(bound); k++) {
+        memset(&shared, 0, sizeof shared);
+        set_world(p, 3, 2);
+        for (int i = 0; i < 3; i++) {
+            p[i].o.staleness = bound[k], p[i].o.batch = 2, p[i].o.epochs = 1, p[i].o.no_shuffle = 1;
+            p[i].o.train = dt_from(read_tracked, &p[i], 180), p[i].o.label_type = DT_INT32;
+            p[i].after = track, p[i].slow = i == 2;
+        }
+        play_all(p, 5);
+        check_all(p, 5, ".staleness");
+        CHECK_MSG(shared.most_ahead <= bound[k], ".staleness %d: somebody was %d steps ahead", bound[k], shared.most_ahead);
+        CHECK(p[0].report.pushes + p[1].report.pushes + p[2].report.pushes == 90);
+        CHECK(p[1].crc == p[0].crc && p[2].crc == p[0].crc);
+    }
+}
+
+static int lag(player *p, const dt_event *e) {
+    if (e->kind == DT_EVENT_STEP && p->slow) rest(0.003);
+    return 0;
+}
+
+/* .backup: the slow worker's pushes are left out, the number of updates is that of the batches */
+static void test_backup(void) {
+    static player p[MOST];
+    for (int servers = 1; servers <= 2; servers++) {
+        set_world(p, 3, servers);
+        for (int i = 0; i < 3; i++) {
+            p[i].o.sync = 1, p[i].o.backup = 1, p[i].o.epochs = 6, p[i].o.optimizer = DT_MOMENTUM, p[i].o.test = dt_arrays(rows[100], DT_FLOAT32, row_label + 100, DT_INT32, 31);
+            p[i].after = lag, p[i].slow = i == 1;
+        }
+        play_all(p, 3 + servers);
+        check_all(p, 3 + servers, ".backup");
+        for (int i = 3; i < 3 + servers; i++) CHECK_MSG(p[i].updates == 30, "%d updates, of 30 batches", (int)p[i].updates);
+        for (int i = 0; i < 3; i++) {
+            CHECK(p[i].crc == p[0].crc && p[i].report.eval_loss == p[0].report.eval_loss);
+            CHECK_MSG(p[i].report.steps == 30 && p[i].report.epochs == 6, "worker %d: %ld steps, %d epochs", i, p[i].report.steps, p[i].report.epochs);
+        }
+        CHECK_MSG(p[0].report.train_loss < (double)p[0].loss[0], "the loss goes from %g to %g", (double)p[0].loss[0], p[0].report.train_loss);
+        CHECK_MSG(p[0].report.pushes <= 30 && p[1].report.pushes <= 30 && p[2].report.pushes <= 30, "%ld, %ld, %ld pushes for 30 updates", p[0].report.pushes, p[1].report.pushes, p[2].report.pushes);
+    }
+}
+
+/* ---- stale gradients -------------------------------------------------------------------------------------------- */
+
+static int turn;
+static void await(int number) { while (see(&turn) != number) rest(0.0005); }
+static void hand_on(void) { add(&turn, 1); }
+
+static dt_batch batch_at(int from, int n) {
+    dt_batch b = DT_DEFAULTS;
+    b.x[0] = rows[from], b.y[0] = row_label + from, b.n = n;
+    return b;
+}
+
+/* worker 1 takes its gradient where worker 0 begins, and pushes it three steps later */
+static void stale_pair(player *p) {
+    dt_batch b = batch_at(60, 12);
+    if (p->number) {
+        dt_forward(p->model, &b, &p->err);
+        dt_backward(p->model, &p->err);
+        hand_on();
+        await(2);
+        p->code = dt_update(p->model, &p->err);
+        hand_on();
+    } else {
+        b = batch_at(0, 12);
+        dt_forward(p->model, &b, &p->err);  /* both begin with the same values */
+        dt_clear(p->model, &p->err);
+        await(1);
+        for (int i = 0; i < 3; i++) dt_step(p->model, rows[12 * i], row_label + 12 * i, 12, &p->err);
+        hand_on();
+        await(3);
+    }
+    p->n_losses = (int)dt_model_step(p->model);
+}
+
+/* the same with one model: three steps, then the gradient that belongs to the first values */
+static uint32_t stale_alone(dt_options o, double divisor) {
+    dt_error err = DT_DEFAULTS;
+    dt_model *m = dt_model_create(&o, &err), *first = dt_model_create(&o, &err);
+    dt_batch b = batch_at(60, 12);
+    size_t n = 0, also = 0;
+    const float *from;
+    float *to;
+    uint32_t crc;
+    for (int i = 0; i < 3; i++) dt_step(m, rows[12 * i], row_label + 12 * i, 12, &err);
+    dt_forward(first, &b, &err), dt_backward(first, &err), dt_reduce(first, &err);
+    dt_forward(m, &b, &err), dt_backward(m, &err), dt_reduce(m, &err);
+    from = dt_gradients(first, &n), to = dt_gradients(m, &also);
+    CHECK(n && n == also);
+    memcpy(to, from, n * sizeof *to);
+    dt_set_learning_rate(m, o.learning_rate / divisor);
+    dt_update(m, &err);
+    CHECK_OK(err);
+    crc = dt_parameters_crc32c(m);
+    dt_model_free(m), dt_model_free(first);
+    return crc;
+}
+
+static dt_options local_options(const dt_options *with) {
+    dt_options o = *with;
+    o.comm = NULL, o.on_event = NULL, o.user = NULL;
+    return o;
+}
+
+static void test_stale_gradient(void) {
+    static player p[MOST];
+    for (int full = 0; full < 2; full++)
+        for (int servers = 1; servers <= 2; servers++) {
+            turn = 0;
+            set_world(p, 2, servers);
+            for (int i = 0; i < 2; i++) p[i].o.optimizer = DT_SGD, p[i].o.learning_rate = 0.1, p[i].o.full_rate = full, p[i].body = stale_pair;
+            play_all(p, 2 + servers);
+            check_all(p, 2 + servers, "a stale gradient");
+            CHECK_MSG(p[1].crc == stale_alone(local_options(&p[0].o), full ? 1 : 4), ".full_rate %d, %d servers: other parameters", full, servers);
+            CHECK(p[1].report.pushes == 1 && p[1].report.staleness == 3 && p[0].report.pushes == 3 && p[0].report.staleness == 0);
+            CHECK(p[0].n_losses == 3 && p[1].n_losses == 1);
+        }
+}
+
+/* ---- one job after another, own loops ------------------------------------------------------------------------- */
+
+static void train_twice(player *p) {
+    p->code = dt_train(p->model, NULL, &p->err);
+    if (!p->code) p->code = dt_train(p->model, NULL, &p->err);
+}
+static void train_load_train(player *p) {
+    const char *path = at("weights.safetensors");
+    p->code = dt_train(p->model, NULL, &p->err);
+    if (!p->code && !p->number) p->code = dt_save(p->model, path, &p->err);
+    if (!p->code) p->code = dt_train(p->model, NULL, &p->err);
+    if (!p->code && !p->number) p->code = dt_load(p->model, path, NULL, &p->err);
+    if (!p->code) p->code = dt_train(p->model, NULL, &p->err);
+}
+/* a model, and then another: of the same sizes, of other sizes, with another optimizer */
+static void two_models(player *p) {
+    dt_options o = p->o;
+    p->code = dt_train(p->model, NULL, &p->err);
+    dt_model_free(p->model);
+    if (p->slow == 1) o.net = wide;
+    if (p->slow == 2) o.optimizer = DT_RMSPROP, o.weight_decay = 0.1;
+    p->model = p->code ? NULL : dt_model_create(&o, &p->err);
+    p->code = p->model ? dt_train(p->model, NULL, &p->err) : 1;
+}
+static int stop_early(player *p, const dt_event *e) { return e->kind == DT_EVENT_STEP && p->number == p->stop_after && e->step == 3; }
+static void stop_and_go(player *p) {
+    p->after = stop_early;
+    p->code = dt_train(p->model, NULL, &p->err);
+    p->after = NULL;
+    if (!p->code) p->code = dt_train(p->model, NULL, &p->err);
+}
+static int stop_at_epoch(player *p, const dt_event *e) { (void)p; return e->kind == DT_EVENT_EPOCH && e->epoch == 1; }
+static void stop_at_an_epoch(player *p) {
+    p->after = stop_at_epoch;
+    p->code = dt_train(p->model, NULL, &p->err);
+}
+
+/* the same body with a direct exchange and with servers: the same bits, whatever was done before */
+static void compare_bodies(void (*body)(player *), int variant, const char *what) {
+    static player p[MOST], direct[MOST];
+    for (int servers = 0; servers <= 2; servers++) {
+        set_world(p, 2, servers);
+        for (int i = 0; i < 2; i++) {
+            make_kind(&p[i].o, variant == 3 ? NORM : NO_DECAY);
+            p[i].o.sync = servers > 0;
+            p[i].body = body, p[i].slow = variant;
+        }
+        for (int i = 2; i < 2 + servers; i++) p[i].body = NULL;
+        play_all(p, 2 + servers);
+        check_all(p, 2 + servers, what);
+        if (!servers) memcpy(direct, p, sizeof p);
+        for (int i = 0; i < 2; i++) check_same(&p[i], &direct[i], what, 2, servers);
+    }
+}
+
+static void test_train_goes_on(void) { compare_bodies(train_twice, 0, "dt_train twice"); compare_bodies(train_twice, 3, "dt_train twice, with batch norm"); }
+static void test_load_between(void) { compare_bodies(train_load_train, 0, "dt_load between two dt_train"); }
+static void test_model_after_model(void) {
+    compare_bodies(two_models, 1, "two models of other sizes");
+    compare_bodies(two_models, 0, "two models of the same sizes");
+    compare_bodies(two_models, 2, "two models, another optimizer");
+}
+
+/* a run that an event stopped is no end: the next one trains */
+static void test_stop_and_go(void) {
+    static player p[MOST];
+    for (int sync = 0; sync < 2; sync++) {
+        set_world(p, 2, 2);
+        for (int i = 0; i < 2; i++) p[i].o.sync = sync, p[i].body = stop_and_go, p[i].stop_after = 1;
+        if (!sync) p[0].stop_after = 0, p[1].stop_after = 1;
+        play_all(p, 4);
+        check_all(p, 4, "stopped");
+        for (int i = 0; i < 2; i++) CHECK_MSG(p[i].report.steps == 10 && p[i].report.epochs == 2, "sync %d: worker %d: %ld steps, %d epochs of the second run", sync, i, p[i].report.steps, p[i].report.epochs);
+    }
+}
+
+/* on_event stops at the end of an epoch: the report is of that epoch, or of one that has begun */
+static void test_stop_at_epoch(void) {
+    static player p[MOST];
+    for (int sync = 0; sync < 2; sync++)
+        for (int workers = 1; workers <= 2; workers++) {
+            set_world(p, workers, 1);
+            for (int i = 0; i < workers; i++) p[i].o.sync = sync, p[i].o.epochs = 5, p[i].body = stop_at_an_epoch;
+            play_all(p, workers + 1);
+            check_all(p, workers + 1, "stopped");
+            for (int i = 0; i < workers; i++)
+                CHECK_MSG(p[i].report.train_loss > 0 && p[i].report.epochs <= 2, "sync %d, %d workers: loss %g, %d epochs, %ld steps", sync, workers, p[i].report.train_loss, p[i].report.epochs, p[i].report.steps);
+        }
+}
+
+/* ---- own loops ------------------------------------------------------------------------------------------------- */
+
+static void own_loop(player *p) {
+    for (int step = 0; step < 10 && !p->err.code; step++) {
+        int from = 12 * step + (p->number ? 6 : 0), n = p->o.comm ? dt_local_batch(p->model) : 12;
+        p->loss[step] = dt_step(p->model, rows[from], row_label + from, n, &p->err);
+        p->n_losses++;
+    }
+    p->code = p->err.code;
+}
+static void own_parts(player *p) {
+    for (int step = 0; step < 10 && !p->err.code; step++) {
+        int from = 12 * step + (p->number ? 6 : 0);
+        dt_batch b = batch_at(from, p->o.comm ? dt_local_batch(p->model) : 12);
+        p->loss[step] = dt_forward(p->model, &b, &p->err);
+        dt_backward(p->model, &p->err);
+        dt_update(p->model, &p->err);
+    }
+    p->code = p->err.code;
+}
+
+static void test_own_loop(void) {
+    static player p[MOST], one;
+    for (int parts = 0; parts < 2; parts++) {
+        for (int servers = 0; servers <= 2; servers++) {  /* .sync: two workers are as two by direct exchange */
+            set_world(p, 2, servers);
+            for (int i = 0; i < 2; i++) make_kind(&p[i].o, NO_DECAY), p[i].o.sync = servers > 0, p[i].body = parts ? own_parts : own_loop;
+            play_all(p, 2 + servers);
+            check_all(p, 2 + servers, "an own loop");
+            if (!servers) one = p[0];
+            for (int i = 0; i < 2; i++) CHECK_MSG(p[i].crc == one.crc && (parts || !memcmp(p[i].loss, one.loss, sizeof one.loss)), "parts %d, %d servers, worker %d: other bits", parts, servers, i);
+        }
+        for (int servers = 0; servers <= 2; servers++) {  /* one worker without .sync is as one alone */
+            set_world(p, 1, servers);
+            make_kind(&p[0].o, NO_DECAY);
+            p[0].body = parts ? own_parts : own_loop;
+            play_all(p, 1 + servers);
+            check_all(p, 1 + servers, "an own loop");
+            if (!servers) one = p[0];
+            CHECK(p[0].crc == one.crc && !memcmp(p[0].loss, one.loss, sizeof one.loss));
+        }
+    }
+}
+
+/* worker 0 does 9 steps, worker 1 three and leaves: the other goes on without him */
+static void own_and_leave(player *p) {
+    for (int step = 0; step < (p->number ? 3 : 9) && !p->err.code; step++)
+        p->loss[step] = dt_step(p->model, rows[12 * step], row_label + 12 * step, 6, &p->err);
+    p->code = p->err.code;
+}
+static void test_leaving_early(void) {
+    static player p[MOST];
+    for (int mode = 0; mode < 3; mode++) {
+        set_world(p, 2, 2);
+        for (int i = 0; i < 2; i++) p[i].o.sync = mode == 1, p[i].o.staleness = mode == 2, p[i].body = own_and_leave;
+        play_all(p, 4);
+        check_all(p, 4, "leaving early");
+        CHECK_MSG(p[0].report.pushes == 9 && p[1].report.pushes == 3, "%ld and %ld pushes", p[0].report.pushes, p[1].report.pushes);
+        for (int i = 2; i < 4; i++) CHECK(p[i].updates == (mode == 1 ? 9 : 12));
+    }
+}
+static void chief_leaves(player *p) {
+    for (int step = 0; step < (p->number ? 9 : 3) && !p->err.code; step++)
+        p->loss[step] = dt_step(p->model, rows[12 * step], row_label + 12 * step, 6, &p->err);
+    p->code = p->err.code;
+}
+static void test_chief_leaves_early(void) {
+    static player p[MOST];
+    for (int sync = 0; sync < 2; sync++) {
+        set_world(p, 2, 2);
+        for (int i = 0; i < 2; i++) p[i].o.sync = sync, p[i].body = chief_leaves;
+        play_all(p, 4);
+        check_all(p, 4, "the chief leaves early");
+        CHECK(p[0].report.pushes == 3 && p[1].report.pushes == 9);
+    }
+}
+
+/* what is written behind the servers' back is refused in an own loop */
+static void write_too_late(player *p) {
+    float v[4] = {0, 0, 0, 0};
+    CHECK(!dt_parameter_write(p->model, "dense_2.bias", v, 4, &p->err));  /* in time */
+    dt_step(p->model, rows[0], row_label, 6, &p->err);
+    dt_step(p->model, rows[0], row_label, 6, &p->err);
+    CHECK_OK(p->err);
+    if (p->slow) dt_load(p->model, at("weights.safetensors"), NULL, &p->err); else dt_parameter_write(p->model, "dense_2.bias", v, 4, &p->err);
+    CHECK_OK(p->err);
+    dt_step(p->model, rows[0], row_label, 6, &p->err);
+    p->code = p->err.code;
+}
+static void test_write_in_own_loop(void) {
+    static player p[MOST];
+    dt_options o = options();
+    dt_error err = DT_DEFAULTS;
+    dt_model *m = dt_model_create(&o, &err);
+    dt_save(m, at("weights.safetensors"), &err);
+    dt_model_free(m);
+    CHECK_OK(err);
+    for (int loads = 0; loads < 2; loads++) {
+        set_world(p, 2, 1);
+        for (int i = 0; i < 2; i++) p[i].body = write_too_late, p[i].slow = loads;
+        play_all(p, 3);
+        for (int i = 0; i < 2; i++) CHECK_ERROR(p[i].err, DT_ERR_STATE, "the parameter servers hold them");
+        CHECK_OK(p[2].err);
+    }
+}
+
+/* ---- what is refused ------------------------------------------------------------------------------------------- */
+
+static void test_refusals(void) {
+    static const char *const says[] = {".clip_norm needs the whole gradient", ".backup is 2 of 2 workers", ".sync", ".strategy is for no parameter servers", ".staleness is -1", ".staleness", ".backup is 5000"};
+    static player p[MOST];
+    dt_options o = options();
+    dt_error err = DT_DEFAULTS;
+    for (int k = 0; k < COUNT(says); k++) {
+        set_world(p, 2, 1);
+        for (int i = 0; i < 2; i++) {
+            p[i].o.sync = k < 2;
+            if (k == 0) p[i].o.clip_norm = 1;
+            if (k == 1) p[i].o.backup = 2;
+            if (k == 2) p[i].o.sync = i;
+            if (k == 3) p[i].o.strategy = DT_MULTIWORKER;
+            if (k == 4) p[i].o.staleness = -1;
+            if (k == 5) p[i].o.staleness = 1 + i;
+            if (k == 6) p[i].o.backup = 5000;
+        }
+        play_all(p, 3);
+        for (int i = 0; i < 2; i++) CHECK_MSG(p[i].code && strstr(p[i].err.text, says[k]), "%d: process %d: code %d, \"%s\", expected \"%s\"", k, i, p[i].code, p[i].err.text, says[k]);
+    }
+    o.strategy = DT_PARAMETER_SERVER;
+    CHECK(!dt_model_create(&o, &err));
+    CHECK_ERROR(err, DT_ERR_ARGUMENT, "there are no parameter servers");
+    CHECK(dt_server_run(NULL, NULL) == DT_ERR_ARGUMENT);
+    dt_server_stop(NULL), dt_server_close(NULL);
+}
+
+/* ---- failures --------------------------------------------------------------------------------------------------- */
+
+/* a server has no memory for the variables: all are told */
+static void test_no_memory(void) {
+    static player p[MOST];
+    __atomic_store_n(&most_floats, 5000, __ATOMIC_RELAXED);
+    set_world(p, 2, 2);
+    for (int i = 0; i < 2; i++) p[i].o.net = wide;
+    play_all(p, 4);
+    __atomic_store_n(&most_floats, (size_t)1 << 28, __ATOMIC_RELAXED);
+    for (int i = 0; i < 4; i++) CHECK_ERROR(p[i].err, DT_ERR_MEMORY, "has no memory for ");
+}
+
+/* dt_server_stop, and dt_server_close of one that runs no more: the others end, and say why */
+static int tell_begun(player *p, const dt_event *e) {
+    (void)e;
+    add(&shared.begun[p->number], 1);
+    rest(0.0005);
+    return 0;
+}
+static void endless(player *p) { p->code = dt_train(p->model, NULL, &p->err); }
+static void test_server_stops(void) {
+    static player p[MOST];
+    for (int sync = 0; sync < 2; sync++) {
+        double stopped;
+        memset(&shared, 0, sizeof shared);
+        set_world(p, 2, 2);
+        for (int i = 0; i < 2; i++) p[i].o.sync = sync, p[i].o.epochs = 1000000, p[i].body = endless, p[i].after = tell_begun;
+        for (int i = 0; i < 4; i++) start_player(&p[i]);
+        while (see(&shared.begun[0]) < 20) rest(0.001);
+        stopped = dt__now();
+        dt_server_stop(__atomic_load_n(&p[2].server, __ATOMIC_ACQUIRE));
+        for (int i = 0; i < 4; i++) end_player(&p[i]);
+        for (int i = 0; i < 4; i++) {
+            CHECK_ERROR(p[i].err, DT_ERR_PEER, "parameter server 0 was stopped");
+            CHECK_MSG(p[i].ended - stopped < 2, "process %d ended after %g s", i, p[i].ended - stopped);
+        }
+    }
+}
+
+/* a worker whose values are not finite says so; nobody waits for him for ever */
+static float bad_rows[60][FEATURES];
+static void test_not_finite(void) {
+    static player p[MOST];
+    memcpy(bad_rows, rows, sizeof bad_rows);
+    bad_rows[40][3] = (float)INFINITY;
+    for (int sync = 0; sync < 2; sync++) {
+        set_world(p, 2, 1);
+        for (int i = 0; i < 2; i++) p[i].o.sync = sync, p[i].o.train = dt_arrays(bad_rows, DT_FLOAT32, row_label, DT_INT32, 57);
+        play_all(p, 3);
+        CHECK(p[0].code && p[1].code);
+        CHECK_MSG(p[0].code == DT_ERR_NUMERIC || p[1].code == DT_ERR_NUMERIC, "sync %d: %d \"%s\"; %d \"%s\"", sync, p[0].code, p[0].err.text, p[1].code, p[1].err.text);
+        if (getenv("SHOW")) printf("  sync %d: %s | %s | %s\n", sync, p[0].err.text, p[1].err.text, p[2].err.text);
+    }
+}
+
+/* ---- a server among workers who speak with bytes ---------------------------------------------------------------- */
+
+typedef struct { int fd, rank; uint64_t number; } hand;
+
+static void say(int fd, const void *p, size_t n) {
+    const char *next = (const char *)p;
+    while (n) {
+        ssize_t gone = send(fd, next, n, MSG_NOSIGNAL);
+        if (gone <= 0) return;
+        next += gone, n -= (size_t)gone;
+    }
+}
+
+static int hear(int fd, void *p, size_t n) {
+    char *to = (char *)p;
+    while (n) {
+        ssize_t got = recv(fd, to, n, 0);
+        if (got <= 0) return 0;
+        to += got, n -= (size_t)got;
+    }
+    return 1;
+}
+
+static void say_frame(hand *h, dt__frame f, const void *payload, size_t claims) {
+    dt__link l;
+    unsigned char head[64];
+    memset(&l, 0, sizeof l);
+    l.sent = h->number++;
+    f.rank = h->rank;
+    dt__link_queue(&l, f, payload);
+    memcpy(head, l.head, 64);
+    if (claims) { dt__write_le(head + 40, claims, 4); dt__write_le(head + 60, dt__crc32c(0, head, 60), 4); }
+    say(h->fd, head, 64);
+    say(h->fd, payload, f.bytes);
+}
+
+/* the next frame but for heartbeats: its type, 0 at the end; a payload of up to most bytes */
+static int hear_frame(hand *h, unsigned char *head, void *payload, size_t most) {
+    size_t n;
+    do if (!hear(h->fd, head, 64)) return 0; while (head[5] == DT__HEARTBEAT);
+    n = (size_t)dt__read_le(head + 40, 4);
+    return n <= most && hear(h->fd, payload, n) ? head[5] : 0;
+}
+
+/* let in who dials, as a rank of this job would */
+static hand let_in(int door, int rank) {
+    unsigned char head[64], said[DT__SAID] = {0}, answer[48] = {0}, proof[32];
+    struct timeval most = {6, 0};
+    hand h;
+    h.rank = rank, h.number = 0;
+    h.fd = accept(door, NULL, NULL);
+    setsockopt(h.fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);  /* so that a test ends in any case */
+    CHECK(hear_frame(&h, head, said, DT__HELLO_BYTES) == DT__HELLO);
+    dt__proof("", said, 'a', answer + 16);
+    say_frame(&h, dt__frame_of(DT__CHALLENGE, 0, sizeof answer), answer, 0);
+    CHECK(hear_frame(&h, head, proof, sizeof proof) == DT__PROOF);
+    say_frame(&h, dt__frame_of(DT__WELCOME, 0, 0), NULL, 0);
+    return h;
+}
+
+/* two workers by hand, h[0] and h[1], and a server */
+static void set_hands(hand *h, player *p) {
+    unsigned char roster[3][64] = {{0}};
+    int port, door = open_door(&port), own, own_port;
+    own = open_door(&own_port);
+    memset(p, 0, sizeof *p);
+    p->who.rank = 2, p->who.size = p->who.local = 3, p->who.servers = 1, p->who.tries = 1, p->who.patience = 10, p->who.dead = 10, p->who.listener = -1;
+    snprintf(p->who.chief, sizeof p->who.chief, "127.0.0.1:%d", port);
+    strcpy(p->who.job, "a job"), strcpy(p->who.source, "a test");
+    start_player(p);
+    h[0] = let_in(door, 0);
+    snprintf((char *)roster[1], 64, "127.0.0.1:%d", own_port);
+    say_frame(&h[0], dt__frame_of(DT__ROSTER, 0, sizeof roster), roster, 0);
+    h[1] = let_in(own, 1);
+    close(door), close(own);
+}
+
+enum { TRAINED = 8, ALL = 11 };
+
+static dt__order order_of(uint64_t sequence) {
+    dt__order o;
+    memset(&o, 0, sizeof o);
+    o.word[DT__SEQUENCE] = sequence, o.word[DT__TRAINED] = TRAINED, o.word[DT__ALL] = ALL, o.word[DT__BATCHES] = 100;
+    dt__order_set(&o, DT__RATE, 0.5), dt__order_set(&o, DT__WEIGHT, 2);
+    return o;
+}
+
+static void say_order(hand *h, int kind, const dt__order *o, size_t bytes) {
+    unsigned char text[400] = {0};
+    dt__frame f = dt__frame_of(DT__ORDER, 0, bytes);
+    dt__order_write(text, o);
+    f.kind = DT__PUSHING, f.detail = kind, f.n = ALL, f.call = o->word[DT__SEQUENCE];
+    say_frame(h, f, text, 0);
+}
+
+static void say_part(hand *h, int type, size_t offset, size_t bytes, const void *values, size_t claims) {
+    dt__frame f = dt__frame_of(type, 0, bytes);
+    f.kind = DT__PUSHING, f.n = ALL, f.offset = offset;
+    say_frame(h, f, values, claims);
+}
+
+/* an answer, and n floats; 0: something else came */
+static int hear_answer(hand *h, dt__order *o, float *values, size_t n) {
+    unsigned char head[64], text[DT__ORDER_BYTES];
+    size_t have = 0, bytes;
+    if (hear_frame(h, head, text, sizeof text) != DT__ANSWER) return 0;
+    dt__order_read(text, o);
+    while (have < n) {
+        if (hear_frame(h, head, values + have, (n - have) * sizeof *values) != DT__RESULT) return 0;
+        bytes = (size_t)dt__read_le(head + 40, 4);
+        if (dt__read_le(head + 32, 8) != have || !bytes || bytes % 4) return 0;
+        have += bytes / 4;
+    }
+    return 1;
+}
+
+/* settings: the optimizer, its moments, and so on as in the order */
+static void say_setup(hand *chief, const double *setting, int n) {
+    static const float start[TRAINED] = {0, 1, 2, 3, 4, 5, 6, 7};
+    dt__order o = order_of(1);
+    for (int i = 0; i < n; i++) dt__order_set(&o, DT__SETTINGS + i, setting[i]);
+    say_order(chief, DT__SETUP, &o, DT__ORDER_BYTES);
+    say_part(chief, DT__PART, 0, TRAINED * sizeof *start, start, 0);
+}
+
+static int set_values(hand *h, const double *setting, int n) {
+    dt__order o = order_of(2);
+    float values[ALL];
+    int ok;
+    say_setup(h, setting, n);
+    ok = hear_answer(h, &o, values, 0);
+    o = order_of(2);
+    for (int i = 0; i < 2; i++) say_order(&h[i], DT__STRETCH, &o, DT__ORDER_BYTES);
+    for (int i = 0; i < 2; i++) ok = ok && hear_answer(&h[i], &o, values, TRAINED) && values[7] == 7 && o.word[DT__NEXT] == (uint64_t)i;
+    return ok;
+}
+
+static const float gradient[ALL + 40] = {4, 4, 4, 4, 4, 4, 4, 4, 10, 20, 30};
+static void say_push(hand *h, uint64_t sequence, uint64_t version) {
+    dt__order o = order_of(sequence);
+    o.word[DT__VERSION] = version;
+    say_order(h, DT__PUSH, &o, DT__ORDER_BYTES);
+    say_part(h, DT__PART, 0, ALL * sizeof *gradient, gradient, 0);
+}
+
+/* ends the connections; the server has run well if they have said good-bye */
+static void end_hands(hand *h, player *p, int well) {
+    for (int i = 0; i < 2 && well; i++) say_frame(&h[i], dt__frame_of(DT__BYE, 0, 0), NULL, 0);
+    for (int i = 0; i < 2; i++) {
+        char c[4096];
+        shutdown(h[i].fd, SHUT_WR);
+        while (recv(h[i].fd, c, sizeof c, 0) > 0) {}
+        close(h[i].fd);
+    }
+    dt_server_stop(__atomic_load_n(&p->server, __ATOMIC_ACQUIRE));
+    end_player(p);
+}
+
+/* a push that comes twice is applied once and answered twice, alike; also long after */
+static void test_push_twice(void) {
+    const double settings[12] = {DT_SGD};
+    hand h[2];
+    player p;
+    dt__order once, twice;
+    float a[ALL], b[ALL];
+    int wrong = 0;
+    set_hands(h, &p);
+    CHECK(set_values(h, settings, 12));
+    say_push(&h[1], 7, 0);
+    CHECK(hear_answer(&h[1], &once, a, ALL) && once.word[DT__VERSION] == 1);
+    for (int i = 0; i < TRAINED; i++) wrong += a[i] != (float)i - 1;
+    CHECK_MSG(!wrong && a[8] == 10 && a[10] == 30, "%g %g … %g %g", (double)a[0], (double)a[1], (double)a[8], (double)a[10]);
+    say_push(&h[1], 7, 0);
+    CHECK(hear_answer(&h[1], &twice, b, ALL) && twice.word[DT__VERSION] == 1);
+    CHECK(!memcmp(a, b, sizeof a));
+    CHECK_MSG(once.word[DT__NEXT] == 2 && twice.word[DT__NEXT] == 2, "the next batch is %d, and then %d", (int)once.word[DT__NEXT], (int)twice.word[DT__NEXT]);
+    say_push(&h[0], 9, 0);
+    CHECK(hear_answer(&h[0], &once, a, ALL) && once.word[DT__VERSION] == 2 && once.word[DT__NEXT] == 3 && dt__order_get(&once, DT__STALENESS) == 1);
+    CHECK_MSG(a[0] == -1.5f, "%g", (double)a[0]);  /* at half the rate */
+    say_push(&h[1], 7, 0);
+    CHECK(hear_answer(&h[1], &twice, b, ALL) && twice.word[DT__VERSION] == 2 && b[0] == -1.5f);
+    end_hands(h, &p, 1);
+    CHECK_OK(p.err);
+    CHECK_MSG(p.updates == 2, "%d updates", (int)p.updates);
+}
+
+/* the same where all workers' pushes are one update */
+static void test_sync_push_twice(void) {
+    double settings[12] = {DT_SGD};
+    hand h[2];
+    player p;
+    dt__order o;
+    float a[ALL], b[ALL];
+    settings[8] = 1;
+    set_hands(h, &p);
+    say_setup(h, settings, 12);
+    CHECK(hear_answer(h, &o, a, 0));
+    o = order_of(2);
+    for (int i = 0; i < 2; i++) say_order(&h[i], DT__STRETCH, &o, DT__ORDER_BYTES);
+    for (int i = 0; i < 2; i++) CHECK(hear_answer(&h[i], &o, a, TRAINED) && o.word[DT__NEXT] == 0);
+    for (int i = 0; i < 2; i++) say_push(&h[i], 3, 0);
+    for (int i = 0; i < 2; i++) CHECK(hear_answer(&h[i], &o, a, ALL) && o.word[DT__VERSION] == 1 && o.word[DT__NEXT] == 1 && a[0] == -1 && a[8] == 20 && a[10] == 60);
+    say_push(&h[0], 3, 0);
+    CHECK(hear_answer(&h[0], &o, b, ALL) && o.word[DT__VERSION] == 1 && o.word[DT__NEXT] == 1 && b[0] == -1 && b[7] == 6);
+    for (int i = 0; i < 2; i++) say_push(&h[i], 4, 1);
+    for (int i = 0; i < 2; i++) CHECK(hear_answer(&h[i], &o, a, ALL) && o.word[DT__VERSION] == 2 && a[0] == -2);
+    end_hands(h, &p, 1);
+    CHECK_OK(p.err);
+    CHECK(p.updates == 2);
+}
+
+/* what may come in one piece may come in bytes, and behind the order of another */
+static void test_push_in_bytes(void) {
+    const double settings[12] = {DT_SGD};
+    hand h[2];
+    player p;
+    dt__order o = order_of(5);
+    float a[ALL], b[ALL];
+    set_hands(h, &p);
+    CHECK(set_values(h, settings, 12));
+    say_order(&h[0], DT__PUSH, &o, DT__ORDER_BYTES);  /* this one came first, so it is applied first */
+    say_part(&h[0], DT__PART, 0, 12, gradient, 0);
+    rest(0.05);
+    say_push(&h[1], 5, 0);
+    for (size_t i = 3; i < ALL; i++) say_part(&h[0], DT__PART, i, 4, gradient + i, 0);
+    say_part(&h[0], DT__PART, ALL, 0, NULL, 0);
+    CHECK(hear_answer(&h[0], &o, a, ALL) && a[0] == -1 && a[7] == 6 && a[10] == 30);
+    CHECK(hear_answer(&h[1], &o, b, ALL) && b[0] == -1.5f && b[7] == 5.5f && b[10] == 30);
+    end_hands(h, &p, 1);
+    CHECK_OK(p.err);
+}
+
+/* .staleness by hand: worker 0 is let through as often as it says, then waits for worker 1 */
+static void test_staleness_by_hand(void) {
+    for (int bound = 1; bound <= 3; bound++) {
+        double settings[12] = {DT_SGD};
+        struct timeval soon = {0, 300000}, late = {6, 0};
+        hand h[2];
+        player p;
+        dt__order o;
+        float a[ALL];
+        unsigned char head[64];
+        int n = 0;
+        settings[9] = bound;
+        set_hands(h, &p);
+        CHECK(set_values(h, settings, 12));
+        setsockopt(h[0].fd, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon);
+        for (;;) {
+            say_push(&h[0], (uint64_t)n + 3, (uint64_t)n);
+            if (recv(h[0].fd, head, 1, MSG_PEEK) < 1 || !hear_answer(&h[0], &o, a, ALL) || n > 5) break;
+            n++;
+        }
+        CHECK_MSG(n == bound, ".staleness %d: %d steps ahead", bound, n);
+        setsockopt(h[0].fd, SOL_SOCKET, SO_RCVTIMEO, &late, sizeof late);
+        say_push(&h[1], 3, 0);
+        CHECK(hear_answer(&h[1], &o, a, ALL));
+        if (n <= 5) CHECK(hear_answer(&h[0], &o, a, ALL));
+        end_hands(h, &p, 1);
+        CHECK_OK(p.err);
+    }
+}
+
+/* ---- members who send anything ----------------------------------------------------------------------------------- */
+
+enum { PART_FIRST, EMPTY_PART, RESULT_FIRST, COLLECTIVE, OTHER_TYPE, ANSWERS, SHORT_ORDER, LONG_ORDER, HUGE_ORDER, OTHER_KIND, LAST_KIND, SETUP_BY_OTHER, DECAY_FIRST, PUSH_FIRST,
+       OTHER_BEGIN, OTHER_TRAINED, OTHER_ALL, TWO_ORDERS, LONG_PART, HUGE_PART, ODD_PART, FAR_PART, PART_TWICE, PART_AFTER, MORE_TRAINED, MORE_THAN_ALL, HUGE_ALL, HUGE_BEGIN,
+       NO_OPTIMIZER, NAN_OPTIMIZER, MANY_MOMENTS, NO_MOMENTS, SETUP_MEANWHILE, SETUP_AT_WORK, NOT_FINITE, LEAVES_IN_PUSH, LEAVES_IN_SETUP, ATTACKS };
+static const struct { const char *name, *says; int by, begun; } attack[ATTACKS] = {  /* by: which worker; begun: the servers have values */
+    [PART_FIRST] = {"a part first", "out of turn", 1, 0}, [EMPTY_PART] = {"an empty part, and then nothing", NULL, 1, 0}, [RESULT_FIRST] = {"a result", "out of turn", 1, 0}, [COLLECTIVE] = {"a collective", "out of turn", 1, 1},
+    [OTHER_TYPE] = {"an unknown type", "out of turn", 0, 1}, [ANSWERS] = {"an answer", "", 0, 0}, [SHORT_ORDER] = {"a short order", "does not fit", 1, 1}, [LONG_ORDER] = {"a long order", "does not fit", 1, 1},
+    [HUGE_ORDER] = {"a huge order", "damaged bytes", 1, 1}, [OTHER_KIND] = {"an order of unknown kind", "does not fit", 1, 1}, [LAST_KIND] = {"an order of kind INT_MAX", "does not fit", 1, 1}, [SETUP_BY_OTHER] = {"a setup by worker 1", "does not fit", 1, 0},
+    [DECAY_FIRST] = {"decay before values", "does not fit", 0, 0}, [PUSH_FIRST] = {"a push before values", "does not fit", 1, 0}, [OTHER_BEGIN] = {"another slice", "does not fit", 1, 1}, [OTHER_TRAINED] = {"another length", "does not fit", 1, 1},
+    [OTHER_ALL] = {"another length of all", "does not fit", 1, 1}, [TWO_ORDERS] = {"two orders", "does not fit", 1, 1}, [LONG_PART] = {"a long part", "out of turn", 1, 1}, [HUGE_PART] = {"a huge part", "out of turn", 1, 1},
+    [ODD_PART] = {"an odd part", "out of turn", 1, 1}, [FAR_PART] = {"a part elsewhere", "out of turn", 1, 1}, [PART_TWICE] = {"a part twice", "out of turn", 1, 1}, [PART_AFTER] = {"a part too much", "out of turn", 1, 1},
+    [MORE_TRAINED] = {"more trained than all", "does not fit", 0, 0}, [MORE_THAN_ALL] = {"values beyond memory", "has no memory", 0, 0}, [HUGE_ALL] = {"a length beyond everything", "does not fit", 0, 0}, [HUGE_BEGIN] = {"a slice beyond everything", "does not fit", 0, 0},
+    [NO_OPTIMIZER] = {"an unknown optimizer", "does not fit", 0, 0}, [NAN_OPTIMIZER] = {"no number as optimizer", "does not fit", 0, 0}, [MANY_MOMENTS] = {"too many moments", "does not fit", 0, 0}, [NO_MOMENTS] = {"Adam without moments", "does not fit", 0, 0},
+    [SETUP_MEANWHILE] = {"other sizes in the middle of a push", "does not fit", 0, 1}, [SETUP_AT_WORK] = {"other sizes while an answer leaves", NULL, 0, 1}, [NOT_FINITE] = {"numbers that are none", NULL, 1, 1},
+    [LEAVES_IN_PUSH] = {"leaves in the middle of a push", "", 1, 1}, [LEAVES_IN_SETUP] = {"leaves in the middle of a setup", "", 0, 0}};
+
+static void do_attack(int kind, hand *h) {
+    static const float zeros[1 << 16];
+    hand *by = &h[attack[kind].by];
+    double settings[12] = {DT_ADAM, 2, 0.9, 0.9, 0.999, 0.99, 1e-8};
+    dt__order o = order_of(5);
+    float values[ALL];
+    dt__frame f = dt__frame_of(DT__PART, 0, 0);
+    if (attack[kind].begun) CHECK(set_values(h, settings, 12));
+    switch (kind) {
+    case PART_FIRST: say_part(by, DT__PART, 0, 16, gradient, 0); break;
+    case EMPTY_PART: say_part(by, DT__PART, 0, 0, NULL, 0); break;
+    case RESULT_FIRST: say_part(by, DT__RESULT, 0, 16, gradient, 0); break;
+    case COLLECTIVE: f.bytes = 16, f.n = 4, f.call = 1, f.detail = DT_SUM, say_frame(by, f, gradient, 0); break;
+    case OTHER_TYPE: say_part(by, 200, 0, 16, gradient, 0); break;
+    case ANSWERS: f = dt__frame_of(DT__ANSWER, 0, DT__ORDER_BYTES), say_frame(by, f, zeros, 0), say_part(by, DT__PART, 0, 16, gradient, 0); break;
+    case SHORT_ORDER: say_order(by, DT__PUSH, &o, 8); break;
+    case LONG_ORDER: say_order(by, DT__PUSH, &o, DT__ORDER_BYTES + 8); break;
+    case HUGE_ORDER: f = dt__frame_of(DT__ORDER, 0, 0), f.kind = DT__PUSHING, say_frame(by, f, NULL, UINT32_MAX); break;
+    case OTHER_KIND: say_order(by, DT__SETUP_DECAY + 1, &o, DT__ORDER_BYTES); break;
+    case LAST_KIND: say_order(by, INT_MAX, &o, DT__ORDER_BYTES); break;
+    case SETUP_BY_OTHER: say_setup(by, settings, 12); break;
+    case DECAY_FIRST: say_order(by, DT__SETUP_DECAY, &o, DT__ORDER_BYTES); break;
+    case PUSH_FIRST: say_push(by, 5, 0); break;
+    case OTHER_BEGIN: o.word[DT__BEGIN] = 1, say_order(by, DT__PUSH, &o, DT__ORDER_BYTES); break;
+    case OTHER_TRAINED: o.word[DT__TRAINED] = 9, say_order(by, DT__PUSH, &o, DT__ORDER_BYTES); break;
+    case OTHER_ALL: o.word[DT__ALL] = UINT64_MAX, say_order(by, DT__PUSH, &o, DT__ORDER_BYTES); break;
+    case TWO_ORDERS: for (int i = 0; i < 2; i++) say_order(by, DT__PUSH, &o, DT__ORDER_BYTES); break;
+    case LONG_PART: say_order(by, DT__PUSH, &o, DT__ORDER_BYTES), say_part(by, DT__PART, 0, (ALL + 1) * 4, gradient, 0); break;
+    case HUGE_PART: say_order(by, DT__PUSH, &o, DT__ORDER_BYTES), say_part(by, DT__PART, 0, sizeof zeros, zeros, 0xfffffffc); break;
+    case ODD_PART: say_order(by, DT__PUSH, &o, DT__ORDER_BYTES), say_part(by, DT__PART, 0, 7, gradient, 0); break;
+    case FAR_PART: say_order(by, DT__PUSH, &o, DT__ORDER_BYTES), say_part(by, DT__PART, (size_t)1 << 40, 4, gradient, 0); break;
+    case PART_TWICE: say_order(by, DT__PUSH, &o, DT__ORDER_BYTES); for (int i = 0; i < 2; i++) say_part(by, DT__PART, 0, 16, gradient, 0); break;
+    case PART_AFTER: say_push(by, 5, 0), hear_answer(by, &o, values, ALL), say_part(by, DT__PART, ALL, 4, gradient, 0); break;
+    case MORE_TRAINED: o.word[DT__TRAINED] = 12, say_order(by, DT__SETUP, &o, DT__ORDER_BYTES); break;
+    case MORE_THAN_ALL: o.word[DT__ALL] = o.word[DT__TRAINED] = (uint64_t)1 << 50, say_order(by, DT__SETUP, &o, DT__ORDER_BYTES); break;
+    case HUGE_ALL: o.word[DT__ALL] = UINT64_MAX / 4, say_order(by, DT__SETUP, &o, DT__ORDER_BYTES); break;
+    case HUGE_BEGIN: o.word[DT__BEGIN] = UINT64_MAX, say_order(by, DT__SETUP, &o, DT__ORDER_BYTES); break;
+    case NO_OPTIMIZER: settings[0] = 99, say_setup(by, settings, 12); break;
+    case NAN_OPTIMIZER: settings[0] = (double)NAN, say_setup(by, settings, 12); break;
+    case MANY_MOMENTS: settings[1] = 3, say_setup(by, settings, 12); break;
+    case NO_MOMENTS:
+        settings[1] = 0, say_setup(by, settings, 12);
+        for (int i = 0; i < 2; i++) say_order(&h[i], DT__STRETCH, &o, DT__ORDER_BYTES);
+        say_push(&h[1], 7, 0);
+        break;
+    case SETUP_MEANWHILE:  /* the other's floats go on coming to where its array was */
+        say_order(&h[1], DT__PUSH, &o, DT__ORDER_BYTES), say_part(&h[1], DT__PART, 0, 8, gradient, 0);
+        f.kind = DT__PUSHING, f.n = ALL, f.offset = 2, f.bytes = 8;
+        say_frame(&h[1], f, gradient, 32);
+        rest(0.1);
+        o.word[DT__TRAINED] = o.word[DT__ALL] = 5000, say_order(by, DT__SETUP, &o, DT__ORDER_BYTES);
+        rest(0.1);
+        say(h[1].fd, gradient, 24);
+        break;
+    case SETUP_AT_WORK:
+        say_push(&h[1], 5, 0);
+        o.word[DT__TRAINED] = o.word[DT__ALL] = 5000, say_order(by, DT__SETUP, &o, DT__ORDER_BYTES);
+        rest(0.05);
+        break;
+    case NOT_FINITE:
+        o.word[DT__STOP] = UINT64_MAX, o.word[DT__VERSION] = UINT64_MAX;
+        for (int i = DT__RATE; i <= DT__SEEDS; i++) dt__order_set(&o, i, (double)NAN);
+        say_order(by, DT__PUSH, &o, DT__ORDER_BYTES), say_part(by, DT__PART, 0, ALL * 4, gradient, 0);
+        CHECK(hear_answer(by, &o, values, ALL));
+        break;
+    case LEAVES_IN_PUSH:
+    case LEAVES_IN_SETUP:
+        say_order(by, kind == LEAVES_IN_PUSH ? DT__PUSH : DT__SETUP, &o, DT__ORDER_BYTES), say_part(by, DT__PART, 0, 8, gradient, 0);
+        say_frame(by, dt__frame_of(DT__BYE, 0, 0), NULL, 0);
+        shutdown(by->fd, SHUT_WR);
+        if (kind == LEAVES_IN_PUSH) say_push(&h[0], 5, 0);
+        break;
+    default: break;
+    }
+}
+
+/* each ends the server with one cause, which names it, and the other worker is told the same */
+static void test_hostile_workers(void) {
+    for (int k = 0; k < ATTACKS; k++) {
+        unsigned char head[64];
+        char text[4096];
+        hand h[2], *other = &h[!attack[k].by];
+        player p;
+        int type;
+        if (getenv("ATTACK") && atoi(getenv("ATTACK")) != k) continue;
+        set_hands(h, &p);
+        do_attack(k, h);
+        if (attack[k].says) {
+            struct timeval soon = {2, 0};
+            setsockopt(other->fd, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof soon);
+            do { memset(text, 0, sizeof text); type = hear_frame(other, head, text, sizeof text - 1); } while (type && type != DT__ABORT);
+            CHECK_MSG(type == DT__ABORT, "%s: the other worker is not told", attack[k].name);
+        }
+        end_hands(h, &p, !attack[k].says);
+        if (!attack[k].says) continue;
+        CHECK_MSG(p.err.code == (k == MORE_THAN_ALL ? DT_ERR_MEMORY : DT_ERR_PEER) && strstr(p.err.text, attack[k].says), "%s: code %d, \"%s\", expected \"%s\"", attack[k].name, p.err.code, p.err.text, attack[k].says);
+        if (k != MORE_THAN_ALL) { snprintf((char *)head, 20, "rank %d", attack[k].by); CHECK_MSG(strstr(p.err.text, (char *)head), "%s: \"%s\"", attack[k].name, p.err.text); }
+        if (type == DT__ABORT) CHECK_MSG(!strcmp(text, p.err.text), "%s: told \"%s\", the server says \"%s\"", attack[k].name, text, p.err.text);
+    }
+}
+
 int main(void) {
     signal(SIGALRM, too_long);
+    if (scratch_begin()) return 1;
     make_rows();
     TRY(test_sync_is_multiworker);
     TRY(test_one_worker);
     TRY(test_one_worker_clips);
+    TRY(test_each_batch_once);
+    TRY(test_few_batches);
+    TRY(test_shared_out);
+    TRY(test_bounded_staleness);
+    TRY(test_backup);
+    TRY(test_stale_gradient);
+    TRY(test_train_goes_on);
+    TRY(test_load_between);
+    TRY(test_model_after_model);
+    TRY(test_stop_and_go);
+    TRY(test_stop_at_epoch);
+    TRY(test_own_loop);
+    TRY(test_leaving_early);
+    TRY(test_chief_leaves_early);
+    TRY(test_write_in_own_loop);
+    TRY(test_refusals);
+    TRY(test_no_memory);
+    TRY(test_server_stops);
+    TRY(test_not_finite);
+    TRY(test_push_twice);
+    TRY(test_sync_push_twice);
+    TRY(test_push_in_bytes);
+    TRY(test_staleness_by_hand);
+    TRY(test_hostile_workers);
+    scratch_end();
     return finish();
 }
 #endif
