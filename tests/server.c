@@ -970,13 +970,13 @@ static void say_push(hand *h, uint64_t sequence, uint64_t version) {
 /* ends the connections; the server has run well if they have said good-bye */
 static void end_hands(hand *h, player *p, int well) {
     for (int i = 0; i < 2 && well; i++) say_frame(&h[i], dt__frame_of(DT__BYE, 0, 0), NULL, 0);
+    if (!well) dt_server_stop(__atomic_load_n(&p->server, __ATOMIC_ACQUIRE));
     for (int i = 0; i < 2; i++) {
         char c[4096];
         shutdown(h[i].fd, SHUT_WR);
         while (recv(h[i].fd, c, sizeof c, 0) > 0) {}
         close(h[i].fd);
     }
-    dt_server_stop(__atomic_load_n(&p->server, __ATOMIC_ACQUIRE));
     end_player(p);
 }
 
@@ -1143,8 +1143,7 @@ static void do_attack(int kind, hand *h) {
     case MANY_MOMENTS: settings[1] = 3, say_setup(by, settings, 12); break;
     case NO_MOMENTS:
         settings[1] = 0, say_setup(by, settings, 12);
-        for (int i = 0; i < 2; i++) say_order(&h[i], DT__STRETCH, &o, DT__ORDER_BYTES);
-        say_push(&h[1], 7, 0);
+        if (hear_answer(by, &o, values, 0)) say_push(&h[1], 7, 0);
         break;
     case SETUP_MEANWHILE:  /* the other's floats go on coming to where its array was */
         say_order(&h[1], DT__PUSH, &o, DT__ORDER_BYTES), say_part(&h[1], DT__PART, 0, 8, gradient, 0);
@@ -1202,6 +1201,230 @@ static void test_hostile_workers(void) {
     }
 }
 
+/* ---- processes that are killed ------------------------------------------------------------------------------------ */
+
+typedef struct { volatile int begun[8]; struct { int code; double ended; char text[240]; } end[8]; } board;
+static board *common;  /* of all processes */
+
+static int tell_board(player *p, const dt_event *e) {
+    (void)e;
+    common->begun[p->number]++;
+    rest(0.0005);
+    return 0;
+}
+
+static void end_in_time(int number) { (void)number; _exit(9); }
+
+/* two workers and two servers; one is killed: the others end within two seconds, with one and the same cause */
+static void test_killed(void) {
+    static const struct { int victim, signal; const char *says; } way[] = {{0, SIGKILL, "rank 0 (127.0.0.1"}, {1, SIGKILL, "rank 1 (127.0.0.1"}, {2, SIGKILL, "parameter server 0 (127.0.0.1"},
+        {3, SIGKILL, "parameter server 1 (127.0.0.1"}, {2, SIGTERM, "parameter server 0 was stopped by a signal"}, {3, SIGINT, "parameter server 1 was stopped by a signal"}};
+    static player p[MOST];
+    common = (board *)mmap(NULL, sizeof *common, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (common == MAP_FAILED) SKIP("no memory that processes share");
+    for (int k = 0; k < 2 * COUNT(way); k++) {
+        int v = way[k / 2].victim, sync = k % 2, asked = way[k / 2].signal != SIGKILL;
+        double killed;
+        pid_t child[4];
+        char first[240] = "";
+        memset(common, 0, sizeof *common);
+        set_world(p, 2, 2);
+        fflush(stdout);
+        for (int i = 0; i < 4; i++) {
+            child[i] = fork();
+            if (child[i] < 0) { printf("no process\n"); exit(1); }
+            if (child[i]) continue;
+            signal(SIGALRM, end_in_time);
+            alarm(60);
+            signal(SIGTERM, dt__on_signal), signal(SIGINT, dt__on_signal);  /* as dt_run does */
+            p[i].o.sync = sync, p[i].o.epochs = 1000000, p[i].after = tell_board;
+            if (i) close(p[0].who.listener);
+            play(&p[i]);
+            common->end[i].code = p[i].err.code, common->end[i].ended = p[i].ended;
+            memcpy(common->end[i].text, p[i].err.text, 240);
+            _exit(0);
+        }
+        close(p[0].who.listener);
+        while (common->begun[0] < 10 || common->begun[1] < 10) rest(0.001);
+        killed = dt__now();
+        kill(child[v], way[k / 2].signal);
+        for (int i = 0; i < 4; i++) {
+            int status = 0;
+            const char *text;
+            waitpid(child[i], &status, 0);
+            if (i == v && !asked) continue;
+            CHECK_MSG(WIFEXITED(status) && !WEXITSTATUS(status), "%s, sync %d: process %d ends with status %d", way[k / 2].says, sync, i, status);
+            text = strstr(common->end[i].text, "training: ") ? common->end[i].text + 10 : common->end[i].text;
+            CHECK_MSG(common->end[i].code == DT_ERR_PEER && strstr(text, way[k / 2].says), "sync %d: process %d: code %d, \"%s\", expected \"%s\"", sync, i, common->end[i].code, text, way[k / 2].says);
+            CHECK_MSG(common->end[i].ended - killed < 2, "%s, sync %d: process %d ended after %g s", way[k / 2].says, sync, i, common->end[i].ended - killed);
+            if (!*first) snprintf(first, sizeof first, "%s", text);
+            CHECK_MSG(!strcmp(first, text), "process %d says \"%s\", another \"%s\"", i, text, first);
+        }
+    }
+    munmap(common, sizeof *common);
+}
+
+/* the server dies between the parts of a step: dt_update says so, and nothing is counted */
+static int parts_failed;
+static void parts_without_server(player *p) {
+    dt_batch b = batch_at(0, 6);
+    long before;
+    int code;
+    dt_step(p->model, rows[0], row_label, 6, &p->err);
+    CHECK_OK(p->err);
+    dt_forward(p->model, &b, &p->err);
+    dt_backward(p->model, &p->err);
+    dt_server_stop(__atomic_load_n(&p->all[1].server, __ATOMIC_ACQUIRE));
+    end_player(&p->all[1]);
+    before = dt_model_step(p->model);
+    code = dt_update(p->model, &p->err);
+    parts_failed = code == DT_ERR_PEER && dt_model_step(p->model) == before && strstr(p->err.text, "was stopped");
+}
+static void test_update_without_server(void) {
+    static player p[MOST];
+    set_world(p, 1, 1);
+    parts_failed = 0;
+    p[0].body = parts_without_server;
+    start_player(&p[1]), start_player(&p[0]);
+    end_player(&p[0]);
+    CHECK_MSG(parts_failed, "%ld steps, code %d, \"%s\"", p[0].report.pushes, p[0].err.code, p[0].err.text);
+}
+
+/* the floats that leave may be in the way: a narrow connection and a heartbeat in between */
+static void narrow_loop(player *p) {
+    int narrow = 4096;
+    for (int i = 0; i < p->who.size; i++) if (i != p->number) setsockopt(p->comm->net->link[i].fd, SOL_SOCKET, SO_SNDBUF, &narrow, sizeof narrow);
+    p->code = dt_train(p->model, NULL, &p->err);
+}
+static void test_narrow(void) {
+    static player p[MOST], direct[MOST];
+    for (int servers = 0; servers <= 3; servers += 3) {
+        set_world(p, 2, servers);
+        for (int i = 0; i < 2; i++) make_kind(&p[i].o, WIDE), p[i].o.sync = servers > 0, p[i].body = narrow_loop;
+        play_all(p, 2 + servers);
+        check_all(p, 2 + servers, "narrow");
+        if (!servers) memcpy(direct, p, sizeof p);
+        for (int i = 0; i < 2; i++) check_same(&p[i], &direct[i], "narrow", 2, servers);
+    }
+}
+
+/* ---- who is who --------------------------------------------------------------------------------------------------- */
+
+#define SPEC(cluster, type, index) "{\"cluster\": {" cluster "}, \"task\": {\"type\": \"" type "\", \"index\": " #index "}}"
+#define PS_CLUSTER "\"worker\": [\"a:1\", \"b:2\"], \"ps\": [\"c:3\", \"d:4\"]"
+#define CHIEF_CLUSTER "\"chief\": [\"z:9\"], \"ps\": [\"c:3\"], \"worker\": [\"a:1\"]"
+#define POOLS "\"workerpool0\": [\"v:1\"], \"workerpool1\": [\"w:2\", \"x:3\"], \"workerpool2\": [\"y:4\"], \"workerpool3\": [\"e:5\"]"
+
+static void test_specs(void) {
+    static const struct { const char *text; int rank, size, servers, port; const char *chief; } is[] = {
+        {SPEC(PS_CLUSTER, "worker", 1), 1, 4, 2, 2, "a:1"}, {SPEC(PS_CLUSTER, "ps", 0), 2, 4, 2, 3, "a:1"}, {SPEC(PS_CLUSTER, "ps", 1), 3, 4, 2, 4, "a:1"},
+        {SPEC(CHIEF_CLUSTER, "chief", 0), 0, 3, 1, 9, "z:9"}, {SPEC(CHIEF_CLUSTER, "worker", 0), 1, 3, 1, 1, "z:9"}, {SPEC(CHIEF_CLUSTER, "ps", 0), 2, 3, 1, 3, "z:9"},
+        {SPEC("\"ps\": [\"c:3\"], \"master\": [\"m:7\"]", "ps", 0), 1, 2, 1, 3, "m:7"}, {SPEC("\"ps\": {\"1\": \"c:3\", \"0\": \"d:5\"}, \"worker\": [\"a:1\"]", "ps", 1), 2, 3, 2, 3, "a:1"},
+        {SPEC(POOLS, "workerpool0", 0), 0, 4, 1, 1, "v:1"}, {SPEC(POOLS, "workerpool1", 1), 2, 4, 1, 3, "v:1"}, {SPEC(POOLS, "workerpool2", 0), 3, 4, 1, 4, "v:1"}};
+    static const struct { const char *text, *says; } bad[] = {
+        {SPEC(PS_CLUSTER, "ps", 2), "the task is ps 2, of 2"}, {SPEC("\"worker\": [\"a:1\"]", "ps", 0), "the task is ps 0, of 0"}, {SPEC("\"ps\": [\"a:1\"]", "ps", 0), "sparse"},
+        {SPEC("\"ps\": {\"1\": \"a:1\"}, \"worker\": [\"b:1\"]", "ps", 0), "sparse"}, {SPEC(POOLS, "workerpool3", 0), "evaluator"}, {SPEC(PS_CLUSTER, "evaluator", 0), "evaluator"},
+        {"{\"cluster\": {\"worker\": [\"a:1\"], \"ps\": [\"b:1\"]}}", "no \"task\": which of 2"}, {SPEC("\"ps\": [\"a\"], \"worker\": [\"b:1\"]", "ps", 0), "\"host:port\" is expected"},
+        {SPEC(PS_CLUSTER, "parameter_server", 0), "the task's type is none of chief, master, worker, ps, evaluator"}};
+    for (int variable = 0; variable < 2; variable++) {
+        for (int i = 0; i < COUNT(is); i++) {
+            dt_cluster c = DT_DEFAULTS;
+            dt_error err = DT_DEFAULTS;
+            dt__who w;
+            if (variable) setenv("CLUSTER_SPEC", is[i].text, 1); else c.tf_config = is[i].text;
+            CHECK_MSG(!dt__who_am_i(&c, &w, &err), "%s: %s", is[i].text, err.text);
+            CHECK_MSG(w.rank == is[i].rank && w.size == is[i].size && w.servers == is[i].servers && w.port == is[i].port && !strcmp(w.chief, is[i].chief), "%s: %d of %d, %d servers, port %d, chief %s",
+                is[i].text, w.rank, w.size, w.servers, w.port, w.chief);
+        }
+        for (int i = 0; i < COUNT(bad); i++) {
+            dt_cluster c = DT_DEFAULTS;
+            dt_error err = DT_DEFAULTS;
+            dt__who w;
+            if (variable) setenv("CLUSTER_SPEC", bad[i].text, 1); else c.tf_config = bad[i].text;
+            CHECK_MSG(dt__who_am_i(&c, &w, &err) == DT_ERR_CONFIG && strstr(err.text, bad[i].says), "%s: code %d \"%s\", expected \"%s\"", bad[i].text, err.code, err.text, bad[i].says);
+        }
+        unsetenv("CLUSTER_SPEC");
+    }
+}
+
+static const char *const variables[] = {"DTRAIN_RANK", "DTRAIN_WORLD", "DTRAIN_CHIEF", "DTRAIN_ROLE", "DTRAIN_SERVERS", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
+/* "A=1 B=2", and nothing else */
+static int environment(const char *settings, dt__who *w, dt_error *err) {
+    char text[400], *next, *word;
+    for (int i = 0; i < COUNT(variables); i++) unsetenv(variables[i]);
+    snprintf(text, sizeof text, "%s", settings);
+    for (word = strtok_r(text, " ", &next); word; word = strtok_r(NULL, " ", &next)) {
+        char *value = strchr(word, '=');
+        *value++ = 0;
+        setenv(word, value, 1);
+    }
+    memset(err, 0, sizeof *err);
+    return dt__who_am_i(NULL, w, err);
+}
+
+static void test_roles(void) {
+#define OWN "DTRAIN_WORLD=2 DTRAIN_CHIEF=h:1 "
+#define TORCHRUN "WORLD_SIZE=5 MASTER_ADDR=h MASTER_PORT=1 "
+    static const struct { const char *settings; int rank, size, servers; } is[] = {
+        {OWN "DTRAIN_RANK=1", 1, 2, 0}, {OWN "DTRAIN_RANK=1 DTRAIN_SERVERS=2", 1, 4, 2}, {OWN "DTRAIN_RANK=1 DTRAIN_SERVERS=2 DTRAIN_ROLE=worker", 1, 4, 2},
+        {OWN "DTRAIN_RANK=0 DTRAIN_SERVERS=2 DTRAIN_ROLE=chief", 0, 4, 2}, {OWN "DTRAIN_RANK=0 DTRAIN_SERVERS=2 DTRAIN_ROLE=ps", 2, 4, 2}, {OWN "DTRAIN_RANK=1 DTRAIN_SERVERS=2 DTRAIN_ROLE=ps", 3, 4, 2},
+        {TORCHRUN "RANK=1 DTRAIN_SERVERS=2", 1, 5, 2}, {TORCHRUN "RANK=4 DTRAIN_SERVERS=2", 4, 5, 2}};
+    static const struct { const char *settings, *says; } bad[] = {
+        {OWN "DTRAIN_RANK=2 DTRAIN_SERVERS=2", "rank 2 of 2 workers and 2 parameter servers"}, {OWN "DTRAIN_RANK=2 DTRAIN_SERVERS=2 DTRAIN_ROLE=ps", "parameter server 2 of 2 workers and 2"},
+        {OWN "DTRAIN_RANK=0 DTRAIN_ROLE=ps", "parameter server 0 of 2 workers and 0"}, {OWN "DTRAIN_RANK=0 DTRAIN_ROLE=server", "DTRAIN_ROLE is \"server\": chief, worker or ps is needed"},
+        {OWN "DTRAIN_RANK=0 DTRAIN_ROLE=evaluator DTRAIN_SERVERS=1", "DTRAIN_ROLE is \"evaluator\""}, {OWN "DTRAIN_RANK=0 DTRAIN_ROLE=PS DTRAIN_SERVERS=1", "DTRAIN_ROLE is \"PS\""},
+        {OWN "DTRAIN_RANK=0 DTRAIN_SERVERS=x", "DTRAIN_SERVERS is \"x\""}, {OWN "DTRAIN_RANK=0 DTRAIN_SERVERS=-1", "DTRAIN_SERVERS is \"-1\""}, {OWN "DTRAIN_RANK=0 DTRAIN_SERVERS=9000", "9000"},
+        {TORCHRUN "RANK=1 DTRAIN_SERVERS=5", "5 of them parameter servers"}, {OWN "DTRAIN_SERVERS=1", "DTRAIN_RANK is not set"},
+        {"DTRAIN_RANK=0 DTRAIN_WORLD=1 DTRAIN_SERVERS=1", "nothing says where rank 0 is"},
+        /* half a cluster is never one process */
+        {"DTRAIN_ROLE=ps", "DTRAIN_RANK is not set"}, {"DTRAIN_SERVERS=2", "DTRAIN_RANK is not set"}};
+    dt_error err;
+    dt__who w;
+    for (int i = 0; i < COUNT(is); i++) {
+        CHECK_MSG(!environment(is[i].settings, &w, &err), "%s: %s", is[i].settings, err.text);
+        CHECK_MSG(w.rank == is[i].rank && w.size == is[i].size && w.servers == is[i].servers, "%s: %d of %d, %d servers", is[i].settings, w.rank, w.size, w.servers);
+    }
+    for (int i = 0; i < COUNT(bad); i++) {
+        environment(bad[i].settings, &w, &err);
+        CHECK_MSG(err.code == DT_ERR_CONFIG && strstr(err.text, bad[i].says), "%s: code %d \"%s\", expected \"%s\"", bad[i].settings, err.code, err.text, bad[i].says);
+    }
+    for (int i = 0; i < COUNT(variables); i++) unsetenv(variables[i]);
+}
+
+/* by dt_cluster; and who is one does not open the other */
+static void test_wrong_door(void) {
+    dt_cluster c = DT_DEFAULTS;
+    dt_error err = DT_DEFAULTS;
+    dt__who w;
+    c.rank = 1, c.world_size = 3, c.servers = 2, c.role = DT_ROLE_PS, c.chief = "127.0.0.1:9";
+    CHECK(!dt__who_am_i(&c, &w, &err) && w.rank == 4 && w.size == 5 && w.servers == 2 && w.local == 5);
+    CHECK(!dt_comm_open(&c, &err));
+    CHECK_ERROR(err, DT_ERR_CONFIG, "this process is a parameter server (dt_cluster): use dt_server_open");
+    memset(&err, 0, sizeof err);
+    c.role = DT_ROLE_WORKER;
+    CHECK(!dt__who_am_i(&c, &w, &err) && w.rank == 1 && w.size == 5);
+    CHECK(!dt_server_open(&c, &err));
+    CHECK_ERROR(err, DT_ERR_CONFIG, "dt_server_open: this process is rank 1, no parameter server (dt_cluster)");
+    memset(&err, 0, sizeof err);
+    CHECK(!dt_server_open(NULL, &err));
+    CHECK_ERROR(err, DT_ERR_CONFIG, "no parameter server");
+    for (int k = 0; k < 5; k++) {
+        memset(&err, 0, sizeof err);
+        c.rank = 1, c.world_size = 3, c.servers = 2, c.role = DT_ROLE_PS;
+        if (k == 0) c.rank = 2;
+        if (k == 1) c.rank = -1;
+        if (k == 2) c.servers = -1;
+        if (k == 3) c.servers = 0;
+        if (k == 4) c.servers = INT_MAX;
+        CHECK(!dt_server_open(&c, &err));
+        CHECK_ERROR(err, DT_ERR_CONFIG, "of 3 workers and");
+    }
+    memset(&err, 0, sizeof err);
+    c.servers = 1, c.rank = 0, c.timeout_ms = 1000;
+    CHECK(!dt_server_open(&c, &err));
+    CHECK_ERROR(err, DT_ERR_PEER, "in vain for rank 0");
+}
+
 int main(void) {
     signal(SIGALRM, too_long);
     if (scratch_begin()) return 1;
@@ -1228,11 +1451,17 @@ int main(void) {
     TRY(test_no_memory);
     TRY(test_server_stops);
     TRY(test_not_finite);
+    TRY(test_update_without_server);
+    TRY(test_narrow);
     TRY(test_push_twice);
     TRY(test_sync_push_twice);
     TRY(test_push_in_bytes);
     TRY(test_staleness_by_hand);
     TRY(test_hostile_workers);
+    TRY(test_specs);
+    TRY(test_roles);
+    TRY(test_wrong_door);
+    TRY(test_killed);
     scratch_end();
     return finish();
 }
