@@ -17,6 +17,7 @@
 //    >>data         data sets: IDX, NPY, CIFAR-10, images, arrays
 //    >>replicas     collectives between threads; mirrored and central
 //    >>wire         processes join over TCP; collectives between them
+//    >>server       parameter servers
 //    >>cluster      who am I: TF_CONFIG, torchrun, MPI, Slurm; local clusters
 //    >>checkpoint   weights as .safetensors
 //    >>train        the loop, progress, flags, dt_main
@@ -46,7 +47,8 @@
 // OWN LOOP     dt_model_create, dt_step for every batch, dt_predict, dt_save, dt_model_free.
 // OWN STEP     dt_forward, dt_backward, dt_reduce, dt_update are the parts of dt_step.
 // PROCESSES    dt_main asks the environment who it is (a launcher's variables, or --workers N) and joins the others;
-//              rank 0, the chief, shows and saves for all. Own loops set .comm = dt_comm_open(NULL, &err).
+//              rank 0, the chief, shows and saves for all. Own loops set .comm = dt_comm_open(NULL, &err). With
+//              parameter servers (--ps 2) workers train at their own pace; or together, with .sync.
 // COLLECTIVES  dt_comm_open, dt_comm_group, dt_comm_from: allreduce and its relatives for processes, threads, MPI.
 // TABLES       examples/csv.h reads CSV: numbers and words, scaled, one-hot, hashed, bucketed or crossed.
 // MICROCONTROLLER  set .memory and .memory_size (dt_model_bytes() tells it); see SWITCHES. examples/export_c.h writes a
@@ -780,7 +782,7 @@ typedef struct {
 	dt_role role;  // DT_ROLE_PS: rank is a server's
 	const char *chief;  // "host:port" where rank 0 listens
 	const char *tf_config;  // {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}
-	const char *bind;  // host whose address to listen on; NULL -> this machine only, if the chief is on it; else all
+	const char *bind;  // host, or host:port, to listen on; NULL -> this machine only, if the chief is on it; else all
 	const char *secret;  // 16 characters or more, the same for all, needed beyond this machine; NULL: DTRAIN_SECRET, DTRAIN_SECRET_FILE
 	int insecure;  // 1: do without, though anybody in the network could join
 	int timeout_ms;  // for all to come; 0 -> 600,000
@@ -907,7 +909,6 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <dirent.h>
@@ -1014,7 +1015,7 @@ static void dt__put_double(dt__writer *w, double v, int digits, int fixed) {
 	uint64_t m = 0, unit = 1, rest = 0;
 	int e = 0, e2, n, last, point, scientific;
 	if (v != v) { dt__put_text(w, "nan"); return; }
-	if (v < 0 || (v == 0 && 1 / v < 0)) { dt__put(w, '-'); v = -v; }
+	if (copysign(1, v) < 0) { dt__put(w, '-'); v = -v; }
 	if (v > DBL_MAX) { dt__put_text(w, "inf"); return; }
 	for (n = fixed ? 0 : 1; n < digits; n++) unit *= 10;
 	if (fixed && v * (double)unit < 1e18) {
@@ -1050,20 +1051,19 @@ static void dt__put_double(dt__writer *w, double v, int digits, int fixed) {
 	dt__put_uint(w, (uint64_t)(e < 0 ? -e : e), 10, 2);
 }
 
-// Only printf's %s %c %d %u %x %ld %lu %zu %ju %jd %td %g %f with flags 0 -, width and precision.
+// Only printf's %s %c %d %u %x %ld %lu %zu %ju %jd %td %g %f with flag 0, width and precision.
 static void dt__vprint(dt__writer *w, const char *f, va_list a) {
 	for (; *f; f++) {
-		int left = 0, width = 0, precision = -1, size = 0, n = 0;
+		int width = 0, precision = -1, size = 0, n = 0;
 		char fill = ' ', number[48];
 		const char *s = number;
 		dt__writer t = dt__writer_on(number, sizeof number);
 		if (*f != '%') { dt__put(w, *f); continue; }
-		for (f++; *f == '-' || *f == '0'; f++) { if (*f == '-') left = 1; else fill = '0'; }
-		if (*f == '*') { width = va_arg(a, int); f++; }
+		if (*++f == '0') { fill = '0'; f++; }
 		for (; *f >= '0' && *f <= '9'; f++) width = width * 10 + (*f - '0');
 		if (*f == '.' && f[1] == '*') { precision = va_arg(a, int); f += 2; }
 		else if (*f == '.') for (f++, precision = 0; *f >= '0' && *f <= '9'; f++) precision = precision * 10 + (*f - '0');
-		for (; *f == 'l' || *f == 'z' || *f == 't' || *f == 'j'; f++) size = *f;
+		while (*f && strchr("lztj", *f)) size = *f++;
 		if (*f == 's') {
 			if (!(s = va_arg(a, const char *))) s = "(none)";
 			while (n != precision && s[n]) n++;
@@ -1081,22 +1081,19 @@ static void dt__vprint(dt__writer *w, const char *f, va_list a) {
 		} else dt__put(&t, *f == 'c' ? (char)va_arg(a, int) : *f);
 		if (*f != 's') n = (int)t.n;
 		width -= n;
-		if (fill == '0' && !left && *s == '-') { dt__put(w, *s++); n--; }  // zeros go behind the sign
-		for (; width > 0 && !left; width--) dt__put(w, fill);
+		if (fill == '0' && *s == '-') { dt__put(w, *s++); n--; }  // zeros go behind the sign
+		for (; width > 0; width--) dt__put(w, fill);
 		while (n-- > 0) dt__put(w, *s++);
-		for (; width > 0; width--) dt__put(w, ' ');
 	}
 }
 
-DT__FORMAT(2) static void dt__print(dt__writer *w, const char *format, ...) {
-	va_list a;
-	va_start(a, format); dt__vprint(w, format, a); va_end(a);
-}
+#define DT__VPRINT(w, format) { va_list a; va_start(a, format); dt__vprint(w, format, a); va_end(a); }
+
+DT__FORMAT(2) static void dt__print(dt__writer *w, const char *format, ...) { DT__VPRINT(w, format); }
 
 DT__FORMAT(3) static size_t dt__format(char *out, size_t size, const char *format, ...) {
 	dt__writer w = dt__writer_on(out, size);
-	va_list a;
-	va_start(a, format); dt__vprint(&w, format, a); va_end(a);
+	DT__VPRINT(&w, format);
 	return w.n;
 }
 
@@ -1135,7 +1132,8 @@ static double dt__parse_double(const char *s, const char *limit, const char **en
 	scale = m ? DT__MAX(-400, DT__MIN(scale, 400)) : 0;
 	if (m < UINT64_C(9007199254740992) && scale >= -22 && scale <= 22) {  // both exact: the compiler's own result
 		w = dt__wide_power10(scale < 0 ? -scale : scale);
-		v = scale < 0 ? (double)m / ldexp((double)w.m, w.e) : (double)m * ldexp((double)w.m, w.e);
+		v = ldexp((double)w.m, w.e);
+		v = scale < 0 ? (double)m / v : (double)m * v;
 	} else { w = dt__wide_mul(dt__wide_of(m, 0), dt__wide_power10(scale)); v = ldexp((double)w.m, w.e); }
 	return negative ? -v : v;
 }
@@ -1161,11 +1159,11 @@ DT_API const char *dt_error_name(int code) {
 }
 
 DT__FORMAT(3) static int dt__fail(dt_error *err, int code, const char *format, ...) {
-	dt__writer w; va_list a;
+	dt__writer w;
 	if (!err || err->code) return code;  // the first error stays
 	err->code = code;
 	w = dt__writer_on(err->text, sizeof err->text);
-	va_start(a, format); dt__vprint(&w, format, a); va_end(a);
+	DT__VPRINT(&w, format);
 	return code;
 }
 
@@ -1232,6 +1230,8 @@ static void *dt__take(dt__pool *pool, size_t bytes) {  // NULL: out of memory; t
 	}
 	return memset(p + DT__UNIT, 0, bytes);
 }
+
+#define DT__NEW(pool, n, type) ((type *)dt__take(pool, (size_t)(n) * sizeof(type)))
 
 static void dt__pool_open(dt__pool *pool, const dt_options *o, int measuring) {
 	const dt__pool p = {(uint8_t *)o->memory, o->memory_size, 0, o->alloc, o->release, o->alloc_user, NULL, measuring};
@@ -1337,7 +1337,7 @@ typedef struct {
 static int dt__json_fail(dt__json *j, const char *what) { if (!j->error) j->error = what; return 0; }
 
 static void dt__json_blank(dt__json *j) {
-	while (!j->error && j->p < j->end && (*j->p == ' ' || *j->p == '\t' || *j->p == '\n' || *j->p == '\r')) j->p++;
+	while (!j->error && j->p < j->end && memchr(" \t\n\r", *j->p, 4)) j->p++;
 }
 
 // The next byte that is not blank; 0 at the end or after an error.
@@ -1446,32 +1446,31 @@ static int dt__json_uint(dt__json *j, uint64_t *out) {  // 0 to 2^64 - 1 in plai
 	return 1;
 }
 
-// In an object or list: 1 if a member follows, 0 at the end (stepped over) or on an error. *first is 1 before all.
-static int dt__json_more(dt__json *j, char closing, int *first) {
+// In an object or list, from right behind its bracket on: 1 if a member follows, 0 at the end (stepped over) or on an error.
+static int dt__json_more(dt__json *j, char closing) {
+	int first = !j->error && (j->p[-1] == '{' || j->p[-1] == '[');  // no member ends so
 	char c = dt__json_peek(j);
 	if (j->error) return 0;
 	if (c == closing) { j->p++; return 0; }
-	if (!*first) {
+	if (!first) {
 		if (!dt__json_expect(j, ',', "',' or the end is expected")) return 0;
 		if (dt__json_peek(j) == closing) return dt__json_fail(j, "comma before the end");
 	}
-	*first = 0;
 	return 1;
 }
 
 static int dt__json_skip(dt__json *j) {
 	char closing[DT__JSON_DEPTH];
-	int depth = 0, first = 0;
+	int depth = 0;
 	do {
 		const char *word; double number;
 		size_t n; char c;
-		if (depth && !dt__json_more(j, closing[depth - 1], &first)) { depth--; first = 0; continue; }
+		if (depth && !dt__json_more(j, closing[depth - 1])) { depth--; continue; }
 		if (depth && closing[depth - 1] == '}') dt__json_key(j, NULL, 0, &n);
 		c = dt__json_peek(j);
 		word = c == 't' ? "true" : c == 'f' ? "false" : "null";
 		n = strlen(word);
-		first = c == '{' || c == '[';
-		if (first) {
+		if (c == '{' || c == '[') {
 			if (depth == DT__JSON_DEPTH) return dt__json_fail(j, "nested too deep");
 			closing[depth++] = c == '{' ? '}' : ']';
 			j->p++;
@@ -1511,13 +1510,11 @@ static int dt__new_file_fail(dt__new_file *n, dt_error *err, const char *doing) 
 
 static int dt__new_file_open(dt__new_file *n, const char *what, const char *path, dt_error *err) {
 	long process = 0;
-#if DT__POSIX
-	struct stat s;
-#endif
 	memset(n, 0, sizeof *n);
 	n->path = path; n->what = what;
 	if (!path || !*path) return dt__refuse(err, "%s: the path is empty: name a file", what);
 #if DT__POSIX
+	struct stat s;
 	if (!stat(path, &s) && !S_ISREG(s.st_mode)) return dt__fail(err, DT_ERR_IO, "%s: \"%s\" is no regular file: name another", what, path);
 	process = (long)getpid();
 #endif
@@ -1585,7 +1582,7 @@ static int dt__stream_read(FILE *in, dt__file *out) {  // to its end
 #if DT__POSIX
 // gzip reads the open file and writes to a pipe. No shell: a name is never more than a name.
 static int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file *out, dt_error *err) {
-	int fd[2], status = -1, code;  // -1: unknown, where the program ignores SIGCHLD
+	int fd[2], status = -1, code, missing;  // -1: unknown, where the program ignores SIGCHLD
 	pid_t pid; FILE *in;
 	if (pipe(fd)) return dt__fail(err, DT_ERR_IO, "%s: pipe: %s", what, strerror(errno));
 	if ((pid = fork()) == 0) {
@@ -1608,9 +1605,11 @@ static int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
 	if (!code && status == 0) return 0;
 	dt__file_free(out);
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 127) return dt__fail(err, DT_ERR_IO, "%s: \"%s\" needs gzip, which is not here: unpack it yourself", what, path);
-	if (status == -1) return dt__fail(err, DT_ERR_IO, "%s: \"%s\": this program ignores SIGCHLD, so nobody knows how gzip ended: do not, or unpack it yourself", what, path);
-	return dt__fail(err, code ? code : DT_ERR_FORMAT, "%s: \"%s\" cannot be unpacked: gzip finds it damaged or cut", what, path);
+	missing = WIFEXITED(status) && WEXITSTATUS(status) == 127;
+	return dt__fail(err, missing || status == -1 ? DT_ERR_IO : code ? code : DT_ERR_FORMAT, "%s: \"%s\"%s", what, path,
+			missing ? " needs gzip, which is not here: unpack it yourself"
+			: status == -1 ? ": this program ignores SIGCHLD, so nobody knows how gzip ended: do not, or unpack it yourself"
+			: " cannot be unpacked: gzip finds it damaged or cut");
 }
 #endif
 
@@ -1618,14 +1617,11 @@ static int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file
 static int dt__file_read(const char *what, const char *path, dt__file *out, dt_error *err) {
 	FILE *f = fopen(path, "rb");
 	int code = 0;
-#if DT__POSIX
-	size_t n = strlen(path);
-	struct stat s;
-#endif
 	memset(out, 0, sizeof *out);
 	if (!f) return dt__fail(err, DT_ERR_IO, "%s: cannot open \"%s\": %s", what, path, strerror(errno));
 #if DT__POSIX
-	if (n > 3 && !strcmp(path + n - 3, ".gz")) code = dt__gunzip(what, path, f, out, err);
+	struct stat s;
+	if (dt__glob("?*.gz", path)) code = dt__gunzip(what, path, f, out, err);
 	else if (!fstat(fileno(f), &s)) {
 		if (S_ISCHR(s.st_mode) || S_ISBLK(s.st_mode)) code = dt__fail(err, DT_ERR_IO, "%s: \"%s\" is a device, no file", what, path);
 		if (S_ISREG(s.st_mode) && s.st_size > 0 && (uint64_t)s.st_size < SIZE_MAX / 2) {
@@ -1650,8 +1646,14 @@ static int dt__file_read(const char *what, const char *path, dt__file *out, dt_e
 #define DT__LOAD(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
 #define DT__STORE(p, v) __atomic_store_n(p, v, __ATOMIC_RELEASE)
 #define DT__ADD(p, v) __atomic_add_fetch(p, v, __ATOMIC_ACQ_REL)
+#define DT__FENCE() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+#if defined(__x86_64__) || defined(__i386__)
+#define DT__PAUSE() __asm__ volatile("pause")
+#else
+#define DT__PAUSE() ((void)0)
+#endif
 
-#if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
+#ifndef DTRAIN_NO_STDIO
 static int dt__read_numbers(const char *path, long *a, long *b) {
 	FILE *f = fopen(path, "r");
 	int n = f ? fscanf(f, "%ld %ld", a, b) : 0;
@@ -1662,23 +1664,20 @@ static int dt__read_numbers(const char *path, long *a, long *b) {
 
 // Cores that this process may use: its affinity mask, and its cgroup's quota (version 2 or 1) rounded up.
 static int dt__cores(void) {
-	long n = sysconf(_SC_NPROCESSORS_ONLN);
-#if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
-	long quota = 0, period = 0, none;
-#endif
-#if defined(__linux__) && defined(SYS_sched_getaffinity) && defined(_DEFAULT_SOURCE)
+	long n = sysconf(_SC_NPROCESSORS_ONLN), quota = 0, period = 0;
+#if defined(SYS_sched_getaffinity) && defined(_DEFAULT_SOURCE)
 	uint8_t mask[1024];
 	long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask), i, set = 0;
 	for (i = 0; i < bytes * 8; i++) set += mask[i / 8] >> (i % 8) & 1;
 	if (set > 0) n = set;
 #endif
-#if defined(__linux__) && !defined(DTRAIN_NO_STDIO)
-	if (dt__read_numbers("/sys/fs/cgroup/cpu.max", &quota, &period) < 2) {
-		dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", &quota, &none);
-		dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_period_us", &period, &none);
+#ifndef DTRAIN_NO_STDIO
+	if (dt__read_numbers("/sys/fs/cgroup/cpu.max", &quota, &period) < 2) {  // the others hold one number each
+		dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", &quota, &period);
+		dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_period_us", &period, &quota);
 	}
-	if (quota > 0 && period > 0 && (quota - 1) / period + 1 < n) n = (quota - 1) / period + 1;
 #endif
+	if (quota > 0 && period > 0) n = DT__MIN(n, (quota - 1) / period + 1);
 	return n < 1 ? 1 : n > 1024 ? 1024 : (int)n;
 }
 
@@ -1697,8 +1696,9 @@ static int dt__meeting_open(dt__meeting *b, int n) {
 	b->n = n;
 	b->spins = n > dt__cores() ? 0 : DT__SPINS;
 	if (pthread_mutex_init(&b->lock, NULL)) return DT_ERR_MEMORY;
-	if (pthread_cond_init(&b->wake, NULL)) { pthread_mutex_destroy(&b->lock); return DT_ERR_MEMORY; }
-	return 0;
+	if (!pthread_cond_init(&b->wake, NULL)) return 0;
+	pthread_mutex_destroy(&b->lock);
+	return DT_ERR_MEMORY;
 }
 
 static void dt__meeting_close(dt__meeting *b) { pthread_mutex_destroy(&b->lock); pthread_cond_destroy(&b->wake); }
@@ -1714,9 +1714,7 @@ static int dt__meet(dt__meeting *b) {  // for all; 0, or 1 + the rank that has l
 		return 0;
 	}
 	for (spin = 0; spin < b->spins && DT__LOAD(&b->round) == round; spin++) {
-#if defined(__x86_64__) || defined(__i386__)
-		__asm__ volatile("pause");
-#endif
+		DT__PAUSE();
 	}
 	if (DT__LOAD(&b->round) == round) {
 		pthread_mutex_lock(&b->lock);
@@ -2796,7 +2794,7 @@ static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrd
 // What:    net builds nodes; dt__graph_finish numbers them in post-order from net's output, names them and
 //          lays one replica's activations, gradients and scratch into one block by liveness. A step runs in
 //          segments, strip by strip of the batch, so that a layer finds in the cache what the one before it wrote;
-//          a table says which neighbours become one pass (.no_fusion: neither).
+//          some neighbours become one pass (.no_fusion: neither).
 // Owns:    the graph (shared, constant once finished) and what one replica needs to run it.
 // Uses:    >>kernels, >>base.   Used by: everything below. Operations are records of >>layers and >>losses.
 // Promise: a step allocates nothing; a partial batch runs the same plan; numbers, names and seeds depend on
@@ -2847,7 +2845,7 @@ typedef struct {
 struct dt_tensor {
 	dt__graph *graph;
 	const dt__op *op;
-	dt_tensor **in;
+	dt_tensor *in[DT_MAX_INPUTS];
 	int n_in, rank, dim[DT_MAX_RANK];  // dim[0], the batch, is 0
 	ptrdiff_t size;  // values of one sample
 	dt_type type;
@@ -2902,7 +2900,7 @@ struct dt__graph {
 enum { DT__PROFILED_ROWS, DT__PROFILED_ROWS_BACK, DT__PROFILED_REDUCE, DT__PROFILED_UPDATE, DT__PROFILED_ALL };
 
 // Totals: for each loss its sum and its weights, then these.
-enum { DT__RIGHT, DT__COUNTED, DT__RIGHT_TOP, DT__SEEDED, DT__ROWS, DT__STOPS, DT__N_TOTALS, DT__TOTALS = 2 * DT_MAX_INPUTS + DT__N_TOTALS };
+enum { DT__RIGHT = 2 * DT_MAX_INPUTS, DT__COUNTED, DT__RIGHT_TOP, DT__SEEDED, DT__ROWS, DT__STOPS, DT__TOTALS };
 
 struct dt__replica {
 	const dt__graph *graph;
@@ -2948,19 +2946,18 @@ static int dt__is_target(const dt_tensor *t, int k) { return t->op->flags & DT__
 
 static void dt__zero(ptrdiff_t n, float *x) { if (n > 0) memset(x, 0, (size_t)n * sizeof(float)); }
 
-// Before n floats of a gradient are written. *add: d already holds something; add NULL: d starts with zeros.
+// Before n floats of a gradient, if d is one, are written. *add: d already holds something; add NULL: d starts with zeros.
 static float *dt__claim(float *d, ptrdiff_t n, uint8_t *written, int *add) {
 	if (add) *add = *written;
-	else if (!*written) dt__zero(n, d);
-	*written = 1;
+	else if (d && !*written) dt__zero(n, d);
+	*written |= d != NULL;
 	return d;
 }
 
 // Where the gradient of input i goes, or of variable i; NULL: nobody wants it.
 static float *dt__dx(dt__replica *r, const dt_tensor *t, int i, int *add) {
 	const dt_tensor *x = t->in[i];
-	if (add) *add = 0;
-	return x->back && x->gradient >= 0 ? dt__claim(dt__gradient(r, x), r->rows * x->size, &r->written[x->number], add) : NULL;
+	return dt__claim(dt__gradient(r, x), r->rows * x->size, &r->written[x->number], add);
 }
 static float *dt__dw(dt__replica *r, const dt_tensor *t, int i, int *add) {
 	const dt__variable *v = t->variable[i];
@@ -2979,10 +2976,7 @@ static ptrdiff_t dt__rows(const dt__replica *r, const dt_tensor *t) { return t->
 DT__FORMAT(2) static int dt__bad(dt_tensor *t, const char *format, ...) {
 	char text[240];
 	dt__writer w = dt__writer_on(text, sizeof text);
-	va_list a;
-	va_start(a, format);
-	dt__vprint(&w, format, a);
-	va_end(a);
+	DT__VPRINT(&w, format);
 	return dt__fail(&t->graph->error, DT_ERR_SHAPE, t->name[0] ? "dt_%s \"%s\": %s" : "dt_%s%s: %s", t->op->name, t->name, text);
 }
 
@@ -2999,20 +2993,21 @@ static const char *dt__shape_of(const dt_tensor *t, dt__shape_text *out) {
 
 static int dt__set_name(dt_tensor *t, const char *name) {
 	const char *p = name;
+	size_t length = name ? strlen(name) : 0;
 	int n = 1;
 	if (!name) return 0;
-	if (!*name || strlen(name) >= DT_MAX_NAME)
-		return dt__refuse(&t->graph->error, "dt_%s: the name \"%.70s\" has %zu bytes: use 1 to %d", t->op->name, name, strlen(name), DT_MAX_NAME - 1);
-	for (; n && *p; p += n) n = dt__utf8((const uint8_t *)p, (ptrdiff_t)strlen(p));
+	if (!length || length >= DT_MAX_NAME)
+		return dt__refuse(&t->graph->error, "dt_%s: the name \"%.70s\" has %zu bytes: use 1 to %d", t->op->name, name, length, DT_MAX_NAME - 1);
+	for (; n && *p; p += n) n = dt__utf8((const uint8_t *)p, 4);
 	if (!n) return dt__refuse(&t->graph->error, "dt_%s: a name is no valid UTF-8, which files need", t->op->name);
-	memcpy(t->name, name, strlen(name) + 1);
+	memcpy(t->name, name, length + 1);
 	return 0;
 }
 
 // Give t the shape [batch, dim[1], …].
 static int dt__set_shape(dt_tensor *t, int rank, const int *dim) {
 	int i;
-	if (rank < 1 || rank > DT_MAX_RANK) return dt__bad(t, "%d dimensions: at most %d with the batch", rank, DT_MAX_RANK);
+	if (rank > DT_MAX_RANK) return dt__bad(t, "%d dimensions: at most %d with the batch", rank, DT_MAX_RANK);
 	t->rank = rank;
 	t->size = 1;
 	t->dim[0] = 0;
@@ -3042,19 +3037,18 @@ static dt_tensor *dt__layer(const dt__op *op, dt_tensor *const *in, int n_in, co
 		else if (in[i]->graph != g) dt__refuse(&g->error, "dt_%s: input %d belongs to another model: use tensors made from net's x", op->name, i);
 	}
 	if (g->error.code) return &g->failed;
-	t = (dt_tensor *)dt__take(g->pool, sizeof *t + (size_t)n_in * sizeof *t->in);
+	t = DT__NEW(g->pool, 1, dt_tensor);
 	if (t && options_size) t->options = dt__take(g->pool, options_size);
 	if (!t || (options_size && !t->options)) { dt__graph_full(g, op->name); return &g->failed; }
 	if (options_size) memcpy(t->options, options, options_size);
 	t->graph = g;
 	t->op = op;
-	t->in = (dt_tensor **)(void *)(t + 1);
 	t->n_in = n_in;
 	t->number = t->value = t->gradient = t->saved = t->scratch[0] = t->scratch[1] = t->label = -1;
 	t->type = DT_FLOAT32;
 	for (i = 0; i < n_in; i++) t->in[i] = in[i];
 	if (op->flags & DT__PER_FEATURE) memcpy(t->hwc, in[0]->hwc, sizeof t->hwc);
-	if (dt__set_name(t, name) || op->shape(t) || g->error.code) return &g->failed;
+	if (dt__set_name(t, name) || op->shape(t)) return &g->failed;
 	t->made_before = g->last_made;
 	g->last_made = t;
 	return t;
@@ -3073,7 +3067,7 @@ static int dt__needs_floats(dt_tensor *t) {
 static int dt__share(dt_tensor *t, const dt_tensor *from) {
 	if (!from) return 0;
 	if (from->graph != t->graph || from->op != t->op)
-		return dt__bad(t, ".share is a dt_%s%s: it must be a dt_%s of this model", from->op ? from->op->name : "?", from->graph != t->graph ? " of another model" : "", t->op->name);
+		return dt__bad(t, ".share is a dt_%s%s: it must be a dt_%s of this model", from->op->name, from->graph != t->graph ? " of another model" : "", t->op->name);
 	memcpy(t->variable, from->variable, sizeof t->variable);
 	return 0;
 }
@@ -3088,7 +3082,7 @@ static int dt__add_variable(dt_tensor *t, const dt_tensor *share, int slot, cons
 	for (i = 0; share && i < rank; i++)
 		if (v->dim[i] != dim[i]) return dt__bad(t, ".share: dimension %d of the other layer's weights is %d, this one needs %d", i, v->dim[i], dim[i]);
 	if (share || !rank) return 0;
-	v = t->variable[slot] = (dt__variable *)dt__take(t->graph->pool, sizeof *v);
+	v = t->variable[slot] = DT__NEW(t->graph->pool, 1, dt__variable);
 	if (!v) return dt__graph_full(t->graph, t->op->name);
 	if ((unsigned)init > DT_CONSTANT || !(init_value - init_value == 0)) return dt__bad(t, ".init %d, .init_value %g: one of dt_initializer and a finite number are needed", (int)init, init_value);
 	v->owner = t;
@@ -3164,7 +3158,7 @@ DT_API dt_tensor *dt_output(dt_tensor *t, const char *name) {
 	dt__named **at, *o;
 	if (!g || g->error.code || g->sealed) return t;
 	for (at = &g->outputs; name && *at && strcmp((*at)->name, name) < 0; at = &(*at)->next) {}
-	o = (dt__named *)dt__take(g->pool, sizeof *o);
+	o = DT__NEW(g->pool, 1, dt__named);
 	if (!name || !*name || strlen(name) >= DT_MAX_NAME) dt__refuse(&g->error, "dt_output: an output needs a name of 1 to %d bytes", DT_MAX_NAME - 1);
 	else if (*at && !strcmp((*at)->name, name)) dt__called_twice(g, "outputs", name);
 	else if (!o) dt__graph_full(g, "output");
@@ -3197,10 +3191,10 @@ static void dt__default_name(dt__graph *g, dt_tensor *t) {
 	const dt_tensor *other;
 	int i, k = 1;
 	if (t->name[0]) return;
-	if (t == g->input[0]) { dt__format(t->name, sizeof t->name, "input"); return; }
-	for (i = 0; i < t->number || (t->number < 0 && i < g->n); i++) k += g->node[i]->op == t->op && g->node[i] != t;
+	if (t == g->input[0]) { memcpy(t->name, "input", 6); return; }
+	for (i = 0; i < (t->number < 0 ? g->n : t->number); i++) k += g->node[i]->op == t->op;
 	for (other = g->last_made; other && t->number < 0; other = other->made_before)  // one that only lends its variables
-		k += other != t && other->number < 0 && other->op == t->op && other->name[0];
+		k += other->number < 0 && other->op == t->op && other->name[0];
 	dt__format(t->name, sizeof t->name, "%s_%d", t->op->name, k);
 }
 
@@ -3209,8 +3203,11 @@ static int dt__graph_number(dt__graph *g) {
 	dt_tensor *t;
 	int i, j, k, n = 0;
 	for (t = g->last_made; t; t = t->made_before) n++;
-	g->node = (dt_tensor **)dt__take(g->pool, (size_t)n * sizeof *g->node);
-	if (!g->node) return dt__graph_full(g, "order");
+	g->node = DT__NEW(g->pool, n, dt_tensor *);
+	g->variable = DT__NEW(g->pool, n * DT__MAX_VARIABLES, dt__variable *);
+	g->buffer = DT__NEW(g->pool, n * 5, dt__buffer);
+	g->segment = DT__NEW(g->pool, n * (g->training ? 4 : 2) + 1, dt__segment);
+	if (!g->node || !g->variable || !g->buffer || !g->segment) return dt__graph_full(g, "plan");
 	dt__graph_walk(g, g->output);
 	dt__graph_walk(g, g->main_loss);
 	for (o = g->outputs; o; o = o->next) dt__graph_walk(g, o->t);
@@ -3219,12 +3216,7 @@ static int dt__graph_number(dt__graph *g) {
 		if (!strcmp(g->input[i]->name, g->input[i - 1]->name)) return dt__called_twice(g, "inputs", g->input[i]->name);
 	for (i = 0; i < g->n_inputs; i++)
 		if (g->input[i]->number < 0) return dt__refuse(&g->error, "input \"%s\" reaches nothing that net returns: use it or leave it out", i ? g->input[i]->name : "x");
-	for (i = n = 0; i < g->n; i++) {
-		dt__default_name(g, g->node[i]);
-		for (k = 0; k < DT__MAX_VARIABLES; k++) n += g->node[i]->variable[k] != NULL;
-	}
-	g->variable = (dt__variable **)dt__take(g->pool, (size_t)n * sizeof *g->variable);
-	if (!g->variable) return dt__graph_full(g, "variables");
+	for (i = 0; i < g->n; i++) dt__default_name(g, g->node[i]);
 	for (i = 0; i < g->n; i++) for (k = 0; k < DT__MAX_VARIABLES; k++) {
 		dt__variable *v = g->node[i]->variable[k];
 		if (!v || v->number >= 0) continue;
@@ -3339,7 +3331,7 @@ static dt__phase *dt__phase_at(const dt__graph *g, int time, dt_tensor **t) {
 static void dt__plan_values(dt__graph *g) {
 	int i, k, n = g->n, end = g->training ? 4 * n + 1 : 2 * n + 1;
 	for (i = 0; i < n; i++) {
-		dt_tensor *t = g->node[i], *x = t->n_in ? t->in[0] : NULL;
+		dt_tensor *t = g->node[i], *x = t->in[0];
 		unsigned flags = t->op->flags;
 		int forward = dt__forward_time(t), backward = dt__backward_time(t);
 		for (k = 0; k < t->n_in; k++) {
@@ -3383,11 +3375,10 @@ static void dt__plan_gradients(dt__graph *g) {
 #endif
 
 // Cut the times into segments: where a phase wants all rows, or all sums of the phase before it.
-static int dt__plan_segments(dt__graph *g) {
+static void dt__plan_segments(dt__graph *g) {
 	int time, n = g->n, end = g->training ? 4 * n : 2 * n, whole = 0, phases = 0;
 	ptrdiff_t floats = 1;
-	dt__segment *s = g->segment = (dt__segment *)dt__take(g->pool, ((size_t)end + 1) * sizeof *s);
-	if (!s) return dt__graph_full(g, "segments");
+	dt__segment *s = NULL;
 	for (time = 1; time <= end; time++) {
 		dt_tensor *t;
 		dt__phase *phase = dt__phase_at(g, time, &t);
@@ -3407,7 +3398,6 @@ static int dt__plan_segments(dt__graph *g) {
 		floats = DT__MIN(floats + (time > 2 * n ? 2 : 1) * (t->size + t->saved_row), DT_STRIP_FLOATS);
 		if (phases > 1) s->strip = dt__block(g->rows, DT__MAX(DT_STRIP_FLOATS / floats, 1), 1);
 	}
-	return 0;
 }
 
 // The segment of a time if it runs in several strips, else NULL.
@@ -3453,31 +3443,20 @@ static void dt__fuse_pool(dt_tensor *relu, dt_tensor *pool) {
 // The layer before applies the relu, if both have one place.
 static void dt__fuse_relu(dt_tensor *x, dt_tensor *relu) { if (relu->value == x->value) x->relu = relu->fused = 1; }
 
-static const struct { int planned; const char *first, *second; void (*fuse)(dt_tensor *first, dt_tensor *second); } dt__fusions[] = {
-	{0, "relu", "maxpool2d", dt__fuse_pool},
-	{1, "conv2d", "relu", dt__fuse_relu}, {1, "dense", "relu", dt__fuse_relu}, {1, "batchnorm", "relu", dt__fuse_relu}, {1, "add", "relu", dt__fuse_relu}, {1, "maxpool2d", "relu", dt__fuse_relu},
-};
-
-// planned: the values have their places.
-static void dt__fuse(dt__graph *g, int planned) {
-	int i, k;
+static void dt__fuse(const dt__graph *g, const char *first, const char *second, void (*fuse)(dt_tensor *first, dt_tensor *second)) {
+	int i;
 	for (i = 0; i < g->n && !g->no_fusion; i++) {
-		dt_tensor *t = g->node[i], *x = t->n_in ? t->in[0] : NULL;
-		for (k = 0; x && k < DT__COUNT(dt__fusions); k++)
-			if (dt__fusions[k].planned == planned && !strcmp(x->op->name, dt__fusions[k].first) && !strcmp(t->op->name, dt__fusions[k].second) &&
-				x->consumers == 1 && !x->is_output) {
-				dt__fusions[k].fuse(x, t);
-				break;
-			}
+		dt_tensor *t = g->node[i], *x = t->in[0];
+		if (x->consumers == 1 && !x->is_output && dt__glob(first, x->op->name) && dt__glob(second, t->op->name)) fuse(x, t);
 	}
 }
 
 // Largest buffer first, each at the lowest place free while it lives.
 static void dt__plan_place(dt__graph *g) {
-	int first = -1, k, i, time;
+	int first = -1, k, i;
 	for (k = 0; k < g->n_buffers; k++) {
 		dt__buffer *b = NULL;
-		ptrdiff_t at = 0;
+		ptrdiff_t at = 0, alive = 0;
 		int *link;
 		for (i = 0; i < g->n_buffers; i++)
 			if (g->buffer[i].offset < 0 && (!b || g->buffer[i].floats > b->floats)) b = &g->buffer[i];
@@ -3492,10 +3471,7 @@ static void dt__plan_place(dt__graph *g) {
 		b->next = *link;
 		*link = (int)(b - g->buffer);
 		g->block_floats = DT__MAX(g->block_floats, at + b->floats);
-	}
-	for (time = 0; time <= 4 * g->n + 1; time++) {
-		ptrdiff_t alive = 0;
-		for (i = 0; i < g->n_buffers; i++) if (g->buffer[i].birth <= time && time <= g->buffer[i].death) alive += g->buffer[i].floats;
+		for (i = 0; i < g->n_buffers; i++) if (g->buffer[i].birth <= b->birth && b->birth <= g->buffer[i].death) alive += g->buffer[i].floats;
 		g->lower_bound = DT__MAX(g->lower_bound, alive);
 	}
 }
@@ -3513,13 +3489,11 @@ static int dt__graph_finish(dt__graph *g, const char *freeze, const char *no_dec
 		if (!dt__mul(t->size + t->saved_row, g->rows, &bytes) || bytes > PTRDIFF_MAX / 64)
 			return dt__fail(&g->error, DT_ERR_MEMORY, "layer \"%s\": %td samples of %td values are too large for memory: use a smaller .batch", t->name, g->rows, t->size);
 	}
-	g->buffer = (dt__buffer *)dt__take(g->pool, (size_t)g->n * 5 * sizeof *g->buffer);
-	if (!g->buffer) return dt__graph_full(g, "plan");
-	dt__fuse(g, 0);
+	dt__fuse(g, "relu", "maxpool2d", dt__fuse_pool);
 	dt__plan_values(g);
 	if (g->training) dt__plan_gradients(g);
-	dt__fuse(g, 1);
-	if (dt__plan_segments(g)) return g->error.code;
+	dt__fuse(g, "conv2d,dense,batchnorm,add,maxpool2d", "relu", dt__fuse_relu);
+	dt__plan_segments(g);
 	dt__plan_strips(g);
 	for (i = 0, bytes = slack; i < g->n_buffers; bytes += g->buffer[i++].floats)
 		if (g->buffer[i].floats > PTRDIFF_MAX / 8 - bytes) return dt__fail(&g->error, DT_ERR_MEMORY, "the layers' values for %td samples are too large for memory: use a smaller .batch", g->rows);
@@ -3532,11 +3506,9 @@ static int dt__graph_finish(dt__graph *g, const char *freeze, const char *no_dec
 
 // first: the index of p[0].
 static void dt__check_finite(dt__replica *r, const dt_tensor *t, const float *p, ptrdiff_t n, ptrdiff_t first, const char *what) {
-	ptrdiff_t i;
-	if (!p || r->error.code) return;
-	for (i = 0; i < n && p[i] - p[i] == 0; i++) {}
-	if (i == n) return;
-	dt__fail(&r->error, DT_ERR_NUMERIC, "step %ld, replica %d: the %s of layer \"%s\" is not finite (%g at index %td): lower .learning_rate, scale the input, or set .clip_norm",
+	ptrdiff_t i = 0;
+	while (i < n && p[i] - p[i] == 0) i++;
+	if (i < n) dt__fail(&r->error, DT_ERR_NUMERIC, "step %ld, replica %d: the %s of layer \"%s\" is not finite (%g at index %td): lower .learning_rate, scale the input, or set .clip_norm",
 			r->step, r->rank, what, t->name, (double)p[i], first + i);
 }
 
@@ -3607,7 +3579,7 @@ static void dt__backward(dt__replica *set, int n, int seeded) {
 	}
 	dt__run_segments(set, n, 1, seeded);
 	for (i = 0; i < n; i++)  // no loss depends on input 0
-		if (x->back && x->gradient >= 0 && !set[i].written[x->number]) dt__zero(x->size * set[i].rows, dt__gradient(&set[i], x));
+		if (x->back && !set[i].written[x->number]) dt__zero(x->size * set[i].rows, dt__gradient(&set[i], x));
 }
 
 // Variables that no backward reached have gradient 0.
@@ -4745,10 +4717,9 @@ static int dt__ignored(const dt_loss_options *o, int label) {
 }
 
 static void dt__count(dt__replica *r, int right, int right_top) {
-	float *totals = r->chunk_totals + 2 * DT_MAX_INPUTS;
-	totals[DT__COUNTED] += 1;
-	totals[DT__RIGHT] += (float)right;
-	totals[DT__RIGHT_TOP] += (float)right_top;
+	r->chunk_totals[DT__COUNTED] += 1;
+	r->chunk_totals[DT__RIGHT] += (float)right;
+	r->chunk_totals[DT__RIGHT_TOP] += (float)right_top;
 }
 
 // One row: returns its loss, sets weight and gradient d. soft: the label as floats, or NULL.
@@ -4904,19 +4875,19 @@ static double dt__totals_loss(const dt__graph *g, const double *totals) {
 // What summed gradients are divided by: the first mean loss's weights, or the rows of mixed losses; and rows seeded by hand.
 static double dt__totals_weight(const dt__graph *g, const double *totals) {  // -1: all losses are sums
 	int i;
-	if (g->mixed_losses) return totals[2 * DT_MAX_INPUTS + DT__ROWS];
+	if (g->mixed_losses) return totals[DT__ROWS];
 	for (i = 0; i < g->n_losses; i++) if (dt__loss_means(g, i)) return totals[2 * i + 1];
 	return -1;
 }
 static double dt__divisor(double weight, double seeded) { return weight >= 0 ? weight + seeded : seeded > 0 ? seeded : 1; }
 static double dt__totals_divisor(const dt__graph *g, const double *totals) {
-	return dt__divisor(dt__totals_weight(g, totals), totals[2 * DT_MAX_INPUTS + DT__SEEDED]);
+	return dt__divisor(dt__totals_weight(g, totals), totals[DT__SEEDED]);
 }
 
 static double dt__totals_accuracy(const dt__graph *g, const double *totals, int which) {
-	double counted = totals[2 * DT_MAX_INPUTS + DT__COUNTED];
+	double counted = totals[DT__COUNTED];
 	if (counted == 0 || (which == DT__RIGHT_TOP && ((const dt_loss_options *)g->loss[0]->options)->kind != DT_CROSS_ENTROPY)) return (double)NAN;
-	return totals[2 * DT_MAX_INPUTS + which] / counted;
+	return totals[which] / counted;
 }
 
 // Mixed losses: scale each one's gradient so that one division serves all.
@@ -4969,9 +4940,9 @@ static int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_ty
 
 typedef struct {
 	dt_optimizer kind;
-	double rate, momentum, beta1, beta2, alpha, epsilon, decay, clip, final_rate, factor;
+	double rate, momentum, beta1, beta2, alpha, epsilon, decay, clip, final_rate, factor, warmup;
 	dt_schedule schedule;
-	long warmup, total, decay_steps;
+	long total, decay_steps;
 	double (*rate_at)(long step, void *user);
 	void *user;
 	int n_slots;  // arrays of moments
@@ -4990,7 +4961,7 @@ static int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *e
 		{"clip_norm", &p->clip, dt__default(o->clip_norm, 0), HUGE_VAL},
 		{"final_rate", &p->final_rate, o->final_rate, 1e6},
 		{"decay_factor", &p->factor, DT__ELSE(o->decay_factor, o->schedule == DT_STEP_DECAY ? 0.1 : 0.96), 1e6},
-		{"warmup_steps", NULL, (double)o->warmup_steps, HUGE_VAL}, {"total_steps", NULL, (double)o->total_steps, HUGE_VAL},
+		{"warmup_steps", &p->warmup, (double)o->warmup_steps, HUGE_VAL}, {"total_steps", NULL, (double)o->total_steps, HUGE_VAL},
 		{"decay_steps", NULL, (double)o->decay_steps, HUGE_VAL}, {"optimizer", NULL, (double)o->optimizer, DT_RMSPROP + 1},
 		{"schedule", NULL, (double)o->schedule, DT_LINEAR_DECAY + 1}
 	};
@@ -5001,7 +4972,6 @@ static int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *e
 	}
 	p->kind = o->optimizer;
 	p->schedule = o->schedule;
-	p->warmup = o->warmup_steps;
 	p->total = o->total_steps;
 	p->decay_steps = o->decay_steps;
 	p->rate_at = o->rate_at;
@@ -5012,12 +4982,12 @@ static int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *e
 
 // The learning rate after `step` updates.
 static double dt__rate_of(const dt__optimizer *p, long step) {
-	double t = (double)(step - p->warmup), n = p->total > p->warmup ? (double)(p->total - p->warmup) : 1;
+	double t = (double)step - p->warmup, n = DT__MAX((double)p->total - p->warmup, 1);
 	if (p->rate_at) return p->rate_at(step, p->user);
-	if (step < p->warmup) return p->rate * (double)(step + 1) / (double)(p->warmup + 1);
+	if (t < 0) return p->rate * (double)(step + 1) / (p->warmup + 1);
 	if (p->schedule == DT_COSINE_DECAY || p->schedule == DT_LINEAR_DECAY) {
 		if (p->total == 0) return p->rate;  // length unknown: dt_train fills it in
-		t = t < n ? t / n : 1;
+		t = DT__MIN(t / n, 1);
 		if (p->schedule == DT_LINEAR_DECAY) return p->rate + (p->final_rate - p->rate) * t;
 		return p->final_rate + (p->rate - p->final_rate) * 0.5 * (1 + cos(3.14159265358979323846 * t));
 	}
@@ -5783,15 +5753,19 @@ static const char *const dt__kind_names[] = {"dt_allreduce", "dt_reduce_scatter"
 // What a worker tells its parameter servers, and is told: DT__PUSH: gradients for values; DT__STRETCH: values, once all workers
 // ask, and how many batches there are to share; DT__SETUP: the chief's values and settings; DT__SETUP_DECAY: where they decay.
 enum { DT__PUSH, DT__STRETCH, DT__SETUP, DT__SETUP_DECAY };
+typedef struct {  // as it travels: eight bytes each
+	uint64_t sequence, begin, trained, all;  // number of the round; the server's slice
+	uint64_t version;  // updates of the values that the gradients are based on, or that come back
+	int64_t stop, batches, next;  // stop: as the model's; next: the batch to work on, or -1
+	double rate, weight, seeds;  // weight and seeds: as dt__divisor takes them
+	double staleness;  // updates between
+	double kind, n_slots, momentum, beta1, beta2, alpha, epsilon, decay, sync, ahead, backup, full_rate;  // DT__SETUP
+} dt__order;
 typedef struct {
-	int kind, stop;  // stop: see dt_model; also an answer
+	int kind;
 	float *out, *into, *sums;  // [all] that leaves; [trained] that comes, and what lies behind it
 	ptrdiff_t trained, all;
-	double rate, weight, seeds;  // as dt__divisor takes them
-	long batches, next;  // next: the batch to work on, or -1; an answer
-	double staleness;  // an answer: updates since the values were fetched on which the gradient is based
-	const dt__optimizer *optimizer;
-	const dt_options *options;
+	dt__order order;  // and then the answer
 } dt__push;
 
 struct dt_comm {
@@ -6212,8 +6186,8 @@ static void dt__feed(dt__replica *r, int part) {
 	r->checking = k->checking;
 	r->step = m->step;
 	memset(r->chunk_totals, 0, sizeof r->chunk_totals);
-	r->chunk_totals[2 * DT_MAX_INPUTS + DT__ROWS] = (float)r->rows;
-	if (!part && !r->rank) r->chunk_totals[2 * DT_MAX_INPUTS + DT__STOPS] = (float)m->stop;
+	r->chunk_totals[DT__ROWS] = (float)r->rows;
+	if (!part && !r->rank) r->chunk_totals[DT__STOPS] = (float)m->stop;
 	r->sample_weight = k->batch && k->batch->weight ? k->batch->weight + r->first_row : NULL;
 	for (i = 0; i < r->rows && !r->error.code; i++) if (k->data) dt__feed_sample(r, i); else dt__feed_row(r, i);
 	if (r->error.code) r->rows = 0;  // go on without rows, so that nobody waits for this replica in vain
@@ -6251,7 +6225,7 @@ static void dt__job_backward(dt__replica *set, int n) {
 		float *totals = r->gradients + g->totals;
 		if (k->seed) {
 			dt__copy(r->rows * g->output->size, 1, k->seed + r->first_row * g->output->size, dt__gradient(r, g->output), 0);
-			totals[2 * DT_MAX_INPUTS + DT__SEEDED] += (float)r->rows;
+			totals[DT__SEEDED] += (float)r->rows;
 		} else for (j = 0; j < DT__TOTALS; j++) totals[j] += r->chunk_totals[j];
 	}
 	dt__backward(set, n, k->seed != NULL);
@@ -6326,13 +6300,12 @@ static void dt__push_gradients(dt_model *m, const double *totals, double clipped
 	dt__push *p = &m->push;
 	p->kind = DT__PUSH;
 	p->out = r->gradients;
-	p->weight = dt__totals_weight(&m->graph, totals) / clipped;
-	p->seeds = totals[2 * DT_MAX_INPUTS + DT__SEEDED] / clipped;
-	p->all = m->graph.n_gradients;
-	p->rate = m->rate;
-	p->stop = m->stop;
+	p->order.weight = dt__totals_weight(&m->graph, totals) / clipped;
+	p->order.seeds = totals[DT__SEEDED] / clipped;
+	p->order.rate = m->rate;
+	p->order.stop = m->stop;
 	if (!m->comm->push(m->comm, p, &r->error)) m->pushes++;
-	m->staleness += p->staleness;
+	m->staleness += p->order.staleness;
 }
 
 static void dt__update_slice(dt__replica *r, double scale) {
@@ -6399,7 +6372,7 @@ static void dt__job_update(dt__replica *set, int n) {
 	for (i = 0; i < n && !failed; i++) dt__update_slice(&set[i], scale * clipped);
 	if (set->rank == 0) {
 		m->bad = bad;
-		m->stopped = m->servers ? m->push.stop : (int)totals[2 * DT_MAX_INPUTS + DT__STOPS];
+		m->stopped = m->servers ? (int)m->push.order.stop : (int)totals[DT__STOPS];
 		if (!failed) {
 			m->norm = need_norm ? norm : (double)NAN;
 			m->report.train_loss = loss;
@@ -6840,20 +6813,21 @@ static int dt__diagnose(dt_model *m, dt_error *err) {
 
 // All workers' values become the chief's, on the servers too; batches: to be drawn from now on.
 static int dt__stretch(dt_model *m, long batches, dt_error *err) {
+	const dt__optimizer *q = &m->optimizer;
+	const dt_options *o = &m->o;
 	dt__push *p = &m->push;
+	const dt__order order = {0, 0, 0, 0, 0, m->stop, batches, 0, 0, 0, 0, 0, q->kind, q->n_slots, q->momentum, q->beta1, q->beta2, q->alpha, q->epsilon, q->decay,
+		o->sync, o->staleness, o->backup, o->full_rate};
 	int code = 0;
 	ptrdiff_t i;
 	p->trained = m->graph.n_trainable;
+	p->all = m->graph.n_gradients;
 	p->into = m->replica[0].variables;
 	p->sums = m->replica[0].gradients;
-	p->optimizer = &m->optimizer;
-	p->options = &m->o;
-	p->all = m->graph.n_gradients;
-	p->stop = m->stop;
-	p->batches = batches;
 	if (!m->process && (!m->served || m->changed)) {
 		p->kind = DT__SETUP;
 		p->out = p->into;
+		p->order = order;
 		code = m->comm->push(m->comm, p, err);
 		for (i = 0; i < m->graph.n_variables; i++) {
 			const dt__variable *v = m->graph.variable[i];
@@ -6866,9 +6840,10 @@ static int dt__stretch(dt_model *m, long batches, dt_error *err) {
 		memset(p->sums, 0, (size_t)p->trained * sizeof(float));
 	}
 	p->kind = DT__STRETCH;
+	p->order = order;
 	if (!code) code = m->comm->push(m->comm, p, err);
 	dt__spread(m->replica, 0, p->trained);
-	m->stopped = p->stop;
+	m->stopped = (int)p->order.stop;
 	m->served = 1;
 	m->changed = 0;
 	return code;
@@ -7129,7 +7104,7 @@ static int dt__evaluate_data(dt_model *m, const dt_dataset *d, int shared, dt_me
 	}
 	if (shared && !code) code = dt__sum_totals(m->comm, totals, err);
 	out->loss = dt__totals_loss(g, totals);
-	out->n = kind <= DT_BINARY_CROSS_ENTROPY ? (long)totals[2 * DT_MAX_INPUTS + DT__COUNTED] : d->info.n;
+	out->n = kind <= DT_BINARY_CROSS_ENTROPY ? (long)totals[DT__COUNTED] : d->info.n;
 	out->accuracy = dt__totals_accuracy(g, totals, DT__RIGHT);
 	out->top_k_accuracy = dt__totals_accuracy(g, totals, DT__RIGHT_TOP);
 	out->classes = kind == DT_CROSS_ENTROPY ? logits->dim[logits->rank - 1] : 0;
@@ -7177,10 +7152,10 @@ DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->o
 // Owns:    dt__net: the sockets, that thread, memory for the others' slices.
 // Uses:    >>replicas (dt_comm), >>base.   Used by: >>cluster.
 // Promise: every wait has a deadline, every length is checked first, and all ranks that outlive a failure tell the same cause.
-//          Who joins proves that he knows the secret; nothing is encrypted.
+//          Who joins proves that he knows the secret, and so does each of his frames; nothing is encrypted.
 // Frame:   64 bytes, little-endian: 0 "DTR1" | 4 version | 5 type | 6 kind | 8 rank (4) | 12 detail (4) | 16 n (8) | 24 call (8)
 //          | 32 offset (8) | 40 bytes of payload (4) | 48 number of the frame (8) | 56 CRC-32C of the payload, but not of
-//          floats (4) | 60 CRC-32C of bytes 0 to 59 (4). Then the payload.
+//          floats (4) | 60 CRC-32C of bytes 0 to 59 (4); or, with a secret, 56 SipHash of bytes 0 to 55 and the payload (8).
 // ========================================
 
 #ifndef DTRAIN_NO_SOCKETS
@@ -7241,6 +7216,31 @@ static void dt__proof(const char *secret, const uint8_t *said, char side, uint8_
 	}
 }
 
+// SipHash-2-4 (Aumasson & Bernstein 2012) of a head's first 56 bytes and a payload.
+static uint64_t dt__tag(const uint64_t key[2], const uint8_t *head, const uint8_t *p, size_t n) {
+	uint64_t v[4], m;
+	size_t word, words = n / 8 + 8, i;
+	int round;
+	v[0] = key[0] ^ UINT64_C(0x736f6d6570736575); v[1] = key[1] ^ UINT64_C(0x646f72616e646f6d);
+	v[2] = key[0] ^ UINT64_C(0x6c7967656e657261); v[3] = key[1] ^ UINT64_C(0x7465646279746573);
+#define DT__TURN(x, k) ((x) << (k) | (x) >> (64 - (k)))
+	for (word = 0; word <= words; word++) {
+		if (word < 7) m = dt__read_le(head + 8 * word, 8);
+		else if (word < words - 1) m = dt__read_le(p + 8 * (word - 7), 8);
+		else for (m = (uint64_t)(n + 56) << 56, i = 0; i < n % 8; i++) m |= (uint64_t)p[n / 8 * 8 + i] << 8 * i;
+		if (word < words) v[3] ^= m; else { v[2] ^= 0xff; m = 0; }
+		for (round = word < words ? 2 : 4; round; round--) {
+			v[0] += v[1]; v[1] = DT__TURN(v[1], 13) ^ v[0]; v[0] = DT__TURN(v[0], 32);
+			v[2] += v[3]; v[3] = DT__TURN(v[3], 16) ^ v[2];
+			v[0] += v[3]; v[3] = DT__TURN(v[3], 21) ^ v[0];
+			v[2] += v[1]; v[1] = DT__TURN(v[1], 17) ^ v[2]; v[2] = DT__TURN(v[2], 32);
+		}
+		v[0] ^= m;
+	}
+#undef DT__TURN
+	return v[0] ^ v[1] ^ v[2] ^ v[3];
+}
+
 static int dt__differs(const uint8_t *a, const uint8_t *b) {  // of 32 bytes, in constant time
 	int i, d = 0;
 	for (i = 0; i < 32; i++) d |= a[i] ^ b[i];
@@ -7259,16 +7259,6 @@ enum { DT__HELLO = 1, DT__CHALLENGE, DT__PROOF, DT__WELCOME, DT__ROSTER, DT__HEA
 
 typedef struct { int type, rank, kind, detail; size_t bytes; uint64_t n, call, offset; } dt__frame;
 
-// What a worker orders from its servers, and is answered: as words on the wire.
-enum { DT__SEQUENCE, DT__VERSION, DT__RATE, DT__WEIGHT, DT__SEEDS, DT__STOP, DT__BATCHES, DT__NEXT, DT__STALENESS, DT__BEGIN, DT__TRAINED, DT__ALL, DT__SETTINGS, DT__ORDER_WORDS = DT__SETTINGS + 12 };
-#define DT__ORDER_BYTES (8 * DT__ORDER_WORDS)
-typedef struct { uint64_t word[DT__ORDER_WORDS]; } dt__order;
-
-static void dt__order_write(uint8_t *p, const dt__order *o) { int i; for (i = 0; i < DT__ORDER_WORDS; i++) dt__write_le(p + 8 * i, o->word[i], 8); }
-static void dt__order_read(const uint8_t *p, dt__order *o) { int i; for (i = 0; i < DT__ORDER_WORDS; i++) o->word[i] = dt__read_le(p + 8 * i, 8); }
-static void dt__order_set(dt__order *o, int i, double v) { memcpy(&o->word[i], &v, sizeof v); }
-static double dt__order_get(const dt__order *o, int i) { double v; memcpy(&v, &o->word[i], sizeof v); return v; }
-
 static dt__frame dt__frame_of(int type, int rank, size_t bytes) {
 	dt__frame f = {0, 0, 0, 0, 0, 0, 0, 0};
 	f.type = type;
@@ -7283,6 +7273,8 @@ typedef struct {
 	char address[64];
 	double began, heard;  // when it was opened; when bytes came last
 	uint64_t sent, received;  // frames are numbered
+	int keyed;  // frames carry a tag,
+	uint64_t key_out[2], key_in[2];  // … by these
 	uint8_t head[64];  // of the frame that leaves,
 	struct iovec out[2];  // … and what is left of it
 	uint8_t in[8192];  size_t from, to;  // bytes that came ahead of their turn
@@ -7294,7 +7286,7 @@ typedef struct {
 	dt__span part_out, part_in, result_out, result_in;  // still missing of the collective, in floats
 	int announced, greeted;
 	dt__span held;  // by a server
-	uint8_t order[DT__ORDER_BYTES];  // or answer that leaves
+	dt__order order;  // or answer that leaves
 	uint8_t said[DT__SAID];  // joining
 } dt__link;
 
@@ -7314,8 +7306,11 @@ static void dt__link_queue(dt__link *l, dt__frame f, const void *payload) {
 	dt__write_le(h + 32, f.offset, 8);
 	dt__write_le(h + 40, f.bytes, 4);
 	dt__write_le(h + 48, l->sent++, 8);
-	if (f.type < DT__PART) dt__write_le(h + 56, dt__crc32c(0, payload, f.bytes), 4);
-	dt__write_le(h + 60, dt__crc32c(0, h, 60), 4);
+	if (l->keyed) dt__write_le(h + 56, dt__tag(l->key_out, h, (const uint8_t *)payload, f.bytes), 8);
+	else {
+		if (f.type < DT__PART) dt__write_le(h + 56, dt__crc32c(0, payload, f.bytes), 4);
+		dt__write_le(h + 60, dt__crc32c(0, h, 60), 4);
+	}
 	l->out[0].iov_base = h;
 	l->out[0].iov_len = 64;
 	l->out[1].iov_base = (void *)(uintptr_t)payload;
@@ -7356,7 +7351,7 @@ static int dt__link_head(dt__link *l) {
 	f->call = dt__read_le(h + 24, 8);
 	f->offset = dt__read_le(h + 32, 8);
 	f->bytes = (size_t)dt__read_le(h + 40, 4);
-	return !memcmp(h, "DTR1\1", 5) && dt__read_le(h + 60, 4) == dt__crc32c(0, h, 60) && dt__read_le(h + 48, 8) == l->received++;
+	return !memcmp(h, "DTR1\1", 5) && (l->keyed || dt__read_le(h + 60, 4) == dt__crc32c(0, h, 60)) && dt__read_le(h + 48, 8) == l->received++;
 }
 
 // Take in what has come. 1: a frame; 0: not yet; -1: the connection has ended; -2: damaged, or no peer of ours. place says where
@@ -7382,6 +7377,7 @@ static int dt__link_read(dt__link *l, uint8_t *(*place)(void *user, dt__link *l)
 			l->from += n; l->place += n; l->missing -= n;
 			if (!l->missing) {
 				l->stage = 0;
+				if (l->keyed) return dt__read_le(l->head_in + 56, 8) == dt__tag(l->key_in, l->head_in, l->payload, l->frame.bytes) ? 1 : -2;
 				return l->frame.type >= DT__PART || dt__read_le(l->head_in + 56, 4) == dt__crc32c(0, l->payload, l->frame.bytes) ? 1 : -2;
 			}
 		}
@@ -7401,6 +7397,7 @@ static int dt__link_read(dt__link *l, uint8_t *(*place)(void *user, dt__link *l)
 	}
 }
 
+static int dt__desk_run(dt_comm *c, float *buf, dt_error *err);
 static uint8_t *dt__place_small(void *user, dt__link *l) {
 	(void)user;
 	return l->frame.bytes < sizeof l->small ? (uint8_t *)memset(l->small, 0, sizeof l->small) : NULL;
@@ -7436,6 +7433,9 @@ typedef struct dt__net {
 	pthread_t heart;
 	pthread_mutex_t lock; // over the links: a collective's unless it waits, or that thread's
 	int beating, bell[2];
+	struct dt__desk *desk;  // [size] in a segment, or NULL; before them the areas
+	void *segment;  size_t segment_bytes;
+	int turn;  // of the areas
 } dt__net;
 
 #define DT__CHUNK 65536  // floats of a frame
@@ -7502,6 +7502,10 @@ static void dt__net_lost(dt__net *net, const dt__link *l, const char *why) {
 	dt__fail(&net->cause, DT_ERR_PEER, "%s %d (%s) is lost: %s", rank < workers ? "rank" : "parameter server", rank % workers, l->address, why);
 }
 
+static void dt__net_left(dt__net *net, int rank) {
+	dt__fail(&net->cause, DT_ERR_STATE, "%s: rank %d closed its handle: let all make the same calls first", dt__kind_names[net->comm->kind], rank);
+}
+
 // Where a frame's payload goes, if this is its time.
 static uint8_t *dt__net_place(void *user, dt__link *l) {
 	dt__net *net = (dt__net *)user;
@@ -7535,11 +7539,11 @@ static int dt__net_pull(dt__net *net, dt__link *l) {
 	if (got == 1 && f->type == DT__PART) l->part_in.begin += count;
 	else if (got == 1 && f->type == DT__RESULT) l->result_in.begin += count;
 	else if (got == 1 && f->type == DT__ABORT) dt__fail(&net->cause, DT__ELSE(f->detail, DT_ERR_PEER), "%s", *l->small ? (const char *)l->small : "a process ended without a word");
-	else if (got == 1 && f->type == DT__ANSWER && rank >= net->comm->size) { l->greeted = 1; dt__order_read(l->small, &net->answer[rank - net->comm->size]); }
+	else if (got == 1 && f->type == DT__ANSWER && rank >= net->comm->size) { l->greeted = 1; memcpy(&net->answer[rank - net->comm->size], l->small, sizeof(dt__order)); }
 	else if (got == 1 && f->type == DT__ORDER && net->place) l->greeted = 1;
 	else if (got == 1 && f->type == DT__BYE) l->left = 1;
-	else if (got == -1 && l->left && net->place) dt__link_close(l);
-	else if (got == -1 && l->left) dt__fail(&net->cause, DT_ERR_STATE, "%s: rank %d closed its handle: let all make the same calls first", dt__kind_names[net->comm->kind], rank);
+	else if (got == -1 && l->left && (net->place || net->comm->run == dt__desk_run)) dt__link_close(l);
+	else if (got == -1 && l->left) dt__net_left(net, rank);
 	else if (got == -1) dt__net_lost(net, l, "its connection has ended");
 	else if (got == -2) dt__net_lost(net, l, "it sent damaged bytes");
 	return 1;
@@ -7553,18 +7557,17 @@ static int dt__net_flush(dt__net *net, dt__link *l) {
 }
 
 static void dt__order_send(dt__net *net, dt__link *l) {
-	dt__order o = net->order;
-	dt__frame f = dt__frame_of(DT__ORDER, net->comm->rank, DT__ORDER_BYTES);
+	dt__frame f = dt__frame_of(DT__ORDER, net->comm->rank, sizeof l->order);
 	f.kind = DT__PUSHING;
 	f.detail = net->comm->detail;
 	f.n = net->comm->n;
 	f.call = net->call;
-	o.word[DT__VERSION] = net->answer[l - net->link - net->comm->size].word[DT__VERSION];
-	o.word[DT__BEGIN] = (uint64_t)l->held.begin;
-	o.word[DT__TRAINED] = (uint64_t)(DT__MIN(l->held.end, net->trained) - l->held.begin);
-	o.word[DT__ALL] = (uint64_t)(l->held.end - l->held.begin);
-	dt__order_write(l->order, &o);
-	dt__link_queue(l, f, l->order);
+	l->order = net->order;
+	l->order.version = net->answer[l - net->link - net->comm->size].version;
+	l->order.begin = (uint64_t)l->held.begin;
+	l->order.trained = (uint64_t)(DT__MIN(l->held.end, net->trained) - l->held.begin);
+	l->order.all = (uint64_t)(l->held.end - l->held.begin);
+	dt__link_queue(l, f, &l->order);
 	l->announced = 1;
 }
 
@@ -7624,6 +7627,16 @@ static void dt__link_rest(dt__link *l) {  // it takes no part
 	l->announced = l->greeted = 1;
 }
 
+// n floats of each rank.
+static int dt__net_room(dt__net *net, ptrdiff_t n) {
+	size_t floats = (size_t)n * (size_t)net->comm->size;
+	if (floats <= net->room_floats) return 0;
+	free(net->room);
+	net->room = (float *)malloc(floats * sizeof(float));
+	net->room_floats = net->room ? floats : 0;
+	return net->room ? 0 : dt__fail(&net->cause, DT_ERR_MEMORY, "%s: no memory for %zu values of other ranks", dt__kind_names[net->comm->kind], floats);
+}
+
 // Who sends and adds what: slices for sums and gathering, all for short sums and the root of a broadcast.
 static int dt__net_begin(dt__net *net, float *buf) {
 	const dt_comm *c = net->comm;
@@ -7631,7 +7644,6 @@ static int dt__net_begin(dt__net *net, float *buf) {
 	int sums = c->kind <= DT__REDUCE_SCATTER, everybody = net->everybody = c->kind == DT__ALLREDUCE && n <= DT__SHORT, i;
 	int hands_out = !everybody && c->kind != DT__REDUCE_SCATTER;
 	dt__span none = {0, 0}, whole = {0, 0};
-	size_t floats;
 	whole.end = n;
 	net->call = ++net->calls[0];
 	net->buf = net->into[0] = net->into[1] = buf;
@@ -7653,12 +7665,7 @@ static int dt__net_begin(dt__net *net, float *buf) {
 		net->link[i].part_in.begin = net->link[i].part_in.end = net->mine.end;
 	}
 	net->ready = sums ? net->mine.begin : net->mine.end;
-	floats = sums ? (size_t)(net->mine.end - net->mine.begin) * (size_t)c->size : 0;
-	if (floats <= net->room_floats) return 0;
-	free(net->room);
-	net->room = (float *)malloc(floats * sizeof(float));
-	net->room_floats = net->room ? floats : 0;
-	return net->room ? 0 : dt__fail(&net->cause, DT_ERR_MEMORY, "%s: no memory for %zu values of other ranks", dt__kind_names[c->kind], floats);
+	return dt__net_room(net, sums ? net->mine.end - net->mine.begin : 0);
 }
 
 // Wait until something moves, but not for a silent peer.
@@ -7711,9 +7718,6 @@ static int dt__net_run(dt_comm *c, float *buf, dt_error *err) {
 // A worker's round with all its servers, each of which holds a slice.
 static int dt__net_push_all(dt_comm *c, dt__push *p, dt_error *err) {
 	dt__net *net = c->net;
-	dt__order *o = &net->order, *answer = &net->answer[net->servers - 1];
-	const dt__optimizer *q = p->optimizer;
-	const double setting[] = {q->kind, q->n_slots, q->momentum, q->beta1, q->beta2, q->alpha, q->epsilon, q->decay, p->options->sync, p->options->staleness, p->options->backup, p->options->full_rate};
 	int i;
 	c->kind = DT__PUSHING;
 	c->n = (size_t)p->all;
@@ -7723,13 +7727,8 @@ static int dt__net_push_all(dt_comm *c, dt__push *p, dt_error *err) {
 	net->buf = p->out;
 	net->into[0] = p->into; net->into[1] = p->sums;
 	net->trained = p->trained;
-	o->word[DT__SEQUENCE] = net->call;
-	o->word[DT__STOP] = (uint64_t)p->stop;
-	o->word[DT__BATCHES] = (uint64_t)p->batches;
-	dt__order_set(o, DT__RATE, p->rate);
-	dt__order_set(o, DT__WEIGHT, p->weight);
-	dt__order_set(o, DT__SEEDS, p->seeds);
-	for (i = 0; i < DT__COUNT(setting); i++) dt__order_set(o, DT__SETTINGS + i, setting[i]);
+	net->order = p->order;
+	net->order.sequence = net->call;
 	for (i = 0; i < net->n; i++) {
 		dt__link *l = &net->link[i];
 		dt__link_rest(l);
@@ -7743,10 +7742,142 @@ static int dt__net_push_all(dt_comm *c, dt__push *p, dt_error *err) {
 		if (p->kind == DT__STRETCH) l->result_in.end = DT__MIN(l->held.end, p->trained);
 	}
 	i = dt__net_finish(net, err);
-	p->stop = (int)answer->word[DT__STOP];
-	p->next = (long)answer->word[DT__NEXT];
-	p->staleness = dt__order_get(answer, DT__STALENESS);
+	p->order = net->answer[net->servers - 1];
 	return i;
+}
+
+// ---- ranks that share memory: a segment instead of the sockets, which still tell who has died
+
+#define DT__AREA 65536  // floats
+typedef struct dt__desk {  // a rank's, with two areas that it uses in turn
+	unsigned arrived, sleeping;  // meetings it has come to; it waits at its sockets
+	char apart[56];
+	dt_comm call[2];  // of which kind, n and detail are read
+} dt__desk;
+
+static float *dt__area(const dt__net *net, int rank, int turn) {
+	return (float *)(void *)net->desk - ((ptrdiff_t)rank * 2 + turn + 1) * DT__AREA;
+}
+
+static int dt__desk_late(const dt__net *net, int rank, unsigned round) { return (int)(DT__LOAD(&net->desk[rank].arrived) - round) < 0; }
+static int dt__desk_all(const dt__net *net, unsigned round) {  // have come?
+	int i = 0;
+	while (i < net->comm->size && !dt__desk_late(net, i, round)) i++;
+	return i == net->comm->size;
+}
+
+static void dt__desk_meet(dt__net *net) {
+	dt__desk *own = &net->desk[net->comm->rank];
+	unsigned round = own->arrived + 1;
+	dt__link *l;
+	int i, spin;
+	DT__STORE(&own->arrived, round);
+	DT__FENCE();
+	DT__EACH_LINK(net, i, l) if (i < net->comm->size && DT__LOAD(&net->desk[i].sleeping)) {  // a frame wakes it
+		pthread_mutex_lock(&net->lock);
+		if (dt__link_idle(l)) dt__link_queue(l, dt__frame_of(DT__HEARTBEAT, net->comm->rank, 0), NULL);
+		dt__link_flush(l);
+		pthread_mutex_unlock(&net->lock);
+	}
+	for (spin = 0; !dt__desk_all(net, round) && spin < 5 * net->spins; spin++) DT__PAUSE();
+	if (dt__desk_all(net, round)) return;
+	pthread_mutex_lock(&net->lock);
+	DT__STORE(&own->sleeping, 1);
+	DT__FENCE();
+	while (!dt__desk_all(net, round) && !net->cause.code) {
+		dt__net_wait(net);
+		DT__EACH_LINK(net, i, l) while (!net->cause.code && l->fd >= 0 && dt__net_pull(net, l)) {}
+		for (i = 0; i < net->comm->size; i++) if (net->link[i].left && dt__desk_late(net, i, round)) dt__net_left(net, i);
+	}
+	DT__STORE(&own->sleeping, 0);
+	pthread_mutex_unlock(&net->lock);
+}
+
+// What a rank brings to, or owns of, values at .. at + count - 1, from at.
+static dt__span dt__desk_part(const dt_comm *c, int rank, ptrdiff_t at, ptrdiff_t count) {
+	dt__span s = dt__comm_slice(c, rank);
+	if (c->kind == DT__BROADCAST) { s.begin = 0; s.end = rank == c->detail ? (ptrdiff_t)c->n : 0; }
+	s.begin = DT__MAX(s.begin - at, 0);
+	s.end = DT__MAX(DT__MIN(s.end - at, count), s.begin);
+	return s;
+}
+
+// Those values by way of the areas; sums in the same order as through sockets.
+static void dt__desk_piece(dt__net *net, float *buf, ptrdiff_t at, ptrdiff_t count) {
+	const dt_comm *c = net->comm;
+	int turn = net->turn ^= 1, sums = c->kind <= DT__REDUCE_SCATTER, everybody = c->kind == DT__ALLREDUCE && c->n <= DT__SHORT, i;
+	dt__span all = {0, 0}, s;
+	all.end = count;
+	s = sums ? all : dt__desk_part(c, c->rank, at, count);
+	net->desk[c->rank].call[turn] = *c;
+	if (s.end) memcpy(dt__area(net, c->rank, turn) + s.begin, buf + at + s.begin, (size_t)(s.end - s.begin) * sizeof *buf);
+	dt__desk_meet(net);
+	for (i = 1; i < c->size && !net->cause.code; i++) dt__same_call(&net->desk[0].call[turn], &net->desk[i].call[turn], &net->cause);
+	for (i = 0; i < c->size && !net->cause.code; i++) {
+		net->part[i] = dt__area(net, i, turn);
+		if (everybody) net->part[i] = (float *)memcpy(net->room + i * count, net->part[i], (size_t)count * sizeof *buf);
+		s = dt__desk_part(c, i, at, count);
+		if (!sums && s.end && i != c->rank) memcpy(buf + at + s.begin, net->part[i] + s.begin, (size_t)(s.end - s.begin) * sizeof *buf);
+	}
+	if (!sums || net->cause.code) return;
+	dt__reduce_slice(net->part, c->size, everybody ? all : dt__slice_of(count, 16, c->size, c->rank), (dt_reduction)c->detail, 0);
+	if (!everybody) dt__desk_meet(net);
+	s = c->kind == DT__ALLREDUCE ? all : dt__desk_part(c, c->rank, at, count);
+	if (!net->cause.code) memcpy(buf + at + s.begin, net->part[0] + s.begin, (size_t)(s.end - s.begin) * sizeof *buf);
+}
+
+static int dt__desk_run(dt_comm *c, float *buf, dt_error *err) {
+	dt__net *net = c->net;
+	ptrdiff_t n = (ptrdiff_t)c->n, at, count;
+	dt__link *l;
+	int i;
+	if (!net->cause.code) dt__check_call(c, buf, &net->cause);
+	net->began = dt__now();
+	DT__EACH_LINK(net, i, l) l->announced = l->greeted = 0;
+	if (c->kind == DT__ALLREDUCE && n <= DT__SHORT) dt__net_room(net, n);
+	for (at = 0; !net->cause.code && (!at || at < n); at += DT__AREA) {
+		count = DT__MIN(n - at, DT__AREA);
+		dt__desk_piece(net, buf, at, count);
+	}
+	if (net->cause.code) dt__net_end(net, DT__ABORT, 0.5);
+	return dt__pass_error(err, &net->cause);
+}
+
+// All ranks map a file that rank 0 makes, if they find there what it says that it has written; or else they go on with sockets.
+static int dt__desk_open(dt__net *net, dt_error *err) {
+	dt_comm *c = net->comm;
+	const char *wish = getenv("DTRAIN_TRANSPORT");
+	char path[48] = "/dev/shm/dtrain-XXXXXX";
+	float said[64] = {0}, failed;  // the path and the token, byte by byte
+	uint8_t token[16], *p = (uint8_t *)MAP_FAILED;
+	size_t bytes = (size_t)c->size * (sizeof *net->desk + 2 * DT__AREA * sizeof(float)), i;
+	int fd = -1, must = wish && !strcmp(wish, "shm"), code;
+	struct stat st;
+	if (wish && !strcmp(wish, "tcp")) return 0;
+	if (wish && !must && strcmp(wish, "auto")) return dt__fail(err, DT_ERR_CONFIG, "DTRAIN_TRANSPORT is \"%.40s\": auto, tcp or shm is needed", wish);
+	if (!c->rank) {
+		fd = mkstemp(path);
+		if (fd < 0) fd = mkstemp(strcpy(path, "/tmp/dtrain-XXXXXX"));
+#ifdef __linux__
+		if (fd >= 0 && posix_fallocate(fd, 0, (off_t)bytes)) { unlink(path); close(fd); fd = -1; }  // or else a full disk would kill
+#endif
+		dt__random_bytes(token);
+		for (i = 0; i < 64 && fd >= 0; i++) said[i] = (float)(i < 48 ? path[i] : token[i - 48]);
+		if (fd >= 0 && pwrite(fd, token, 16, (off_t)bytes) < 16) *said = 0;
+	}
+	code = dt_broadcast(c, said, 64, 0, err);
+	for (i = 0; i < 64 && c->rank; i++) if (i < 48) path[i] = (char)said[i]; else token[i - 48] = (uint8_t)said[i];
+	if (c->rank && *said > 0) fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd >= 0 && !fstat(fd, &st) && (size_t)st.st_size >= bytes + 16) p = (uint8_t *)mmap(NULL, bytes + 16, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (fd >= 0) close(fd);
+	failed = p == (uint8_t *)MAP_FAILED || memcmp(p + bytes, token, 16);
+	if (!code) code = dt_allreduce(c, &failed, 1, DT_MAX, err);
+	if (!c->rank && *said > 0) unlink(path);
+	if (p != (uint8_t *)MAP_FAILED) { net->segment = p; net->segment_bytes = bytes + 16; }
+	net->desk = (dt__desk *)(void *)(p + (size_t)c->size * 2 * DT__AREA * sizeof(float));
+	if (!code && failed == 0) c->run = dt__desk_run;
+	else if (!code && must) code = dt__fail(err, DT_ERR_CONFIG, "DTRAIN_TRANSPORT=shm: the ranks do not find the same memory: leave it out, or set tcp");
+	return code;
 }
 
 // cause: what the others are told; NULL after a good end.
@@ -7755,6 +7886,7 @@ static void dt__net_close(dt_comm *c, const dt_error *cause) {
 	if (cause && !net->cause.code) dt__fail(&net->cause, DT_ERR_PEER, "rank %d: %s", c->rank, cause->text);
 	dt__net_end(net, cause ? DT__ABORT : DT__BYE, cause ? 0.5 : c->rank ? 2 : 5);
 	pthread_mutex_destroy(&net->lock);
+	if (net->segment) munmap(net->segment, net->segment_bytes);
 	free(net->room);
 	free(net);
 }
@@ -7907,6 +8039,17 @@ static int dt__link_gone(const dt__link *l) {
 	return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
+// From now on frames carry tags, if there is a secret. Each direction has a key of its own.
+static void dt__link_seal(dt__link *l, const char *secret, int dialled) {
+	uint8_t key[32];
+	int i, side;
+	l->keyed = *secret != 0;
+	for (side = 0; side < 2; side++) {
+		dt__proof(secret, l->said, side ? 'D' : 'A', key);
+		for (i = 0; i < 2; i++) (side == dialled ? l->key_out : l->key_in)[i] = dt__read_le(key + 8 * i, 8);
+	}
+}
+
 // Dial a rank until it answers or time is over.
 static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *address, int port, double until, dt_error *err) {
 	dt__link *l = &net->link[rank];
@@ -7931,7 +8074,7 @@ static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *addres
 				if (dt__differs(proof, l->small + 16)) return dt__fail(err, DT_ERR_CONFIG, "rank %d (%s) knows another secret: set the same DTRAIN_SECRET for all", rank, address);
 				dt__proof(w->secret, l->said, 'd', proof);
 				dt__link_tell(l, DT__PROOF, w->rank, proof, sizeof proof);
-				if (!dt__link_await(l, DT__WELCOME, dt__place_small, NULL, until)) return 0;
+				if (!dt__link_await(l, DT__WELCOME, dt__place_small, NULL, until)) { dt__link_seal(l, w->secret, 1); return 0; }
 			}
 			if (l->frame.type == DT__ABORT) return dt__fail(err, DT_ERR_CONFIG, "rank %d (%s) refuses: %s", rank, address, (const char *)l->small);
 			why = "no answer from a process of this job";
@@ -7967,6 +8110,7 @@ static int dt__join_greet(dt__net *net, const dt__who *w, dt__link *half, int *m
 	else if (net->link[rank].fd >= 0 && !dt__link_gone(&net->link[rank])) dt__format(text, sizeof text, "there is a rank %d already", rank);
 	dt__link_tell(half, *text ? DT__ABORT : DT__WELCOME, w->rank, text, strlen(text));
 	if (*text || !dt__link_idle(half)) return 0;
+	dt__link_seal(half, w->secret, 0);
 	dt__format(half->address + strlen(half->address), 8, ":%d", (int)(dt__read_le(hello + 8, 4) & 0xffff));
 	if (net->link[rank].fd >= 0) dt__link_close(&net->link[rank]); else --*missing;  // it had died, and was started again
 	net->link[rank] = *half;
@@ -8085,8 +8229,8 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 	if (!dt__join(net, w, &own) && !pipe(net->bell)) {
 		for (i = 0; i < 2; i++) fcntl(net->bell[i], F_SETFD, FD_CLOEXEC);
 		net->beating = !pthread_create(&net->heart, NULL, dt__heart_main, net);
-		if (net->beating) return net->comm;
-		for (i = 0; i < 2; i++) close(net->bell[i]);
+		if (net->beating && (w->rank >= net->comm->size || net->comm->size < 2 || !dt__desk_open(net, &own))) return net->comm;
+		for (i = 0; i < 2 && !net->beating; i++) close(net->bell[i]);
 	}
 	if (!own.code) dt__fail(&own, DT_ERR_MEMORY, "the system refuses a pipe or a thread");
 	dt__net_close(net->comm, &own);
@@ -8120,19 +8264,19 @@ typedef struct {  // a worker, as its server sees it
 	ptrdiff_t done;  // values worked on
 	uint64_t last, pushes, arrived;  // number of its last push; pushes since the last stretch; when this order came
 	float weight, seeds;
-	double scale, rate, staleness;
-	uint64_t version, next;
+	double scale;
 } dt__client;
 
 struct dt_server {
 	dt__net *net;
 	dt__optimizer optimizer;
 	int sync, full_rate, backup, workers, stopped, n_queue, n_group;
-	double staleness;  // most steps that a worker may be ahead; 0: any number
+	double ahead;  // most steps that a worker may be; 0: any number
 	ptrdiff_t begin, trained, all;  // its slice; with what lies behind
 	float *variables, *slot[2], **part;
 	ptrdiff_t *border;  int n_borders;  // where weight decay ends and begins, in turn
-	uint64_t version, base, cursor, batches, stop, orders;  // version: updates; base: before this stretch
+	uint64_t version, base, orders;  // updates; before this stretch; orders so far
+	int64_t cursor, batches, stop;
 	double sum_staleness;
 	dt__client *client;  // [workers]
 	int *queue, *group;  // [workers] at work: pushes by themselves, in their order; those that count as one
@@ -8148,22 +8292,18 @@ static void dt__server_forget(dt_server *s) {
 
 // The chief says how much there is to hold.
 static int dt__server_setup(dt_server *s, const dt__order *o) {
-	const uint64_t *w = o->word;
+	const uint64_t most = PTRDIFF_MAX / 8;
 	int i, lost = 0;
-	double number[12];
-	dt__optimizer *q = &s->optimizer;
-	if (w[DT__ALL] > (uint64_t)PTRDIFF_MAX / 8 || w[DT__TRAINED] > w[DT__ALL] || w[DT__BEGIN] > (uint64_t)PTRDIFF_MAX / 8) return 0;
-	for (i = 0; i < 12; i++) number[i] = dt__order_get(o, DT__SETTINGS + i);
-	if (!(number[0] >= 0 && number[0] <= DT_RMSPROP && number[1] >= 0 && number[1] <= 2)) return 0;
-	s->sync = number[8] > 0; s->staleness = number[9]; s->backup = (int)DT__MIN(DT__MAX(number[10], 0), s->workers - 1); s->full_rate = number[11] != 0;
-	if (s->variables && s->begin == (ptrdiff_t)w[DT__BEGIN] && s->trained == (ptrdiff_t)w[DT__TRAINED] && s->all == (ptrdiff_t)w[DT__ALL]) return 1;
+	if (o->all > most || o->trained > o->all || o->begin > most || !(o->kind >= 0 && o->kind <= DT_RMSPROP && o->n_slots >= 0 && o->n_slots <= 2)) return 0;
+	s->sync = o->sync > 0; s->ahead = o->ahead; s->backup = (int)DT__MIN(DT__MAX(o->backup, 0), s->workers - 1); s->full_rate = o->full_rate > 0;
+	if (s->variables && s->begin == (ptrdiff_t)o->begin && s->trained == (ptrdiff_t)o->trained && s->all == (ptrdiff_t)o->all) return 1;
 	dt__server_forget(s);
-	q->kind = (dt_optimizer)(int)number[0]; q->n_slots = (int)number[1];
-	q->momentum = number[2]; q->beta1 = number[3]; q->beta2 = number[4]; q->alpha = number[5]; q->epsilon = number[6]; q->decay = number[7];
-	s->begin = (ptrdiff_t)w[DT__BEGIN]; s->trained = (ptrdiff_t)w[DT__TRAINED]; s->all = (ptrdiff_t)w[DT__ALL];
+	s->optimizer.kind = (dt_optimizer)(int)o->kind; s->optimizer.momentum = o->momentum; s->optimizer.beta1 = o->beta1; s->optimizer.beta2 = o->beta2;
+	s->optimizer.alpha = o->alpha; s->optimizer.epsilon = o->epsilon; s->optimizer.decay = o->decay;
+	s->begin = (ptrdiff_t)o->begin; s->trained = (ptrdiff_t)o->trained; s->all = (ptrdiff_t)o->all;
 	s->version = 0;
-	for (i = -1; i < q->n_slots + s->workers; i++) {
-		float **to = i < 0 ? &s->variables : i < q->n_slots ? &s->slot[i] : &s->client[i - q->n_slots].buf;
+	for (i = -1; i < (int)o->n_slots + s->workers; i++) {
+		float **to = i < 0 ? &s->variables : i < (int)o->n_slots ? &s->slot[i] : &s->client[i - (int)o->n_slots].buf;
 		lost |= (*to = (float *)calloc((size_t)s->all + 1, sizeof(float))) == NULL;
 	}
 	if (lost) dt__fail(&s->net->cause, DT_ERR_MEMORY, "a parameter server has no memory for %td values of %d workers", s->all, s->workers);
@@ -8193,7 +8333,7 @@ static void dt__server_apply(dt_server *s, const dt__client *c, ptrdiff_t from, 
 		while (i < s->n_borders && s->border[i] <= at) i++;
 		to = i < s->n_borders ? DT__MIN(end, s->border[i]) : end;
 		dt__optimizer_apply(&s->optimizer, to - at, s->variables + at, g + (at - from), s->slot[0] ? s->slot[0] + at : NULL, s->slot[1] ? s->slot[1] + at : NULL,
-				c->scale, c->rate, (long)c->version, i % 2);
+				c->scale, c->order.rate, (long)c->order.version, i % 2);
 	}
 }
 
@@ -8214,22 +8354,22 @@ static uint8_t *dt__server_place(dt__net *net, dt__link *l) {
 static void dt__server_take(dt_server *s, int rank) {
 	dt__link *l = &s->net->link[rank];
 	dt__client *c = &s->client[DT__MIN(rank, s->workers - 1)];
-	const uint64_t *w = c->order.word;
+	const dt__order *o = &c->order;
 	const dt__span none = {0, 0};
-	int kind = l->frame.detail, ok = rank < s->workers && kind <= DT__SETUP_DECAY && l->frame.bytes == DT__ORDER_BYTES;
+	int kind = l->frame.detail, ok = rank < s->workers && kind <= DT__SETUP_DECAY && l->frame.bytes == sizeof *o;
 	l->greeted = 0;
 	if (c->state == DT__ANSWERED && l->result_out.begin == l->result_out.end && dt__link_idle(l)) c->state = DT__IDLE;
 	ok = ok && c->state == DT__IDLE;
 	if (ok) {
-		dt__order_read(l->small, &c->order);
+		memcpy(&c->order, l->small, sizeof c->order);
 		c->frame = l->frame;
-		if (kind == DT__SETUP) ok = !rank && dt__server_setup(s, &c->order);
-		else if (kind != DT__STRETCH) ok = s->variables && w[DT__BEGIN] == (uint64_t)s->begin && w[DT__TRAINED] == (uint64_t)s->trained && w[DT__ALL] == (uint64_t)s->all;
+		if (kind == DT__SETUP) ok = !rank && dt__server_setup(s, o);
+		else if (kind != DT__STRETCH) ok = s->variables && o->begin == (uint64_t)s->begin && o->trained == (uint64_t)s->trained && o->all == (uint64_t)s->all;
 	}
 	if (!ok) { dt__net_lost(s->net, l, "its order does not fit the servers' state"); return; }
 	c->state = DT__COMES;
 	c->arrived = ++s->orders;
-	s->stop = DT__MAX(s->stop, w[DT__STOP]);
+	s->stop = DT__MAX(s->stop, o->stop);
 	l->part_in = l->result_out = none;
 	if (kind == DT__STRETCH) return;
 	l->part_in.begin = s->begin;
@@ -8245,16 +8385,15 @@ static void dt__server_begin(dt_server *s, const int *who, int n) {
 	for (i = 0; i < n; i++) {
 		dt__client *c = &s->client[who[i]];
 		dt__link *l = &s->net->link[who[i]];
-		const dt__order *o = &c->order;
+		dt__order *o = &c->order;
 		int push = c->frame.detail == DT__PUSH;
-		c->staleness = push && o->word[DT__VERSION] < s->version ? (double)(s->version - o->word[DT__VERSION]) : 0;
-		c->again = !push || o->word[DT__SEQUENCE] == c->last || (s->sync && c->staleness > 0);
-		c->last = o->word[DT__SEQUENCE];
+		o->staleness = push && o->version < s->version ? (double)(s->version - o->version) : 0;
+		c->again = !push || o->sequence == c->last || (s->sync && o->staleness > 0);
+		c->last = o->sequence;
 		c->pushes += (uint64_t)push;
 		c->state = DT__AT_WORK;
 		c->done = 0;
-		c->weight = (float)dt__order_get(o, DT__WEIGHT);
-		c->seeds = (float)dt__order_get(o, DT__SEEDS);
+		c->weight = (float)o->weight; c->seeds = (float)o->seeds;
 		if (c->frame.detail < DT__SETUP) { l->result_out.begin = s->begin; l->result_out.end = s->begin + (push ? s->all : s->trained); }
 	}
 	for (step = 1; step < n; step *= 2)
@@ -8264,14 +8403,14 @@ static void dt__server_begin(dt_server *s, const int *who, int n) {
 		}
 	first->scale = dt__divisor((double)first->weight, (double)first->seeds);
 	first->scale = first->scale > 0 ? 1 / first->scale : 0;
-	first->rate = dt__order_get(&first->order, DT__RATE);
-	if (!s->full_rate) first->rate /= 1 + first->staleness;
-	if (!first->again) { s->version++; s->sum_staleness += first->staleness; }
+	if (!s->full_rate) first->order.rate /= 1 + first->order.staleness;
+	if (!first->again) { s->version++; s->sum_staleness += first->order.staleness; }
 	for (i = 0; i < n; i++) {
-		dt__client *c = &s->client[who[i]];
-		c->version = s->version;
-		c->next = s->sync || c->frame.detail >= DT__SETUP ? s->version - s->base : s->cursor++;
-		if (c->next >= s->batches) c->next = UINT64_MAX;
+		dt__order *o = &s->client[who[i]].order;
+		o->version = s->version;
+		o->stop = s->stop;
+		o->next = s->sync || first->frame.detail >= DT__SETUP ? (int64_t)(s->version - s->base) : s->cursor++;
+		if (o->next >= s->batches) o->next = -1;
 	}
 }
 
@@ -8315,10 +8454,10 @@ static void dt__server_admit(dt_server *s, int i) {
 	const dt__client *c = &s->client[i];
 	uint64_t slowest = c->pushes;
 	int k;
-	if (s->sync && c->order.word[DT__VERSION] >= s->version && c->order.word[DT__SEQUENCE] != c->last) return;
-	for (k = 0; k < s->workers && !s->sync && s->staleness > 0; k++)
+	if (s->sync && c->order.version >= s->version && c->order.sequence != c->last) return;
+	for (k = 0; k < s->workers && !s->sync && s->ahead > 0; k++)
 		if (dt__server_alive(s, k) && !dt__client_waits(s, k, DT__STRETCH)) slowest = DT__MIN(slowest, s->client[k].pushes);
-	if ((double)(c->pushes - slowest) > s->staleness && s->staleness > 0) return;
+	if ((double)(c->pushes - slowest) > s->ahead && s->ahead > 0) return;
 	s->queue[s->n_queue++] = i;
 	dt__server_begin(s, &i, 1);
 }
@@ -8333,7 +8472,7 @@ static void dt__server_stretch(dt_server *s) {
 	if (!waiting || waiting < alive || !s->variables) return;
 	s->base = s->version;
 	s->cursor = 0;
-	s->batches = s->client[0].order.word[DT__BATCHES];
+	s->batches = s->client[0].order.batches;
 	for (i = 0; i < s->workers; i++) {
 		dt__client *c = &s->client[i];
 		if (!dt__client_waits(s, i, DT__STRETCH)) continue;
@@ -8342,6 +8481,7 @@ static void dt__server_stretch(dt_server *s) {
 		memcpy(c->buf, s->variables, (size_t)s->trained * sizeof(float));
 		c->done = s->trained;
 	}
+	s->stop = 0;
 }
 
 static int dt__server_work(dt_server *s) {
@@ -8386,15 +8526,10 @@ static int dt__server_send(dt_server *s, int rank) {
 		f.offset = (uint64_t)l->result_out.begin;
 		f.bytes = (size_t)DT__MAX(count, 0) * sizeof(float);
 		if (c->state == DT__AT_WORK) {
-			dt__order o = c->order;
-			o.word[DT__VERSION] = c->version;
-			o.word[DT__NEXT] = c->next;
-			o.word[DT__STOP] = s->stop;
-			dt__order_set(&o, DT__STALENESS, c->staleness);
-			dt__order_write(l->order, &o);
+			l->order = c->order;
 			f.type = DT__ANSWER;
-			f.bytes = DT__ORDER_BYTES;
-			dt__link_queue(l, f, l->order);
+			f.bytes = sizeof l->order;
+			dt__link_queue(l, f, &l->order);
 			c->state = DT__ANSWERED;
 		} else if (left > 0 && count > 0) {
 			dt__link_queue(l, f, c->buf + at);
@@ -8569,11 +8704,11 @@ typedef struct { int role, index, count[4]; char first[2][280], own[280]; int cl
 
 // A role's addresses: a list, or an object by index.
 static void dt__spec_hosts(dt__json *j, int role, dt__spec *s) {
-	int object = dt__json_peek(j) == '{', first = 1, index = 0, ok = 1, port;
+	int object = dt__json_peek(j) == '{', index = 0, ok = 1, port;
 	char text[280], host[256];
 	size_t n;
 	if (!dt__json_expect(j, object ? '{' : '[', "a list of addresses is expected")) return;
-	for (; dt__json_more(j, object ? '}' : ']', &first); index++) {
+	for (; dt__json_more(j, object ? '}' : ']'); index++) {
 		if (object && dt__json_key(j, text, sizeof text, &n)) { text[DT__MIN(n, sizeof text - 1)] = 0; index = (int)dt__parse_whole(text, 4095, &ok); }
 		if (!dt__json_string(j, text, sizeof text, &n)) return;
 		text[DT__MIN(n, sizeof text - 1)] = 0;
@@ -8586,16 +8721,15 @@ static void dt__spec_hosts(dt__json *j, int role, dt__spec *s) {
 
 // {"cluster": {"worker": ["host:port", …], …}, "task": {"type": "worker", "index": 0}}; the task is read first.
 static void dt__spec_read(dt__json *j, int part, dt__spec *s) {
-	int first = 1, inner;
 	char key[32], word[32];
 	size_t n;
 	if (!dt__json_expect(j, '{', "'{' is expected")) return;
-	while (dt__json_more(j, '}', &first) && dt__json_key(j, key, sizeof key, &n)) {
+	while (dt__json_more(j, '}') && dt__json_key(j, key, sizeof key, &n)) {
 		int task = dt__equals(key, DT__MIN(n, sizeof key), "task"), cluster = dt__equals(key, DT__MIN(n, sizeof key), "cluster");
 		if (part ? !cluster : !task) { dt__json_skip(j); continue; }
 		if (!dt__json_expect(j, '{', "'{' is expected")) return;
 		if (task) s->task = 1; else s->cluster = 1;
-		for (inner = 1; dt__json_more(j, '}', &inner) && dt__json_key(j, key, sizeof key - 1, &n);) {
+		while (dt__json_more(j, '}') && dt__json_key(j, key, sizeof key - 1, &n)) {
 			uint64_t v = 0;
 			int ok = 1;
 			key[DT__MIN(n, sizeof key - 1)] = 0;
@@ -8682,7 +8816,7 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	w->listener = -1;
 	strcpy(w->source, "no variable of a launcher");
 	if (chief) dt__format(w->chief, sizeof w->chief, "%s", chief);
-	if (host) dt__format(w->bind, sizeof w->bind, "%s", host);
+	if (host && !dt__address(host, w->bind, sizeof w->bind, &w->port)) dt__format(w->bind, sizeof w->bind, "%s", host);
 	if (!secret && (file = dt__variable_of("DTRAIN_SECRET_FILE")) != NULL) {
 		FILE *f = fopen(file, "r");
 		int got = f && fgets(line, sizeof line, f);
@@ -8703,7 +8837,7 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	code = dt__who_speaks(given, w, &spoke, err);
 	if (code || (w->size == 1 && !w->rank)) return code;
 	if (w->size < 1 || w->rank < 0 || w->rank >= w->size || w->size >= DT__BY_SIGNAL || w->servers >= w->size)
-		return dt__fail(err, DT_ERR_CONFIG, "rank %d of %d processes, %d of them parameter servers (%s): ranks are 0 to size - 1", w->rank, w->size, w->servers, w->source);
+		return dt__fail(err, DT_ERR_CONFIG, "rank %d of %d processes (%s), %d of them parameter servers: ranks are 0 to size - 1", w->rank, w->size, w->source, w->servers);
 	if (!strncmp(w->chief, "127.0.0.1:", 10) || !strncmp(w->chief, "localhost:", 10)) w->local = w->size;
 	if (*w->chief) return 0;
 	return dt__fail(err, DT_ERR_CONFIG, "%s: nothing says where rank 0 is: set DTRAIN_CHIEF=host:port for all processes", w->source);
@@ -9047,10 +9181,9 @@ static int dt__tensors_memory(const dt__tensors *t) {
 static void dt__metadata(dt__tensors *t, dt__json *j) {
 	const char *seen[64];  // starts of keys, for duplicates
 	size_t n, n_seen = 0, k;
-	int first = 1;
 	if (dt__json_peek(j) == 'n') { dt__json_skip(j); return; }
 	dt__json_expect(j, '{', "__metadata__ must be a map");
-	while (dt__json_more(j, '}', &first)) {
+	while (dt__json_more(j, '}')) {
 		char key[128], other[128];
 		const char *start = j->p;
 		size_t length;
@@ -9072,9 +9205,9 @@ static void dt__metadata(dt__tensors *t, dt__json *j) {
 // {"dtype":…, "shape":[…], "data_offsets":[a, b]} in any order, other fields skipped
 static void dt__tensor_entry(dt__json *j, dt__entry *e) {
 	uint64_t elements = 1, v = 0;
-	int first = 1, inner = 1, has = 0, overflow = 0;
+	int has = 0, overflow = 0;
 	dt__json_expect(j, '{', "an entry is no map");
-	while (dt__json_more(j, '}', &first)) {
+	while (dt__json_more(j, '}')) {
 		char text[16]; size_t n;
 		int field;
 		dt__json_key(j, text, sizeof text, &n);
@@ -9087,7 +9220,7 @@ static void dt__tensor_entry(dt__json *j, dt__entry *e) {
 			if (e->dtype == DT__COUNT(dt__dtype)) { e->dtype = 0; dt__json_fail(j, "unknown dtype"); }
 		} else if (field == 2) {
 			dt__json_expect(j, '[', "shape must be a list");
-			for (; dt__json_more(j, ']', &inner); e->rank++) {
+			for (; dt__json_more(j, ']'); e->rank++) {
 				dt__json_uint(j, &v);
 				if (e->rank < DT_MAX_RANK) e->dim[e->rank] = v;
 				if (v && elements > UINT64_MAX / v) overflow = 1;
@@ -9107,8 +9240,9 @@ static void dt__tensor_entry(dt__json *j, dt__entry *e) {
 }
 
 static int dt__tensors_fail(const dt__tensors *t, const dt__entry *e, const char *what) {
-	if (!e) return dt__bad_file(t->err, "\"%s\" is no valid safetensors file: %s", t->path, what);
-	return dt__bad_file(t->err, "\"%s\" is no valid safetensors file: tensor \"%.*s\": %s", t->path, (int)DT__MIN(e->name_length, 60), e->name, what);
+	char name[80] = "";
+	if (e) dt__format(name, sizeof name, "tensor \"%.*s\": ", (int)DT__MIN(e->name_length, 60), e->name);
+	return dt__bad_file(t->err, "\"%s\" is no valid safetensors file: %s%s", t->path, name, what);
 }
 
 // By place in the data; empty tensors come before the one that begins there.
@@ -9150,10 +9284,10 @@ static int dt__tensors_tile(const dt__tensors *t) {  // no hole, no overlap, not
 }
 
 static int dt__tensors_header(dt__tensors *t, dt__json *j) {
-	int first = 1, metadata = 0;
+	int metadata = 0;
 	char *name = t->names;
 	dt__json_expect(j, '{', "the header is no JSON object");
-	while (dt__json_more(j, '}', &first)) {
+	while (dt__json_more(j, '}')) {
 		dt__entry *e = &t->entry[t->n], **slot;
 		size_t n;
 		if (t->n == t->cap) return dt__json_fail(j, "an entry is no map");
@@ -9200,10 +9334,10 @@ static int dt__tensors_read(dt__tensors *t) {
 	for (k = 0; k < n; k++) t->cap += p[k] == '{';  // an entry has a '{' and at least 40 bytes
 	t->cap = DT__MIN(t->cap, (size_t)n / 40 + 1);
 	for (t->table_size = 16; t->table_size < 2 * t->cap;) t->table_size *= 2;
-	t->names = (char *)dt__take(&t->pool, (size_t)n);
-	t->entry = (dt__entry *)dt__take(&t->pool, t->cap * sizeof *t->entry);
-	t->place = (dt__entry **)dt__take(&t->pool, t->cap * sizeof *t->place);
-	t->table = (dt__entry **)dt__take(&t->pool, t->table_size * sizeof *t->table);
+	t->names = DT__NEW(&t->pool, n, char);
+	t->entry = DT__NEW(&t->pool, t->cap, dt__entry);
+	t->place = DT__NEW(&t->pool, t->cap, dt__entry *);
+	t->table = DT__NEW(&t->pool, t->table_size, dt__entry *);
 	if (!t->names || !t->entry || !t->place || !t->table) return dt__tensors_memory(t);
 	j.p = (const char *)p; j.end = j.p + n; j.error = NULL;
 	if (!dt__tensors_header(t, &j)) {
@@ -9282,8 +9416,7 @@ static void dt__load_tell(dt_load_options *o, dt_load_result result, const char 
 
 // Tell how file and model differ; err receives the first difference.
 static void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_load_options *o, dt_error *err) {
-	static const char counter[] = "num_batches_tracked";  // by PyTorch's batch norm; nothing here needs it
-	size_t n = sizeof counter - 1, j;
+	size_t j;
 	int k, wanted = 0;
 	for (k = 0; k < m->graph.n_variables; k++) {
 		const dt__variable *v = m->graph.variable[k];
@@ -9300,9 +9433,9 @@ static void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_load_op
 		dt__bad_file(err, "dt_load: \"%s\" has %s order of features, this net another (see dt_load): save the same net, or load by a glob", t->path, t->hwc ? "this library's" : "PyTorch's");
 	for (j = 0; j < t->n; j++) {
 		const dt__entry *e = t->place[j];
-		char name[DT_MAX_NAME + 16];
-		if (e->used || (e->name_length >= n && !memcmp(e->name + e->name_length - n, counter, n))) continue;
+		char name[DT_MAX_NAME + 32];
 		dt__format(name, sizeof name, "%.*s", (int)DT__MIN(e->name_length, sizeof name), e->name);
+		if (e->used || dt__glob("*num_batches_tracked", name)) continue;  // by PyTorch's batch norm; nothing here needs it
 		dt__load_tell(o, DT_UNEXPECTED, name);
 		dt__bad_file(err, "dt_load: \"%s\" has the tensor \"%.60s\", the model not: is it of this net? A glob loads a part", t->path, name);
 	}
@@ -9313,7 +9446,7 @@ static int dt__load_values(dt_model *m, const dt__tensors *t, const dt__variable
 	ptrdiff_t i, k, count, width = dt__dtype[e->dtype].bits / 8;
 	for (i = 0; i < v->size; i += count) {
 		const uint8_t *p;
-		count = DT__MIN(v->size - i, (ptrdiff_t)DT__PIECE);
+		count = DT__MIN(v->size - i, DT__PIECE);
 		p = dt__tensors_bytes(t, t->data_at + e->begin + (uint64_t)(i * width), (size_t)(count * width), bytes);
 		if (!p) return DT_ERR_CALLBACK;
 		for (k = 0; k < count; k++) *dt__element(m, v, i + k) = dt__file_value(p + k * width, e->dtype);
@@ -9521,7 +9654,7 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, l
 	s->epoch_start = dt__now();
 	if (m->servers) {
 		if ((*code = dt__stretch(m, batches, err)) != 0) return 1;
-		batch = m->push.next;
+		batch = (long)m->push.order.next;
 		stop = m->stopped;
 	}
 	while (batch >= 0 && batch < batches && !stop) {
@@ -9549,7 +9682,7 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, l
 		dt__show_progress(m, s);
 #endif
 		stop = dt__stops(m, dt__tell(m, s, DT_EVENT_STEP));
-		batch = m->servers ? m->push.next : batch + 1;
+		batch = m->servers ? (long)m->push.order.next : batch + 1;
 	}
 	if (m->servers) {
 		*code = dt__join_workers(m, s, &done, err);

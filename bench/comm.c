@@ -3,6 +3,7 @@
 // Build:   cc -O2 bench/comm.c -o comm -lm -pthread
 // Run:     ./comm                   1, 2, 4, ... threads up to the cores, 10 K to 16 M floats
 //          ./comm --threads 8 --rounds 9 --seconds 0.02 --most 1000000      --most: no more floats than that
+//          ./comm --servers 4       one worker and 1, 2, ... 4 parameter servers as processes: push gradients, get values back
 //          under mpirun, srun, … or with DTRAIN_RANK, DTRAIN_WORLD and DTRAIN_CHIEF: between these processes, 1 KB to 64 MB
 // Prints Markdown: the medians over the rounds; in each round the operations follow each other, so that the ratio
 // compares neighbours on a noisy machine. GB/s are the bytes that an operation must read and write at least: of n
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -147,6 +149,51 @@ static int measure_group(int ranks) {
     return failed != 0;
 }
 
+// ---- parameter servers
+
+// One round: n gradients leave, are applied by SGD, and come back as values.
+static double push(dt_comm *c, dt__push *p, int kind, float *out, dt_error *err) {
+    double begin = now();
+    p->kind = kind;
+    p->out = out;
+    p->order.rate = 0.01;
+    p->order.weight = 1;
+    c->push(c, p, err);
+    return now() - begin;
+}
+
+static int measure_servers(int servers, size_t n) {
+    dt_cluster cluster = {.world_size = 1, .servers = servers, .chief = "127.0.0.1:29511"};
+    dt_error err = DT_DEFAULTS;
+    float *g = (float *)calloc(n, sizeof *g), *w = (float *)calloc(n, sizeof *w), *sums = (float *)calloc(n, sizeof *sums);
+    double took[MOST_ROUNDS];
+    fflush(stdout);
+    for (int k = 0; k < servers; k++) {
+        if (fork()) continue;
+        cluster.role = DT_ROLE_PS;
+        cluster.rank = k;
+        dt_server *server = dt_server_open(&cluster, &err);
+        dt_server_run(server, &err);
+        dt_server_close(server);
+        if (err.code) fprintf(stderr, "comm: %s\n", err.text);
+        _exit(err.code != 0);
+    }
+    dt_comm *c = dt_comm_open(&cluster, &err);
+    dt__push p = {.into = w, .sums = sums, .trained = (ptrdiff_t)n, .all = (ptrdiff_t)n};
+    if (c && g && w && sums) {
+        push(c, &p, DT__SETUP, w, &err);
+        push(c, &p, DT__STRETCH, NULL, &err);
+        for (int i = 0; i < 3; i++) push(c, &p, DT__PUSH, g, &err);
+        for (int r = 0; r < rounds && !err.code; r++) took[r] = push(c, &p, DT__PUSH, g, &err);
+    }
+    dt_comm_close(c);
+    while (wait(NULL) > 0) {}
+    if (err.code) return fprintf(stderr, "comm: %s\n", err.text), 1;
+    printf("| %d | %.1f | %.2f |\n", servers, 1e-6 * (double)(n * sizeof *g), 1e3 * median(took, rounds));
+    free(g); free(w); free(sums);
+    return 0;
+}
+
 static void print_head(const char *ranks) {
     printf("%ld cores, medians of %d rounds; microseconds, GB/s\n\n", sysconf(_SC_NPROCESSORS_ONLN), rounds);
     printf("| %s | floats | memcpy | allreduce | reduce-scatter | allgather | broadcast | barrier | allreduce / memcpy |\n"
@@ -154,10 +201,11 @@ static void print_head(const char *ranks) {
 }
 
 int main(int argc, char **argv) {
-    int threads = (int)sysconf(_SC_NPROCESSORS_ONLN), failed = 0;
+    int threads = (int)sysconf(_SC_NPROCESSORS_ONLN), servers = 0, failed = 0;
     for (int i = 1; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (!strcmp(argv[i], "--threads")) threads = atoi(value);
+        else if (!strcmp(argv[i], "--servers")) servers = atoi(value);
         else if (!strcmp(argv[i], "--rounds")) rounds = atoi(value);
         else if (!strcmp(argv[i], "--seconds")) seconds = atof(value);
         else if (!strcmp(argv[i], "--most")) most = (size_t)atol(value);
@@ -165,9 +213,14 @@ int main(int argc, char **argv) {
     }
     if (threads < 1 || threads > MOST_THREADS || rounds < 1 || rounds > MOST_ROUNDS || !(seconds > 0)
         || most < floats[0] || most > floats_of_processes[SIZES - 1]) {
-        fprintf(stderr, "usage: comm [--threads 1..%d] [--rounds 1..%d] [--seconds S] [--most %zu..%zu]\n",
+        fprintf(stderr, "usage: comm [--threads 1..%d] [--servers K] [--rounds 1..%d] [--seconds S] [--most %zu..%zu]\n",
                 MOST_THREADS, MOST_ROUNDS, floats[0], floats_of_processes[SIZES - 1]);
         return 64;
+    }
+    if (servers > 0) {
+        printf("| servers | MB each way | push and pull, ms |\n| ---: | ---: | ---: |\n");
+        for (int k = 1; k <= servers && !failed; k *= 2) failed = measure_servers(k, most < 6250000 ? most : 6250000);
+        return failed;
     }
     dt_error err = DT_DEFAULTS;
     dt_comm *processes = dt_comm_open(NULL, &err);

@@ -281,25 +281,24 @@ static int dt__json_word(dt__json *j, char word[128]) {
 static int dt__columns_parse(dt__table *t) {  // after the first error all of dt__json return 0
     const char *fitted = t->o.fitted, *list = "a list is expected";
     dt__json j = {fitted, fitted + strlen(fitted), NULL};
-    int first = 1;
     dt__json_expect(&j, '[', list);
-    while (dt__json_more(&j, ']', &first)) {
+    while (dt__json_more(&j, ']')) {
         char word[128] = "";
         uint64_t column; double number;
         const double *v;
         dt__feature *f, empty = DT_DEFAULTS;
-        int inner = 1, n_numbers;
+        int n_numbers;
         if (dt__add_feature(t, &empty)) return 1;
         f = &t->feature[t->n - 1];
         dt__json_expect(&j, '[', list); dt__json_word(&j, word);
         f->kind = dt__kind_of(word);
         if (f->kind > DT__AS_LABEL) { dt__json_fail(&j, "an unknown kind of column"); break; }
         dt__json_expect(&j, ',', "',' is expected"); dt__json_expect(&j, '[', list);
-        while (dt__json_more(&j, ']', &inner) && dt__json_uint(&j, &column)) {
+        while (dt__json_more(&j, ']') && dt__json_uint(&j, &column)) {
             if (f->n_columns == DT__CROSSED || column > 100000) dt__json_fail(&j, "a bad column");
             else f->column[f->n_columns++] = (int)column;
         }
-        for (inner = 0; dt__json_more(&j, ']', &inner);) {
+        while (dt__json_more(&j, ']')) {
             if (dt__json_peek(&j) == '"') {
                 if (dt__json_word(&j, word) && dt__add_word(t, f, word)) return 1;
             } else if (dt__json_number(&j, &number) && number - number != 0) dt__json_fail(&j, "a number too large");

@@ -43,7 +43,7 @@ typedef struct {
 /* Reads all samples as the replicas do. labels: values of a label; 0: none. */
 static int see(const dt_source *s, int labels, seen *out, dt_error *err) {
     dt_loss_options o = DT_DEFAULTS;
-    dt_tensor x, loss, p, *in[1] = { &p };
+    dt_tensor x, loss, p;
     dt_dataset *d = dt_dataset_open(s, err);
     ptrdiff_t values = 1;
     memset(out, 0, sizeof *out);
@@ -52,7 +52,7 @@ static int see(const dt_source *s, int labels, seen *out, dt_error *err) {
     memset(&x, 0, sizeof x), memset(&loss, 0, sizeof loss), memset(&p, 0, sizeof p);
     for (int i = 0; i < DT_MAX_RANK - 1 && out->info.input[i]; i++) values *= out->info.input[i];
     x.size = values;
-    loss.size = labels, loss.in = in, loss.options = &o;
+    loss.size = labels, loss.in[0] = &p, loss.options = &o;
     p.rank = 2, p.dim[1] = INT_MAX;
     if ((values + labels) * out->info.n > MAX_VALUES) { CHECK_MSG(0, "%ld x %ld values", (long)values, out->info.n); dt_dataset_close(d); return -1; }
     for (long i = 0; i < out->info.n && !err->code; i++) {

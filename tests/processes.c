@@ -190,8 +190,15 @@ static void test_differences_are_named(void) {
     }
 }
 
+static void test_layouts_over_tcp(void) {
+    setenv("DTRAIN_TRANSPORT", "tcp", 1);
+    test_layouts();
+    unsetenv("DTRAIN_TRANSPORT");
+}
+
 int main(void) {
     RUN(test_layouts);
+    RUN(test_layouts_over_tcp);
     RUN(test_one_stops_all);
     RUN(test_uneven_data);
     RUN(test_differences_are_named);

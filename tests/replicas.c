@@ -304,21 +304,28 @@ static void test_call_and_leave(void) {
     for (int i = 0; i < 60; i++) run_ranks(r, 2 + i % 4, call_and_leave, NULL);
 }
 
-static void over_tcp(void (*test)(void)) {
+static void between_processes(const char *transport, void (*test)(void)) {
 #ifdef DTRAIN_NO_SOCKETS
-    (void)test;
+    (void)test; (void)transport;
     SKIP("built without sockets");
 #else
+    setenv("DTRAIN_TRANSPORT", transport, 1);
     tcp = 1;
     test();
     tcp = 0, meeting_place[0] = 0;
+    unsetenv("DTRAIN_TRANSPORT");
 #endif
 }
-static void test_collectives_over_tcp(void) { over_tcp(test_collectives); }
-static void test_many_calls_over_tcp(void) { over_tcp(test_many_calls); }
-static void test_mismatched_calls_over_tcp(void) { over_tcp(test_mismatched_calls); }
-static void test_close_releases_peers_over_tcp(void) { over_tcp(test_close_releases_peers); }
-static void test_call_and_leave_over_tcp(void) { over_tcp(test_call_and_leave); }
+static void test_collectives_over_tcp(void) { between_processes("tcp", test_collectives); }
+static void test_collectives_by_segment(void) { between_processes("shm", test_collectives); }
+static void test_many_calls_over_tcp(void) { between_processes("tcp", test_many_calls); }
+static void test_many_calls_by_segment(void) { between_processes("shm", test_many_calls); }
+static void test_mismatched_calls_over_tcp(void) { between_processes("tcp", test_mismatched_calls); }
+static void test_mismatched_calls_by_segment(void) { between_processes("shm", test_mismatched_calls); }
+static void test_close_releases_peers_over_tcp(void) { between_processes("tcp", test_close_releases_peers); }
+static void test_close_releases_peers_by_segment(void) { between_processes("shm", test_close_releases_peers); }
+static void test_call_and_leave_over_tcp(void) { between_processes("tcp", test_call_and_leave); }
+static void test_call_and_leave_by_segment(void) { between_processes("shm", test_call_and_leave); }
 
 static void test_comm_arguments(void) {
     dt_comm *c[2] = { NULL, NULL };
@@ -823,10 +830,15 @@ int main(void) {
     RUN(test_close_releases_peers);
     RUN(test_call_and_leave);
     RUN(test_collectives_over_tcp);
+    RUN(test_collectives_by_segment);
     RUN(test_many_calls_over_tcp);
+    RUN(test_many_calls_by_segment);
     RUN(test_mismatched_calls_over_tcp);
+    RUN(test_mismatched_calls_by_segment);
     RUN(test_close_releases_peers_over_tcp);
+    RUN(test_close_releases_peers_by_segment);
     RUN(test_call_and_leave_over_tcp);
+    RUN(test_call_and_leave_by_segment);
     RUN(test_comm_arguments);
     RUN(test_same_mathematics);
     RUN(test_accumulate);

@@ -253,11 +253,10 @@ static long walk(dt__json *r) {
     dt__json j = *r;
     char c = dt__json_peek(&j), closing = c == '{' ? '}' : ']';
     long count = 1;
-    int first = 1;
     size_t n;
     if (c == '{' || c == '[') {
         MUST(dt__json_expect(&j, c, "a bracket is expected"));
-        while (dt__json_more(&j, closing, &first)) {
+        while (dt__json_more(&j, closing)) {
             if (c == '{') MUST(dt__json_string(&j, NULL, 0, &n) && dt__json_expect(&j, ':', "':' is expected"));
             count += walk(&j);
         }
