@@ -407,7 +407,7 @@ static int track(player *p, const dt_event *e) {
     int done, ahead = 0, was, begun;
     if (e->kind != DT_EVENT_STEP) return 0;
     done = add(&shared.done[p->number], 1);
-    if (p->model->push.next < 0) add(&shared.over[p->number], 1);
+    if (p->model->push.order.next < 0) add(&shared.over[p->number], 1);
     for (int i = 0; i < 3; i++) {
         begun = see(&shared.begun[i]);
         if (!see(&shared.over[i]) && done - begun > ahead) ahead = done - begun;
@@ -883,7 +883,7 @@ static hand let_in(int door, int rank) {
 }
 
 /* two workers by hand, h[0] and h[1], and a server */
-static void set_hands(hand *h, player *p) {
+static void set_hands(hand *h, player *p) {  /* who speak no other way than by sockets */
     unsigned char roster[3][64] = {{0}};
     int port, door = open_door(&port), own, own_port;
     own = open_door(&own_port);
@@ -904,16 +904,16 @@ enum { TRAINED = 8, ALL = 11 };
 static dt__order order_of(uint64_t sequence) {
     dt__order o;
     memset(&o, 0, sizeof o);
-    o.word[DT__SEQUENCE] = sequence, o.word[DT__TRAINED] = TRAINED, o.word[DT__ALL] = ALL, o.word[DT__BATCHES] = 100;
-    dt__order_set(&o, DT__RATE, 0.5), dt__order_set(&o, DT__WEIGHT, 2);
+    o.sequence = sequence, o.trained = TRAINED, o.all = ALL, o.batches = 100;
+    o.rate = 0.5, o.weight = 2;
     return o;
 }
 
 static void say_order(hand *h, int kind, const dt__order *o, size_t bytes) {
     unsigned char text[400] = {0};
     dt__frame f = dt__frame_of(DT__ORDER, 0, bytes);
-    dt__order_write(text, o);
-    f.kind = DT__PUSHING, f.detail = kind, f.n = ALL, f.call = o->word[DT__SEQUENCE];
+    memcpy(text, o, sizeof *o);
+    f.kind = DT__PUSHING, f.detail = kind, f.n = ALL, f.call = o->sequence;
     say_frame(h, f, text, 0);
 }
 
@@ -925,10 +925,10 @@ static void say_part(hand *h, int type, size_t offset, size_t bytes, const void 
 
 /* an answer, and n floats; 0: something else came */
 static int hear_answer(hand *h, dt__order *o, float *values, size_t n) {
-    unsigned char head[64], text[DT__ORDER_BYTES];
+    unsigned char head[64], text[sizeof(dt__order)];
     size_t have = 0, bytes;
     if (hear_frame(h, head, text, sizeof text) != DT__ANSWER) return 0;
-    dt__order_read(text, o);
+    memcpy(o, text, sizeof *o);
     while (have < n) {
         if (hear_frame(h, head, values + have, (n - have) * sizeof *values) != DT__RESULT) return 0;
         bytes = (size_t)dt__read_le(head + 40, 4);
@@ -942,8 +942,8 @@ static int hear_answer(hand *h, dt__order *o, float *values, size_t n) {
 static void say_setup(hand *chief, const double *setting, int n) {
     static const float start[TRAINED] = {0, 1, 2, 3, 4, 5, 6, 7};
     dt__order o = order_of(1);
-    for (int i = 0; i < n; i++) dt__order_set(&o, DT__SETTINGS + i, setting[i]);
-    say_order(chief, DT__SETUP, &o, DT__ORDER_BYTES);
+    memcpy(&o.kind, setting, (size_t)n * sizeof *setting);
+    say_order(chief, DT__SETUP, &o, sizeof(dt__order));
     say_part(chief, DT__PART, 0, TRAINED * sizeof *start, start, 0);
 }
 
@@ -954,16 +954,16 @@ static int set_values(hand *h, const double *setting, int n) {
     say_setup(h, setting, n);
     ok = hear_answer(h, &o, values, 0);
     o = order_of(2);
-    for (int i = 0; i < 2; i++) say_order(&h[i], DT__STRETCH, &o, DT__ORDER_BYTES);
-    for (int i = 0; i < 2; i++) ok = ok && hear_answer(&h[i], &o, values, TRAINED) && values[7] == 7 && o.word[DT__NEXT] == (uint64_t)i;
+    for (int i = 0; i < 2; i++) say_order(&h[i], DT__STRETCH, &o, sizeof(dt__order));
+    for (int i = 0; i < 2; i++) ok = ok && hear_answer(&h[i], &o, values, TRAINED) && values[7] == 7 && o.next == i;
     return ok;
 }
 
 static const float gradient[ALL + 40] = {4, 4, 4, 4, 4, 4, 4, 4, 10, 20, 30};
 static void say_push(hand *h, uint64_t sequence, uint64_t version) {
     dt__order o = order_of(sequence);
-    o.word[DT__VERSION] = version;
-    say_order(h, DT__PUSH, &o, DT__ORDER_BYTES);
+    o.version = version;
+    say_order(h, DT__PUSH, &o, sizeof(dt__order));
     say_part(h, DT__PART, 0, ALL * sizeof *gradient, gradient, 0);
 }
 
@@ -991,18 +991,18 @@ static void test_push_twice(void) {
     set_hands(h, &p);
     CHECK(set_values(h, settings, 12));
     say_push(&h[1], 7, 0);
-    CHECK(hear_answer(&h[1], &once, a, ALL) && once.word[DT__VERSION] == 1);
+    CHECK(hear_answer(&h[1], &once, a, ALL) && once.version == 1);
     for (int i = 0; i < TRAINED; i++) wrong += a[i] != (float)i - 1;
     CHECK_MSG(!wrong && a[8] == 10 && a[10] == 30, "%g %g … %g %g", (double)a[0], (double)a[1], (double)a[8], (double)a[10]);
     say_push(&h[1], 7, 0);
-    CHECK(hear_answer(&h[1], &twice, b, ALL) && twice.word[DT__VERSION] == 1);
+    CHECK(hear_answer(&h[1], &twice, b, ALL) && twice.version == 1);
     CHECK(!memcmp(a, b, sizeof a));
-    CHECK_MSG(once.word[DT__NEXT] == 2 && twice.word[DT__NEXT] == 2, "the next batch is %d, and then %d", (int)once.word[DT__NEXT], (int)twice.word[DT__NEXT]);
+    CHECK_MSG(once.next == 2 && twice.next == 2, "the next batch is %d, and then %d", (int)once.next, (int)twice.next);
     say_push(&h[0], 9, 0);
-    CHECK(hear_answer(&h[0], &once, a, ALL) && once.word[DT__VERSION] == 2 && once.word[DT__NEXT] == 3 && dt__order_get(&once, DT__STALENESS) == 1);
+    CHECK(hear_answer(&h[0], &once, a, ALL) && once.version == 2 && once.next == 3 && once.staleness == 1);
     CHECK_MSG(a[0] == -1.5f, "%g", (double)a[0]);  /* at half the rate */
     say_push(&h[1], 7, 0);
-    CHECK(hear_answer(&h[1], &twice, b, ALL) && twice.word[DT__VERSION] == 2 && b[0] == -1.5f);
+    CHECK(hear_answer(&h[1], &twice, b, ALL) && twice.version == 2 && b[0] == -1.5f);
     end_hands(h, &p, 1);
     CHECK_OK(p.err);
     CHECK_MSG(p.updates == 2, "%d updates", (int)p.updates);
@@ -1020,14 +1020,14 @@ static void test_sync_push_twice(void) {
     say_setup(h, settings, 12);
     CHECK(hear_answer(h, &o, a, 0));
     o = order_of(2);
-    for (int i = 0; i < 2; i++) say_order(&h[i], DT__STRETCH, &o, DT__ORDER_BYTES);
-    for (int i = 0; i < 2; i++) CHECK(hear_answer(&h[i], &o, a, TRAINED) && o.word[DT__NEXT] == 0);
+    for (int i = 0; i < 2; i++) say_order(&h[i], DT__STRETCH, &o, sizeof(dt__order));
+    for (int i = 0; i < 2; i++) CHECK(hear_answer(&h[i], &o, a, TRAINED) && o.next == 0);
     for (int i = 0; i < 2; i++) say_push(&h[i], 3, 0);
-    for (int i = 0; i < 2; i++) CHECK(hear_answer(&h[i], &o, a, ALL) && o.word[DT__VERSION] == 1 && o.word[DT__NEXT] == 1 && a[0] == -1 && a[8] == 20 && a[10] == 60);
+    for (int i = 0; i < 2; i++) CHECK(hear_answer(&h[i], &o, a, ALL) && o.version == 1 && o.next == 1 && a[0] == -1 && a[8] == 20 && a[10] == 60);
     say_push(&h[0], 3, 0);
-    CHECK(hear_answer(&h[0], &o, b, ALL) && o.word[DT__VERSION] == 1 && o.word[DT__NEXT] == 1 && b[0] == -1 && b[7] == 6);
+    CHECK(hear_answer(&h[0], &o, b, ALL) && o.version == 1 && o.next == 1 && b[0] == -1 && b[7] == 6);
     for (int i = 0; i < 2; i++) say_push(&h[i], 4, 1);
-    for (int i = 0; i < 2; i++) CHECK(hear_answer(&h[i], &o, a, ALL) && o.word[DT__VERSION] == 2 && a[0] == -2);
+    for (int i = 0; i < 2; i++) CHECK(hear_answer(&h[i], &o, a, ALL) && o.version == 2 && a[0] == -2);
     end_hands(h, &p, 1);
     CHECK_OK(p.err);
     CHECK(p.updates == 2);
@@ -1042,7 +1042,7 @@ static void test_push_in_bytes(void) {
     float a[ALL], b[ALL];
     set_hands(h, &p);
     CHECK(set_values(h, settings, 12));
-    say_order(&h[0], DT__PUSH, &o, DT__ORDER_BYTES);  /* this one came first, so it is applied first */
+    say_order(&h[0], DT__PUSH, &o, sizeof(dt__order));  /* this one came first, so it is applied first */
     say_part(&h[0], DT__PART, 0, 12, gradient, 0);
     rest(0.05);
     say_push(&h[1], 5, 0);
@@ -1115,29 +1115,29 @@ static void do_attack(int kind, hand *h) {
     case RESULT_FIRST: say_part(by, DT__RESULT, 0, 16, gradient, 0); break;
     case COLLECTIVE: f.bytes = 16, f.n = 4, f.call = 1, f.detail = DT_SUM, say_frame(by, f, gradient, 0); break;
     case OTHER_TYPE: say_part(by, 200, 0, 16, gradient, 0); break;
-    case ANSWERS: f = dt__frame_of(DT__ANSWER, 0, DT__ORDER_BYTES), say_frame(by, f, zeros, 0), say_part(by, DT__PART, 0, 16, gradient, 0); break;
+    case ANSWERS: f = dt__frame_of(DT__ANSWER, 0, sizeof(dt__order)), say_frame(by, f, zeros, 0), say_part(by, DT__PART, 0, 16, gradient, 0); break;
     case SHORT_ORDER: say_order(by, DT__PUSH, &o, 8); break;
-    case LONG_ORDER: say_order(by, DT__PUSH, &o, DT__ORDER_BYTES + 8); break;
+    case LONG_ORDER: say_order(by, DT__PUSH, &o, sizeof(dt__order) + 8); break;
     case HUGE_ORDER: f = dt__frame_of(DT__ORDER, 0, 0), f.kind = DT__PUSHING, say_frame(by, f, NULL, UINT32_MAX); break;
-    case OTHER_KIND: say_order(by, DT__SETUP_DECAY + 1, &o, DT__ORDER_BYTES); break;
-    case LAST_KIND: say_order(by, INT_MAX, &o, DT__ORDER_BYTES); break;
+    case OTHER_KIND: say_order(by, DT__SETUP_DECAY + 1, &o, sizeof(dt__order)); break;
+    case LAST_KIND: say_order(by, INT_MAX, &o, sizeof(dt__order)); break;
     case SETUP_BY_OTHER: say_setup(by, settings, 12); break;
-    case DECAY_FIRST: say_order(by, DT__SETUP_DECAY, &o, DT__ORDER_BYTES); break;
+    case DECAY_FIRST: say_order(by, DT__SETUP_DECAY, &o, sizeof(dt__order)); break;
     case PUSH_FIRST: say_push(by, 5, 0); break;
-    case OTHER_BEGIN: o.word[DT__BEGIN] = 1, say_order(by, DT__PUSH, &o, DT__ORDER_BYTES); break;
-    case OTHER_TRAINED: o.word[DT__TRAINED] = 9, say_order(by, DT__PUSH, &o, DT__ORDER_BYTES); break;
-    case OTHER_ALL: o.word[DT__ALL] = UINT64_MAX, say_order(by, DT__PUSH, &o, DT__ORDER_BYTES); break;
-    case TWO_ORDERS: for (int i = 0; i < 2; i++) say_order(by, DT__PUSH, &o, DT__ORDER_BYTES); break;
-    case LONG_PART: say_order(by, DT__PUSH, &o, DT__ORDER_BYTES), say_part(by, DT__PART, 0, (ALL + 1) * 4, gradient, 0); break;
-    case HUGE_PART: say_order(by, DT__PUSH, &o, DT__ORDER_BYTES), say_part(by, DT__PART, 0, sizeof zeros, zeros, 0xfffffffc); break;
-    case ODD_PART: say_order(by, DT__PUSH, &o, DT__ORDER_BYTES), say_part(by, DT__PART, 0, 7, gradient, 0); break;
-    case FAR_PART: say_order(by, DT__PUSH, &o, DT__ORDER_BYTES), say_part(by, DT__PART, (size_t)1 << 40, 4, gradient, 0); break;
-    case PART_TWICE: say_order(by, DT__PUSH, &o, DT__ORDER_BYTES); for (int i = 0; i < 2; i++) say_part(by, DT__PART, 0, 16, gradient, 0); break;
+    case OTHER_BEGIN: o.begin = 1, say_order(by, DT__PUSH, &o, sizeof(dt__order)); break;
+    case OTHER_TRAINED: o.trained = 9, say_order(by, DT__PUSH, &o, sizeof(dt__order)); break;
+    case OTHER_ALL: o.all = UINT64_MAX, say_order(by, DT__PUSH, &o, sizeof(dt__order)); break;
+    case TWO_ORDERS: for (int i = 0; i < 2; i++) say_order(by, DT__PUSH, &o, sizeof(dt__order)); break;
+    case LONG_PART: say_order(by, DT__PUSH, &o, sizeof(dt__order)), say_part(by, DT__PART, 0, (ALL + 1) * 4, gradient, 0); break;
+    case HUGE_PART: say_order(by, DT__PUSH, &o, sizeof(dt__order)), say_part(by, DT__PART, 0, sizeof zeros, zeros, 0xfffffffc); break;
+    case ODD_PART: say_order(by, DT__PUSH, &o, sizeof(dt__order)), say_part(by, DT__PART, 0, 7, gradient, 0); break;
+    case FAR_PART: say_order(by, DT__PUSH, &o, sizeof(dt__order)), say_part(by, DT__PART, (size_t)1 << 40, 4, gradient, 0); break;
+    case PART_TWICE: say_order(by, DT__PUSH, &o, sizeof(dt__order)); for (int i = 0; i < 2; i++) say_part(by, DT__PART, 0, 16, gradient, 0); break;
     case PART_AFTER: say_push(by, 5, 0), hear_answer(by, &o, values, ALL), say_part(by, DT__PART, ALL, 4, gradient, 0); break;
-    case MORE_TRAINED: o.word[DT__TRAINED] = 12, say_order(by, DT__SETUP, &o, DT__ORDER_BYTES); break;
-    case MORE_THAN_ALL: o.word[DT__ALL] = o.word[DT__TRAINED] = (uint64_t)1 << 50, say_order(by, DT__SETUP, &o, DT__ORDER_BYTES); break;
-    case HUGE_ALL: o.word[DT__ALL] = UINT64_MAX / 4, say_order(by, DT__SETUP, &o, DT__ORDER_BYTES); break;
-    case HUGE_BEGIN: o.word[DT__BEGIN] = UINT64_MAX, say_order(by, DT__SETUP, &o, DT__ORDER_BYTES); break;
+    case MORE_TRAINED: o.trained = 12, say_order(by, DT__SETUP, &o, sizeof(dt__order)); break;
+    case MORE_THAN_ALL: o.all = o.trained = (uint64_t)1 << 50, say_order(by, DT__SETUP, &o, sizeof(dt__order)); break;
+    case HUGE_ALL: o.all = UINT64_MAX / 4, say_order(by, DT__SETUP, &o, sizeof(dt__order)); break;
+    case HUGE_BEGIN: o.begin = UINT64_MAX, say_order(by, DT__SETUP, &o, sizeof(dt__order)); break;
     case NO_OPTIMIZER: settings[0] = 99, say_setup(by, settings, 12); break;
     case NAN_OPTIMIZER: settings[0] = (double)NAN, say_setup(by, settings, 12); break;
     case MANY_MOMENTS: settings[1] = 3, say_setup(by, settings, 12); break;
@@ -1146,28 +1146,28 @@ static void do_attack(int kind, hand *h) {
         if (hear_answer(by, &o, values, 0)) say_push(&h[1], 7, 0);
         break;
     case SETUP_MEANWHILE:  /* the other's floats go on coming to where its array was */
-        say_order(&h[1], DT__PUSH, &o, DT__ORDER_BYTES), say_part(&h[1], DT__PART, 0, 8, gradient, 0);
+        say_order(&h[1], DT__PUSH, &o, sizeof(dt__order)), say_part(&h[1], DT__PART, 0, 8, gradient, 0);
         f.kind = DT__PUSHING, f.n = ALL, f.offset = 2, f.bytes = 8;
         say_frame(&h[1], f, gradient, 32);
         rest(0.1);
-        o.word[DT__TRAINED] = o.word[DT__ALL] = 5000, say_order(by, DT__SETUP, &o, DT__ORDER_BYTES);
+        o.trained = o.all = 5000, say_order(by, DT__SETUP, &o, sizeof(dt__order));
         rest(0.1);
         say(h[1].fd, gradient, 24);
         break;
     case SETUP_AT_WORK:
         say_push(&h[1], 5, 0);
-        o.word[DT__TRAINED] = o.word[DT__ALL] = 5000, say_order(by, DT__SETUP, &o, DT__ORDER_BYTES);
+        o.trained = o.all = 5000, say_order(by, DT__SETUP, &o, sizeof(dt__order));
         rest(0.05);
         break;
     case NOT_FINITE:
-        o.word[DT__STOP] = UINT64_MAX, o.word[DT__VERSION] = UINT64_MAX;
-        for (int i = DT__RATE; i <= DT__SEEDS; i++) dt__order_set(&o, i, (double)NAN);
-        say_order(by, DT__PUSH, &o, DT__ORDER_BYTES), say_part(by, DT__PART, 0, ALL * 4, gradient, 0);
+        o.stop = INT64_MAX, o.version = UINT64_MAX;
+        o.rate = o.weight = o.seeds = (double)NAN;
+        say_order(by, DT__PUSH, &o, sizeof(dt__order)), say_part(by, DT__PART, 0, ALL * 4, gradient, 0);
         CHECK(hear_answer(by, &o, values, ALL));
         break;
     case LEAVES_IN_PUSH:
     case LEAVES_IN_SETUP:
-        say_order(by, kind == LEAVES_IN_PUSH ? DT__PUSH : DT__SETUP, &o, DT__ORDER_BYTES), say_part(by, DT__PART, 0, 8, gradient, 0);
+        say_order(by, kind == LEAVES_IN_PUSH ? DT__PUSH : DT__SETUP, &o, sizeof(dt__order)), say_part(by, DT__PART, 0, 8, gradient, 0);
         say_frame(by, dt__frame_of(DT__BYE, 0, 0), NULL, 0);
         shutdown(by->fd, SHUT_WR);
         if (kind == LEAVES_IN_PUSH) say_push(&h[0], 5, 0);
