@@ -77,6 +77,52 @@ together() {  # 4 threads, 2 processes of 2 and 4 processes end with the same bi
 }
 check "processes and threads end with the same bits" together
 check "workers speak behind their names" says 0 "[chief] epoch 1/1" ./train --data digits --model mlp --workers 1 --replicas 1
+served() {  # FLAGS…: parameter servers speak behind their names, the chief has the last word
+    ./train --data digits --model mlp --epochs 1 --replicas 1 --json "$@" >said 2>&1 || { cat said; return 1; }
+    cat said
+    tail -n 1 said | grep -q '^{"status": "succeeded", "strategy": "ps", ' && grep -q '^\[chief\] epoch 1/1' said && grep -q '^\[ps 0\] .* updates of ' said
+}
+check "a worker and two parameter servers" served --workers 1 --ps 2
+check "… together" served --workers 1 --ps 2 --sync
+check "… are as many as asked for" grep -q '^\[ps 1\]' "$scratch/said"
+check "one parameter server, no worker but the chief" served --ps 1
+check "a whole tier" served --tier standard_1
+check "… of five processes and three servers" eval 'grep -q "^.ps 2. " "$scratch/said" && tail -n 1 "$scratch/said" | grep -q "\"processes\": 5, "'
+exact() {  # the bits of a direct exchange
+    for layout in "--workers 2" "--workers 2 --ps 1 --sync" "--workers 2 --ps 3 --sync"; do
+        ./train --data digits --model mlp --epochs 2 --replicas 1 $layout --json --quiet >said || return 1
+        tail -n 1 said | sed 's/.*"train_loss": *\([0-9.]*\).*"parameters_crc32c": *\([0-9]*\).*/\1 \2/'
+    done >layouts
+    cat layouts
+    [ "$(sort -u layouts | wc -l)" -eq 1 ]
+}
+check "parameter servers end with the bits of a direct exchange" exact
+stopped() {  # by a signal in the middle: all end, and the chief saves
+    rm -f stopped.safetensors
+    ./train --data digits --model mlp --epochs 1000000 --replicas 1 --workers 1 "$@" --save stopped.safetensors >said 2>&1 &
+    job=$!
+    for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do ! grep -q 'epoch 2/' said || break; sleep 1; done
+    kill -TERM $job
+    wait $job
+    status=$?
+    head -n 20 said
+    echo "status $status"
+    [ $status = 143 ] && [ -s stopped.safetensors ]
+}
+check "a signal ends workers, and the chief saves" stopped
+check "a signal ends workers and servers, and the chief saves" stopped --ps 1
+check "… together" stopped --ps 2 --sync
+check "train refuses more servers than there may be" says 78 "--ps 5000: give at most" ./train --ps 5000
+check "train has no tier of that name" says 64 "standard_1" ./train --tier huge
+check "train has no other kinds of cores" says 64 "dtrain computes on CPUs" ./train --tier BASIC_TPU
+check "a strategy of parameter servers needs some" says 64 "there are no parameter servers" ./train --data digits --model mlp --strategy ps
+check "train finds its role as a parameter server" says 0 "role = ps" env DTRAIN_RANK=1 DTRAIN_WORLD=2 DTRAIN_SERVERS=2 DTRAIN_ROLE=ps DTRAIN_CHIEF=127.0.0.1:2222 ./train --print-cluster
+check "… and its number" says 0 "rank = 1" env DTRAIN_RANK=1 DTRAIN_WORLD=2 DTRAIN_SERVERS=2 DTRAIN_ROLE=ps DTRAIN_CHIEF=127.0.0.1:2222 ./train --print-cluster
+check "train refuses other roles" says 78 'DTRAIN_ROLE is "server"' env DTRAIN_RANK=1 DTRAIN_WORLD=2 DTRAIN_ROLE=server DTRAIN_CHIEF=127.0.0.1:2222 ./train
+served_course='{"cluster": {"chief": ["127.0.0.1:2222"], "worker": ["127.0.0.1:2223"], "ps": ["127.0.0.1:2224"]}, "task": {"type": "%s", "index": 0}}'
+check "train reads the servers of TF_CONFIG" says 0 "role = ps" env TF_CONFIG="$(printf "$served_course" ps)" ./train --print-cluster
+check "… as seen by a worker" says 0 "parameter servers = 1" env TF_CONFIG="$(printf "$served_course" worker)" ./train --print-cluster
+check "train starts no servers besides those of TF_CONFIG" says 78 "leave out one of the two" env TF_CONFIG="$(printf "$served_course" worker)" ./train --tier standard_1
 course='{"cluster": {"worker": ["127.0.0.1:%d", "127.0.0.1:%d"]}, "task": {"type": "worker", "index": 1}}'
 check "train reads TF_CONFIG" says 0 "rank = 1" env TF_CONFIG="$(printf "$course" 2222 2223)" ./train --print-cluster
 check "train names the place of a slip in TF_CONFIG" says 78 "TF_CONFIG, byte" env TF_CONFIG='{"cluster": {"worker": [2222]}}' ./train
