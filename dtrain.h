@@ -4913,6 +4913,10 @@ typedef struct {
 
 static double dt__default(double value, double standard) { return value == 0 ? standard : value == DT_OFF ? 0 : value; }
 
+static int dt__slots(dt_optimizer kind, double momentum) {
+	return kind == DT_ADAM || kind == DT_ADAMW ? 2 : (kind == DT_RMSPROP) + (momentum > 0 || kind == DT_MOMENTUM || kind == DT_NESTEROV);
+}
+
 static int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *err) {
 	int adam = o->optimizer == DT_ADAM || o->optimizer == DT_ADAMW, heavy = o->optimizer == DT_MOMENTUM || o->optimizer == DT_NESTEROV, i;
 	const struct { const char *flag; double *to, value, below; } number[] = {
@@ -4939,7 +4943,7 @@ static int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *e
 	p->decay_steps = o->decay_steps;
 	p->rate_at = o->rate_at;
 	p->user = o->user;
-	p->n_slots = adam ? 2 : (o->optimizer == DT_RMSPROP) + (p->momentum > 0 || heavy);
+	p->n_slots = dt__slots(o->optimizer, p->momentum);
 	return 0;
 }
 
@@ -6579,7 +6583,7 @@ static int dt__stretch(dt_model *m, long batches, dt_error *err) {
 	const dt__optimizer *q = &m->optimizer;
 	const dt_options *o = &m->o;
 	dt__push *p = &m->push;
-	const dt__order order = {0, 0, 0, 0, 0, m->stop, batches, 0, 0, 0, 0, 0, q->momentum, q->beta1, q->beta2, q->alpha, q->epsilon, q->decay,
+	const dt__order order = {0, 0, 0, 0, 0, m->stop, batches, m->served, 0, 0, 0, 0, q->momentum, q->beta1, q->beta2, q->alpha, q->epsilon, q->decay,
 		q->kind, q->n_slots, o->sync, o->staleness, o->backup, o->full_rate};
 	int code = 0;
 	ptrdiff_t i;
@@ -6725,6 +6729,7 @@ DT_API int dt_update(dt_model *m, dt_error *err) {
 	if (code || (code = dt__set_rate(m, err)) != 0) return code;
 	dt__run_job(m, dt__job_update);
 	m->state = DT__EMPTY;
+	if ((code = dt__collect_errors(m, "dt_update", err)) != 0) return code;
 	if (m->bad) return dt__not_finite(m, "dt_update", err);
 	m->step++;
 	return 0;
@@ -8022,6 +8027,8 @@ typedef struct {  // a worker, as its server sees it; spans count from the serve
 	uint64_t last, pushes, arrived;  // number of its last push; pushes since the last stretch; when this order came
 	float sums[2];  // weight and seeds
 	double scale;
+	int repeats, late;  // its push has been applied, and gets the same next; comes when all others are through
+	int64_t next;
 } dt__client;
 
 struct dt_server {
@@ -8055,9 +8062,13 @@ static int dt__server_setup(dt_server *s, const dt__order *o) {
 	const uint64_t most = PTRDIFF_MAX / 8 / ((uint64_t)s->workers + 3);
 	size_t each = (size_t)(o->all / 16 + 1) * 16;  // floats: whole cache lines
 	int i, n = 1;
-	if (o->all > most || o->trained > o->all || o->begin > most || !(o->kind >= 0 && o->kind <= DT_RMSPROP && o->n_slots >= 0 && o->n_slots <= 2)) return 0;
+	if (o->all > most || o->trained > o->all || o->begin > most || !(o->kind >= 0 && o->kind <= DT_RMSPROP && o->n_slots <= 2 && o->n_slots >= dt__slots((dt_optimizer)o->kind, o->momentum))) return 0;
 	s->sync = o->sync > 0; s->ahead = (double)o->ahead; s->backup = (int)DT__MIN(DT__MAX(o->backup, 0), s->workers - 1); s->full_rate = o->full_rate > 0;
-	if (dt__server_holds(s, o)) return 1;
+	if (o->next && dt__server_holds(s, o)) return 1;
+	for (i = 0; i < s->workers; i++) {  // nobody else's array is in use
+		const dt__client *c = &s->client[i];
+		if (c->state == DT__AT_WORK || (c->state == DT__COMES && c->frame.detail != DT__STRETCH) || dt__length(c->link->result_out) || (c->link->out[1].iov_len && c->link->fd >= 0)) return 0;
+	}
 	dt__server_forget(s);
 	s->optimizer.kind = (dt_optimizer)(int)o->kind; s->optimizer.momentum = o->momentum; s->optimizer.beta1 = o->beta1; s->optimizer.beta2 = o->beta2;
 	s->optimizer.alpha = o->alpha; s->optimizer.epsilon = o->epsilon; s->optimizer.decay = o->decay;
@@ -8114,7 +8125,7 @@ static void dt__server_take(dt_server *s, int rank) {
 	dt__link *l = c->link;
 	const dt__order *o = &c->order;
 	int kind = l->frame.detail, ok = rank < s->workers && kind <= DT__SETUP_DECAY && l->frame.bytes == sizeof *o &&
-		c->state == DT__ANSWERED && !dt__length(l->result_out) && dt__link_idle(l);
+		c->state == DT__ANSWERED && !dt__length(l->result_out) && !l->out[1].iov_len;
 	l->greeted = 0;
 	if (ok) {
 		memcpy(&c->order, l->small, sizeof c->order);
@@ -8142,9 +8153,11 @@ static void dt__server_begin(dt_server *s, dt__client *const *who, int n) {
 		dt__order *o = &c->order;
 		int push = c->frame.detail == DT__PUSH;
 		o->staleness = push && o->version < s->version ? (double)(s->version - o->version) : 0;
-		c->again = !push || o->sequence == c->last || (s->sync && o->staleness > 0);
+		c->repeats = push && o->sequence == c->last && c->pushes;
+		c->again = !push || o->sequence == c->last || (s->sync && (o->staleness > 0 || c->late));
+		c->late = 0;
 		c->last = o->sequence;
-		c->pushes += (uint64_t)push;
+		c->pushes += (uint64_t)(push && !c->repeats);
 		c->state = DT__AT_WORK;
 		c->done = 0;
 		c->sums[0] = (float)o->weight; c->sums[1] = (float)o->seeds;
@@ -8160,8 +8173,10 @@ static void dt__server_begin(dt_server *s, dt__client *const *who, int n) {
 		dt__order *o = &who[i]->order;
 		o->version = s->version;
 		o->stop = s->stop;
-		o->next = s->sync || first->frame.detail >= DT__SETUP ? (int64_t)(s->version - s->base) : s->cursor++;
+		if (who[i]->repeats) o->next = who[i]->next;
+		else o->next = s->sync || first->frame.detail >= DT__SETUP ? (int64_t)(s->version - s->base) : s->cursor++;
 		if (o->next >= s->batches) o->next = -1;
+		who[i]->next = o->next;
 	}
 }
 
@@ -8199,7 +8214,17 @@ static int dt__server_count(const dt_server *s, int kind, int *waiting) {
 // The pushes that make the next update of all, by rank: the first that came, but for the backup.
 static void dt__server_gather(dt_server *s) {
 	int i, k, waiting, alive = dt__server_count(s, DT__PUSH, &waiting), most = DT__MAX(1, alive - s->backup);
-	if (waiting < most) return;
+	if (waiting < most) {
+		dt__server_count(s, DT__STRETCH, &k);
+		for (i = 0; i < s->workers && k && k + waiting == alive; i++) {  // the others are through: these come too late
+			dt__client *c = &s->client[i];
+			if (!dt__client_waits(c, DT__PUSH)) continue;
+			c->late = 1;
+			s->queue[s->n_queue++] = c;
+			dt__server_begin(s, &c, 1);
+		}
+		return;
+	}
 	memmove(s->queue + most, s->queue, (size_t)s->n_queue * sizeof *s->queue);
 	for (i = 0; i < s->workers; i++) {
 		dt__client *c = &s->client[i];
@@ -8218,7 +8243,7 @@ static void dt__server_admit(dt_server *s, dt__client *c) {
 	if (s->sync && c->order.version >= s->version && c->order.sequence != c->last) return;
 	for (i = 0; i < s->workers && !s->sync; i++)
 		if (s->client[i].link->fd >= 0 && !dt__client_waits(&s->client[i], DT__STRETCH)) slowest = DT__MIN(slowest, s->client[i].pushes);
-	if ((double)(c->pushes - slowest) > s->ahead && s->ahead > 0) return;
+	if ((double)(c->pushes - slowest) >= s->ahead && s->ahead > 0) return;
 	s->queue[s->n_queue++] = c;
 	dt__server_begin(s, &c, 1);
 }
@@ -8226,6 +8251,7 @@ static void dt__server_admit(dt_server *s, dt__client *c) {
 // All workers wait for the same values: a stretch of batches begins.
 static void dt__server_stretch(dt_server *s) {
 	int i, waiting, alive = dt__server_count(s, DT__STRETCH, &waiting);
+	uint64_t done = s->version - s->base;
 	if (!waiting || waiting < alive || !s->variables) return;
 	s->base = s->version;
 	s->cursor = 0;
@@ -8234,6 +8260,7 @@ static void dt__server_stretch(dt_server *s) {
 		dt__client *c = &s->client[i];
 		if (!dt__client_waits(c, DT__STRETCH)) continue;
 		dt__server_begin(s, &c, 1);
+		c->order.staleness = (double)done;
 		c->pushes = 0;
 		memcpy(c->buf, s->variables, (size_t)s->trained * sizeof(float));
 		c->done = s->trained;
@@ -8320,6 +8347,8 @@ DT_API int dt_server_run(dt_server *s, dt_error *err) {
 		DT__EACH_LINK(net, i, l) {
 			moved |= dt__net_pull(net, l);
 			if (l->greeted && !net->cause.code) dt__server_take(s, i);
+			if (l->left && i < s->workers && (l->part_in.begin < l->part_in.end || (s->sync && s->version - s->base < (uint64_t)s->batches)))
+				dt__fail(&net->cause, DT_ERR_PEER, "rank %d closed its handle in the middle of a round", i);
 			if (i < s->workers && l->fd >= 0) { moved |= dt__server_send(s, i); open = 1; }
 		}
 		moved |= dt__server_work(s);
@@ -8552,6 +8581,7 @@ static int dt__who_speaks(const dt_cluster *given, dt__who *w, int *spoke, dt_er
 			if (!slurm || (dt__variable_of(f->rank) && dt__variable_of(f->size) && dt__variable_of("SLURM_STEP_ID"))) return dt__who_family(w, f, err);
 		}
 	}
+	if (dt__variable_of("DTRAIN_ROLE") || dt__variable_of("DTRAIN_SERVERS")) return dt__fail(err, DT_ERR_CONFIG, "DTRAIN_RANK is not set, as DTRAIN_ROLE and DTRAIN_SERVERS need");
 	return 0;
 }
 
@@ -8681,7 +8711,7 @@ static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *
 			open += p[i].fd >= 0;
 		}
 		if (open) poll(ready, (nfds_t)(2 * n), 500);
-		for (i = 0; i < n && DT__STOPPED && !told; i++) kill(child[i], DT__STOPPED);
+		for (i = 0; i < n - servers && DT__STOPPED && !told; i++) kill(child[i], DT__STOPPED);
 		told = DT__STOPPED;
 		for (i = 0; i < 2 * n; i++) if (p[i].fd >= 0 && (ready[i].revents & (POLLIN | POLLHUP))) {
 			ssize_t got = read(p[i].fd, p[i].text + p[i].n, sizeof p[i].text - p[i].n);
@@ -9476,6 +9506,7 @@ static int dt__stops(dt_model *m, int asked) {
 static int dt__join_workers(dt_model *m, dt__run_state *s, double *steps, dt_error *err) {
 	double totals[DT__TOTALS] = {s->sum.loss, s->sum.accuracy, s->sum.samples, *steps};
 	int i, code = dt__stretch(m, 0, err);
+	if (!m->own) *steps = m->push.order.staleness;  // updates of the stretch: a late worker has missed some
 	if (!m->own || m->processes == 1 || code) return code;
 	for (i = 0; i < m->graph.n_variables && !code; i++) {
 		const dt__variable *v = m->graph.variable[i];
@@ -9542,7 +9573,9 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, l
 	}
 	if (m->servers) {
 		*code = dt__join_workers(m, s, &done, err);
-		if (m->own) { r->steps = steps + (long)done; r->samples = dt__samples_after(m, s, d, r->steps); m->step = first + (long)done; }
+		r->steps = steps + (long)done;
+		r->samples = dt__samples_after(m, s, d, r->steps);
+		m->step = first + (long)done;
 		r->samples_per_s = dt__ratio((double)(r->samples - s->samples_before), r->seconds);
 	}
 	return stop || *code;
@@ -9598,12 +9631,14 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 	m->optimizer.decay_steps = DT__ELSE(m->o.decay_steps, per_epoch);
 	for (i = 0; i < m->n_replicas; i++) m->replica[i].data_seconds = 0;
 	while (s.epoch < s.epochs && !stop && (!m->o.patience || *waited < m->o.patience)) {
+		const long before = r->steps;
 		dt_event event;
 		s.epoch++;
 		stop = dt__train_epoch(m, d, &s, first_epoch + s.epoch - 1, &code, err);
 		r->data_s = 0;  // before an evaluation adds to it
 		for (i = 0; i < m->n_replicas; i++) r->data_s = DT__MAX(r->data_s, m->replica[i].data_seconds);
 		if (code) break;
+		if (stop && r->steps == before) { s.epoch--; break; }  // before its first step
 		if (test && m->stopped < DT__BY_SIGNAL) {
 			dt_metrics metrics = DT_DEFAULTS;
 			if ((code = dt__evaluate_data(m, test, m->processes > 1, &metrics, err)) != 0) break;

@@ -948,7 +948,9 @@ static int hear_answer(hand *h, dt__order *o, float *values, size_t n) {
 static void say_setup(hand *chief, const double *setting, int n) {
     static const float start[TRAINED] = {0, 1, 2, 3, 4, 5, 6, 7};
     dt__order o = order_of(1);
-    memcpy(&o.kind, setting, (size_t)n * sizeof *setting);
+    int64_t *whole[12] = {&o.kind, &o.n_slots, NULL, NULL, NULL, NULL, NULL, NULL, &o.sync, &o.ahead, &o.backup, &o.full_rate};
+    double *real[12] = {NULL, NULL, &o.momentum, &o.beta1, &o.beta2, &o.alpha, &o.epsilon, &o.decay};
+    for (int i = 0; i < n; i++) if (whole[i]) *whole[i] = (int64_t)setting[i]; else *real[i] = setting[i];
     say_order(chief, DT__SETUP, &o, sizeof(dt__order));
     say_part(chief, DT__PART, 0, TRAINED * sizeof *start, start, 0);
 }
