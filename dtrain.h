@@ -52,8 +52,7 @@
 // COLLECTIVES  dt_comm_open, dt_comm_group, dt_comm_from: allreduce and its relatives for processes, threads, MPI.
 // MORE DATA    examples/csv.h reads tables (CSV): numbers and words, scaled, one-hot, hashed, bucketed or crossed;
 //              examples/images.h reads images: folders of PGM, PPM and BMP files; examples/npy.h NumPy's .npy files.
-// JOBS         dt_checkpoint_save, _load: go on where training was. examples/job.h keeps a directory of checkpoints, status
-//              and curves from which a run comes back by itself.
+// JOBS         examples/job.h: checkpoints from which training goes on where it was, bit for bit, and a directory of them.
 // MICROCONTROLLER  set .memory and .memory_size (dt_model_bytes() tells it); see SWITCHES. examples/export_c.h writes a
 //              trained net as C of its own, without the library.
 //
@@ -507,7 +506,7 @@ DT_API long dt_shuffle(long position, long n, uint64_t seed, long epoch);
 
 // ---- models
 
-// BEGIN: before the first step, for dt_checkpoint_load; model is its only field.
+// BEGIN: before the first step, for job.h's dt_checkpoint_load; model is its only field.
 typedef enum { DT_EVENT_STEP, DT_EVENT_EPOCH, DT_EVENT_END, DT_EVENT_BEGIN } dt_event_kind;
 
 typedef struct {
@@ -753,15 +752,6 @@ typedef struct {
 // dt_load_opt - dt_load with choices. Only without .glob and .rename it looks for unexpected tensors. When read fails
 // in the middle, the tensors before stay loaded.
 DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err);
-
-// dt_checkpoint_save - dt_save with the optimizer's moments, and where dt_train stands. dt_load takes the weights.
-DT_API int dt_checkpoint_save(dt_model *m, const char *path, dt_error *err);
-
-// dt_checkpoint_load - the next dt_train, or that of this DT_EVENT_BEGIN, goes on where the model's first one was, in the
-// middle of an epoch too, and ends with the bits of a run never interrupted. Of several processes rank 0 loads for all.
-// A damaged file or one of another net (DT_ERR_FORMAT, DT_ERR_SHAPE), optimizer, batch or seed (DT_ERR_STATE) changes
-// nothing. (With parameter servers the moments are theirs: they begin anew.)
-DT_API int dt_checkpoint_load(dt_model *m, const char *path, dt_error *err);
 
 // ---- collectives
 // The ranks of a group make the same calls in the same order; a call that differs from its peers' in kind, n or root is
@@ -8854,11 +8844,11 @@ DT_API int dt_parameter_write(dt_model *m, const char *name, const float *in, si
 
 typedef int (*dt__write)(void *user, const void *data, size_t n);
 
-static int dt__write_values(const dt_model *m, int checkpoint, dt__write write, void *user) {  // in file order, little-endian
+static int dt__write_values(const dt_model *m, int moments, dt__write write, void *user) {  // in file order, little-endian
 	dt__stored s = DT_DEFAULTS;
 	uint8_t bytes[4 * DT__PIECE];
 	int code = 0;
-	while (!code && dt__next_stored(m, checkpoint, &s)) {
+	while (!code && dt__next_stored(m, moments, &s)) {
 		ptrdiff_t i; size_t n = 0;
 		for (i = 0; i < s.v->size && !code; i++) {
 			dt__write_le(bytes + n, dt__float_bits(*dt__element(&s, i)), 4);
@@ -8876,26 +8866,8 @@ DT_API uint32_t dt_parameters_crc32c(dt_model *m) {
 	return crc;
 }
 
-// A checkpoint's metadata: whose run it is, where that stands, and a checksum of this text and all values:
-// "seed 0 batch 32 optimizer 3 step 128 loss … crc32c 2868354213".
-static const char *const dt__state_names[] = {"step", "loss", "accuracy", "samples", "best", "waited"};  // the last as in m->progress
-static size_t dt__put_run(dt__writer *w, const dt_model *m) {
-	dt__print(w, "seed %ju batch %d optimizer %d", (uintmax_t)m->o.seed, m->batch, (int)m->optimizer.kind);
-	return w->n;
-}
-
-static void dt__put_state(dt__writer *w, const dt_model *m) {
-	char text[512];
-	dt__writer state = dt__writer_on(text, sizeof text);
-	uint32_t crc; int k;
-	dt__put_run(&state, m);
-	for (k = 0; k < DT__COUNT(dt__state_names); k++) dt__print(&state, " %s %.17g", dt__state_names[k], k ? m->progress[k - 1] : (double)m->step);
-	crc = dt__crc32c(0, text, state.n);
-	dt__write_values(m, 1, dt__write_crc32c, &crc);
-	dt__print(w, "%s crc32c %ju", text, (uintmax_t)crc);
-}
-
-static int dt__write_header(const dt_model *m, int checkpoint, dt__write write, void *user) {  // without the blanks at its end
+// state: of a checkpoint, which has moments too; NULL: weights alone.
+static int dt__write_header(const dt_model *m, const char *state, dt__write write, void *user) {  // without the blanks at its end
 	char text[1024];
 	const char *columns = m->columns;
 	dt__writer w = dt__writer_on(text, sizeof text);
@@ -8903,7 +8875,7 @@ static int dt__write_header(const dt_model *m, int checkpoint, dt__write write, 
 	uintmax_t at = 0, end;
 	int d, code = 0;
 	dt__print(&w, "{\"__metadata__\":{\"format\":\"pt\",\"dtrain.version\":\"%s\"%s", dt_version(), m->graph.hwc_files ? ",\"dtrain.order\":\"hwc\"" : "");
-	if (checkpoint) { dt__put_text(&w, ",\"dtrain.state\":\""); dt__put_state(&w, m); dt__put(&w, '"'); }
+	if (state) dt__print(&w, ",\"dtrain.state\":\"%s\"", state);
 	if (columns) dt__put_text(&w, ",\"dtrain.columns\":\"");
 	while (columns && *columns && !code) {  // may be longer than text
 		columns = dt__put_json_character(&w, columns);
@@ -8912,7 +8884,7 @@ static int dt__write_header(const dt_model *m, int checkpoint, dt__write write, 
 		w = dt__writer_on(text, sizeof text);
 	}
 	dt__put_text(&w, columns ? "\"}" : "}");
-	while (!code && dt__next_stored(m, checkpoint, &s)) {
+	while (!code && dt__next_stored(m, state != NULL, &s)) {
 		code = write(user, text, w.n);
 		w = dt__writer_on(text, sizeof text);
 		dt__put_text(&w, ",\""); dt__put_json(&w, s.name); dt__put_text(&w, "\":{\"dtype\":\"F32\",\"shape\":[");
@@ -8928,22 +8900,22 @@ static int dt__write_header(const dt_model *m, int checkpoint, dt__write write, 
 static int dt__count_bytes(void *sum, const void *data, size_t n) { (void)data; *(uint64_t *)sum += n; return 0; }
 
 // What write returned, if not 0.
-static int dt__write_safetensors(const dt_model *m, int checkpoint, dt__write write, void *user) {
+static int dt__write_safetensors(const dt_model *m, const char *state, dt__write write, void *user) {
 	uint8_t bytes[8];
 	uint64_t length = 0, blanks;
 	int code;
-	dt__write_header(m, checkpoint, dt__count_bytes, &length);
+	dt__write_header(m, state, dt__count_bytes, &length);
 	blanks = 7 - (length + 7) % 8;
 	dt__write_le(bytes, length + blanks, 8);
-	if (!(code = write(user, bytes, 8))) code = dt__write_header(m, checkpoint, write, user);
+	if (!(code = write(user, bytes, 8))) code = dt__write_header(m, state, write, user);
 	if (!code && blanks) code = write(user, "       ", (size_t)blanks);
-	return code ? code : dt__write_values(m, checkpoint, write, user);
+	return code ? code : dt__write_values(m, state != NULL, write, user);
 }
 
 DT_API int dt_save_to(dt_model *m, dt__write write, void *user, dt_error *err) {
 	int code;
 	if (!m || !write) return dt__is_null(err, "dt_save_to", m ? "callback" : "model");
-	code = dt__write_safetensors(m, 0, write, user);
+	code = dt__write_safetensors(m, NULL, write, user);
 	return code ? dt__fail(err, DT_ERR_CALLBACK, "dt_save_to: write returned %d", code) : 0;
 }
 
@@ -8951,21 +8923,20 @@ DT_API int dt_save_to(dt_model *m, dt__write write, void *user, dt_error *err) {
 static int dt__write_file(void *user, const void *data, size_t n) { return fwrite(data, 1, n, (FILE *)user) != n; }
 #endif
 
-static int dt__save(const dt_model *m, const char *what, int checkpoint, const char *path, dt_error *err) {
+static int dt__save(const dt_model *m, const char *what, const char *state, const char *path, dt_error *err) {
 #ifndef DTRAIN_NO_STDIO
 	dt__new_file file; int code;
 	if (!m) return dt__is_null(err, what, "model");
 	if ((code = dt__new_file_open(&file, what, path, err)) != 0) return code;
-	if (dt__write_safetensors(m, checkpoint, dt__write_file, file.f)) return dt__new_file_fail(&file, err, "cannot write");
+	if (dt__write_safetensors(m, state, dt__write_file, file.f)) return dt__new_file_fail(&file, err, "cannot write");
 	return dt__new_file_close(&file, err);
 #else
-	(void)m; (void)checkpoint; (void)path;
+	(void)m; (void)state; (void)path;
 	return dt__disabled(err, what, "DTRAIN_NO_STDIO");
 #endif
 }
 
-DT_API int dt_save(dt_model *m, const char *path, dt_error *err) { return dt__save(m, "dt_save", 0, path, err); }
-DT_API int dt_checkpoint_save(dt_model *m, const char *path, dt_error *err) { return dt__save(m, "dt_checkpoint_save", 1, path, err); }
+DT_API int dt_save(dt_model *m, const char *path, dt_error *err) { return dt__save(m, "dt_save", NULL, path, err); }
 
 // ---- reading
 
@@ -9331,67 +9302,22 @@ static int dt__load_tensors(dt_model *m, const dt__tensors *t, dt_load_options *
 	return code;
 }
 
-// Is it a checkpoint, whole, and of the same run? values: the step, then m->progress.
-static int dt__state_read(const dt_model *m, dt__tensors *t, double *values) {
-	char text[512] = "", run[128];
-	dt__writer w = dt__writer_on(run, sizeof run);
-	dt__stored s = DT_DEFAULTS;
-	dt__json j = t->state;
-	const char *at, *end;
-	size_t n, i;
-	uint32_t crc;
-	if (!j.p) return dt__bad_file(t->err, "\"%s\" is no checkpoint, it holds weights alone: dt_load takes it", t->path);
-	dt__json_string(&j, text, sizeof text - 1, &n);
-	end = strstr(text, " crc32c ");
-	crc = dt__crc32c(dt__crc32c(0, text, end ? (size_t)(end - text) : 0), t->memory + t->data_at, (size_t)(t->size - t->data_at));
-	if (!end || dt__parse_double(end + 8, text + strlen(text), &at) != crc || *at)
-		return dt__bad_file(t->err, "\"%s\" is damaged (%s there, its contents have %ju)", t->path, end ? end + 1 : "no crc32c", (uintmax_t)crc);
-	n = dt__put_run(&w, m);
-	at = strstr(text, " step ");
-	if (!at || (size_t)(at - text) != n || memcmp(text, run, n))
-		return dt__fail(t->err, DT_ERR_STATE, "\"%s\" is of another run: %.*s there, %s here", t->path, at ? (int)DT__MIN(at - text, 80) : 0, text, run);
-	for (i = 0; i < DT__COUNT(dt__state_names); i++) {
-		n = strlen(dt__state_names[i]);
-		if (*at != ' ' || strncmp(at + 1, dt__state_names[i], n)) return dt__bad_file(t->err, "\"%s\": the checkpoint's state lacks \"%s\"", t->path, dt__state_names[i]);
-		values[i] = dt__parse_double(at + n + 2, end, &at);
-	}
-	while (dt__next_stored(m, 1, &s)) t->moments |= s.part && *dt__tensors_slot(t, s.name, strlen(s.name));  // all of them, or none
-	return values[0] >= 0 && values[0] < DT__MIN(1e15, (double)LONG_MAX) ? 0 : dt__bad_file(t->err, "\"%s\": step %g is none", t->path, values[0]);
-}
-
-static int dt__load(dt_model *m, const char *what, int checkpoint, dt_load_options *o, dt_error *err) {
-	double state[DT__COUNT(dt__state_names)] = {0};
-	dt__tensors t;
-	int code = dt__tensors_open(&t, what, &m->o, o, err);
-	if (!code && checkpoint) code = dt__state_read(m, &t, state);
-	if (!code) code = dt__load_tensors(m, &t, o);
-	if (!code && checkpoint) {
-		m->step = (long)state[0];
-		m->resumed = 1;
-		memcpy(m->progress, state + 1, sizeof m->progress);
-	}
-	dt__tensors_close(&t);
-	return code;
-}
-
 DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err) {
+	dt__tensors t;
+	int code;
 	if (!m || !o) return dt__is_null(err, "dt_load", m ? "options" : "model");
 	if (!o->path + !o->data + !o->read != 2) return dt__refuse(err, "dt_load: one of .path, .data and .read is needed, and one only");
 	o->loaded = o->missing = o->unexpected = o->misshaped = 0;
-	return dt__load(m, "dt_load", 0, o, err);
+	code = dt__tensors_open(&t, "dt_load", &m->o, o, err);
+	if (!code) code = dt__load_tensors(m, &t, o);
+	dt__tensors_close(&t);
+	return code;
 }
 
 DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *err) {
 	dt_load_options o = DT_DEFAULTS;
 	o.path = path; o.glob = glob;
 	return dt_load_opt(m, &o, err);
-}
-
-DT_API int dt_checkpoint_load(dt_model *m, const char *path, dt_error *err) {
-	dt_load_options o = DT_DEFAULTS;
-	if (!m || !path) return dt__is_null(err, "dt_checkpoint_load", m ? "path" : "model");
-	o.path = path;
-	return dt__load(m, "dt_checkpoint_load", 1, &o, err);
 }
 
 // ========================================

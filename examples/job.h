@@ -31,6 +31,15 @@
 #endif
 #include <sys/time.h>
 
+// dt_checkpoint_save - dt_save with the optimizer's moments, and where dt_train stands. dt_load takes the weights.
+DT_API int dt_checkpoint_save(dt_model *m, const char *path, dt_error *err);
+
+// dt_checkpoint_load - the next dt_train, or that of this DT_EVENT_BEGIN, goes on where the model's first one was, in the
+// middle of an epoch too, and ends with the bits of a run never interrupted. Of several processes rank 0 loads for all.
+// A damaged file or one of another net (DT_ERR_FORMAT, DT_ERR_SHAPE), optimizer, batch or seed (DT_ERR_STATE) changes
+// nothing. (With parameter servers the moments are theirs: they begin anew.)
+DT_API int dt_checkpoint_load(dt_model *m, const char *path, dt_error *err);
+
 // The flags of a job, as texts; NULL or "": the default.
 typedef struct {
     const char *dir;       // NULL: no job, a plain run
@@ -59,6 +68,77 @@ DT_API int dt_job_main_opt(int argc, char **argv, const dt_options *o);
 
 // dt_job_id_valid - as the platform has it: letters, digits and underscore, a letter first, at most 128.
 DT_API int dt_job_id_valid(const char *id);
+
+// ---- checkpoints: dt_save's file, with the optimizer's moments and a line of text
+
+// A checkpoint's metadata: whose run it is, where that stands, and a checksum of this text and all values:
+// "seed 0 batch 32 optimizer 3 step 128 loss … crc32c 2868354213".
+static const char *const dt__state_names[] = {"step", "loss", "accuracy", "samples", "best", "waited"};  // the last as in m->progress
+static size_t dt__put_run(dt__writer *w, const dt_model *m) {
+    dt__print(w, "seed %ju batch %d optimizer %d", (uintmax_t)m->o.seed, m->batch, (int)m->optimizer.kind);
+    return w->n;
+}
+
+DT_API int dt_checkpoint_save(dt_model *m, const char *path, dt_error *err) {
+    char text[512];
+    dt__writer state = dt__writer_on(text, sizeof text);
+    uint32_t crc;
+    int k;
+    if (!m) return dt__is_null(err, "dt_checkpoint_save", "model");
+    dt__put_run(&state, m);
+    for (k = 0; k < DT__COUNT(dt__state_names); k++) dt__print(&state, " %s %.17g", dt__state_names[k], k ? m->progress[k - 1] : (double)m->step);
+    crc = dt__crc32c(0, text, state.n);
+    dt__write_values(m, 1, dt__write_crc32c, &crc);
+    dt__print(&state, " crc32c %ju", (uintmax_t)crc);
+    return dt__save(m, "dt_checkpoint_save", text, path, err);
+}
+
+// Is it a checkpoint, whole, and of the same run? values: the step, then m->progress.
+static int dt__state_read(const dt_model *m, dt__tensors *t, double *values) {
+    char text[512] = "", run[128];
+    dt__writer w = dt__writer_on(run, sizeof run);
+    dt__stored s = DT_DEFAULTS;
+    dt__json j = t->state;
+    const char *at, *end;
+    size_t n, i;
+    uint32_t crc;
+    if (!j.p) return dt__bad_file(t->err, "\"%s\" is no checkpoint, it holds weights alone: dt_load takes it", t->path);
+    dt__json_string(&j, text, sizeof text - 1, &n);
+    end = strstr(text, " crc32c ");
+    crc = dt__crc32c(dt__crc32c(0, text, end ? (size_t)(end - text) : 0), t->memory + t->data_at, (size_t)(t->size - t->data_at));
+    if (!end || dt__parse_double(end + 8, text + strlen(text), &at) != crc || *at)
+        return dt__bad_file(t->err, "\"%s\" is damaged (%s there, its contents have %ju)", t->path, end ? end + 1 : "no crc32c", (uintmax_t)crc);
+    n = dt__put_run(&w, m);
+    at = strstr(text, " step ");
+    if (!at || (size_t)(at - text) != n || memcmp(text, run, n))
+        return dt__fail(t->err, DT_ERR_STATE, "\"%s\" is of another run: %.*s there, %s here", t->path, at ? (int)DT__MIN(at - text, 80) : 0, text, run);
+    for (i = 0; i < DT__COUNT(dt__state_names); i++) {
+        n = strlen(dt__state_names[i]);
+        if (*at != ' ' || strncmp(at + 1, dt__state_names[i], n)) return dt__bad_file(t->err, "\"%s\": the checkpoint's state lacks \"%s\"", t->path, dt__state_names[i]);
+        values[i] = dt__parse_double(at + n + 2, end, &at);
+    }
+    while (dt__next_stored(m, 1, &s)) t->moments |= s.part && *dt__tensors_slot(t, s.name, strlen(s.name));  // all of them, or none
+    return values[0] >= 0 && values[0] < DT__MIN(1e15, (double)LONG_MAX) ? 0 : dt__bad_file(t->err, "\"%s\": step %g is none", t->path, values[0]);
+}
+
+DT_API int dt_checkpoint_load(dt_model *m, const char *path, dt_error *err) {
+    dt_load_options o = DT_DEFAULTS;
+    double state[DT__COUNT(dt__state_names)] = {0};
+    dt__tensors t;
+    int code;
+    if (!m || !path) return dt__is_null(err, "dt_checkpoint_load", m ? "path" : "model");
+    o.path = path;
+    code = dt__tensors_open(&t, "dt_checkpoint_load", &m->o, &o, err);
+    if (!code) code = dt__state_read(m, &t, state);
+    if (!code) code = dt__load_tensors(m, &t, &o);
+    if (!code) {
+        m->step = (long)state[0];
+        m->resumed = 1;
+        memcpy(m->progress, state + 1, sizeof m->progress);
+    }
+    dt__tensors_close(&t);
+    return code;
+}
 
 // ---- what a job knows
 

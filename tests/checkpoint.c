@@ -3,6 +3,7 @@
  */
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
+#include "../examples/job.h"
 #include "test.h"
 #include "scratch.h"
 
