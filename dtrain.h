@@ -930,7 +930,8 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 
 #if defined(__GNUC__)
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wunused-function"  // what is used depends on the switches
+#pragma GCC diagnostic ignored "-Wunused-function"  // what is used depends on the switches,
+#pragma GCC diagnostic ignored "-Wunused-parameter"  // … and many functions share a type
 #define DT__INLINE static inline __attribute__((always_inline, unused))
 #define DT__FORMAT(n) __attribute__((format(printf, n, n + 1)))
 #else
@@ -1196,8 +1197,8 @@ typedef struct {
 } dt__pool;
 
 #ifndef DTRAIN_NO_MALLOC
-static void *dt__malloc(size_t bytes, void *user) { (void)user; return malloc(bytes); }
-static void dt__release(void *p, void *user) { (void)user; free(p); }
+static void *dt__malloc(size_t bytes, void *user) { return malloc(bytes); }
+static void dt__release(void *p, void *user) { free(p); }
 #endif
 
 // Count a piece; *total: what it takes in all. Returns the count before.
@@ -3905,7 +3906,6 @@ static void dt__winograd_backward_data(dt__replica *r, dt_tensor *t, dt__conv v,
 static ptrdiff_t dt__conv_scratch(const dt_tensor *t, ptrdiff_t rows, int back) {
 	dt__conv v = dt__conv_of(t);
 	ptrdiff_t image = v.padded ? v.hp * v.wp * v.c : 0, other;
-	(void)rows;
 	if (v.depthwise) return 0;
 	if (v.winograd) return dt__winograd_scratch(v, back);
 	if (!back) return image + dt__conv_packed(v, v.cg, v.fg) + t->slack;
@@ -4659,7 +4659,6 @@ static int dt__loss_shape(dt_tensor *t) {
 	return 0;
 }
 static ptrdiff_t dt__loss_scratch(const dt_tensor *t, ptrdiff_t rows, int back) {
-	(void)rows;
 	return back ? 0 : dt__last(t->in[0]);
 }
 
@@ -5327,8 +5326,8 @@ DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
 	return d;
 }
 #else
-DT_API void dt_dataset_close(dt_dataset *d) { (void)d; }
-DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) { (void)s; dt__disabled(err, "dt_dataset_open", "DTRAIN_NO_MALLOC"); return NULL; }
+DT_API void dt_dataset_close(dt_dataset *d) {}
+DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) { dt__disabled(err, "dt_dataset_open", "DTRAIN_NO_MALLOC"); return NULL; }
 #endif
 
 static dt_source dt__source(const char *what, int (*opener)(dt_dataset *d)) {
@@ -5747,11 +5746,11 @@ static int dt__take_first(dt_comm *c, int n, void *words, dt_error *err) {
 	return 0;
 }
 #else  // and so no dt_comm
-static int dt__take_first(dt_comm *c, int n, void *words, dt_error *err) { (void)c; (void)n; (void)words; (void)err; return 0; }
-static int dt__agree(dt_comm *c, int n, const char *const *name, const int64_t *value, dt_error *err) { (void)c; (void)n; (void)name; (void)value; (void)err; return 0; }
-static int dt__sum_totals(dt_comm *c, double *totals, dt_error *err) { (void)c; (void)totals; (void)err; return 0; }
-DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err) { (void)n; (void)out; return dt__disabled(err, "dt_comm_group", "DTRAIN_NO_MALLOC"); }
-DT_API dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err) { (void)h; dt__disabled(err, "dt_comm_from", "DTRAIN_NO_MALLOC"); return NULL; }
+static int dt__take_first(dt_comm *c, int n, void *words, dt_error *err) { return 0; }
+static int dt__agree(dt_comm *c, int n, const char *const *name, const int64_t *value, dt_error *err) { return 0; }
+static int dt__sum_totals(dt_comm *c, double *totals, dt_error *err) { return 0; }
+DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err) { return dt__disabled(err, "dt_comm_group", "DTRAIN_NO_MALLOC"); }
+DT_API dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err) { dt__disabled(err, "dt_comm_from", "DTRAIN_NO_MALLOC"); return NULL; }
 #endif
 
 // ---- the model
@@ -5830,8 +5829,6 @@ static void dt__on_signal(int number) {
 static void dt__wait(const dt__replica *set) {
 #ifndef DTRAIN_NO_THREADS
 	if (set->model->threaded) dt__meet(&set->model->meeting);
-#else
-	(void)set;
 #endif
 }
 
@@ -7151,7 +7148,6 @@ static int dt__link_read(dt__link *l, uint8_t *(*place)(void *user, dt__link *l)
 }
 
 static uint8_t *dt__place_small(void *user, dt__link *l) {
-	(void)user;
 	return l->frame.bytes < sizeof l->small ? (uint8_t *)memset(l->small, 0, sizeof l->small) : NULL;
 }
 
@@ -8359,9 +8355,9 @@ DT_API void dt_server_close(dt_server *s) {
 	free(s);
 }
 #else
-DT_API int dt_server_run(dt_server *s, dt_error *err) { (void)s; return dt__disabled(err, "dt_server_run", "DTRAIN_NO_SOCKETS"); }
-DT_API void dt_server_stop(dt_server *s) { (void)s; }
-DT_API void dt_server_close(dt_server *s) { (void)s; }
+DT_API int dt_server_run(dt_server *s, dt_error *err) { return dt__disabled(err, "dt_server_run", "DTRAIN_NO_SOCKETS"); }
+DT_API void dt_server_stop(dt_server *s) {}
+DT_API void dt_server_close(dt_server *s) {}
 #endif
 
 // ========================================
@@ -8764,9 +8760,9 @@ static dt_comm *dt__run_cluster(const dt_options *o, int *status, dt_error *err)
 	if (*status > 0) dt__disabled(err, "--workers, --ps, --print-cluster", "DTRAIN_NO_SOCKETS");
 	return NULL;
 }
-static void dt__run_leave(dt_comm *c, const dt_error *err) { (void)err; dt_comm_close(c); }
-DT_API dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) { (void)given; dt__disabled(err, "dt_comm_open", "DTRAIN_NO_SOCKETS"); return NULL; }
-DT_API dt_server *dt_server_open(const dt_cluster *given, dt_error *err) { (void)given; dt__disabled(err, "dt_server_open", "DTRAIN_NO_SOCKETS"); return NULL; }
+static void dt__run_leave(dt_comm *c, const dt_error *err) { dt_comm_close(c); }
+DT_API dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) { dt__disabled(err, "dt_comm_open", "DTRAIN_NO_SOCKETS"); return NULL; }
+DT_API dt_server *dt_server_open(const dt_cluster *given, dt_error *err) { dt__disabled(err, "dt_server_open", "DTRAIN_NO_SOCKETS"); return NULL; }
 #endif
 
 // ========================================
@@ -8897,7 +8893,7 @@ static int dt__write_header(const dt_model *m, const char *state, dt__write writ
 	return code ? code : write(user, text, w.n);
 }
 
-static int dt__count_bytes(void *sum, const void *data, size_t n) { (void)data; *(uint64_t *)sum += n; return 0; }
+static int dt__count_bytes(void *sum, const void *data, size_t n) { *(uint64_t *)sum += n; return 0; }
 
 // What write returned, if not 0.
 static int dt__write_safetensors(const dt_model *m, const char *state, dt__write write, void *user) {
@@ -8931,7 +8927,6 @@ static int dt__save(const dt_model *m, const char *what, const char *state, cons
 	if (dt__write_safetensors(m, state, dt__write_file, file.f)) return dt__new_file_fail(&file, err, "cannot write");
 	return dt__new_file_close(&file, err);
 #else
-	(void)m; (void)state; (void)path;
 	return dt__disabled(err, what, "DTRAIN_NO_STDIO");
 #endif
 }
@@ -10071,9 +10066,9 @@ DT_API int dt_main_opt(int argc, char **argv, const dt_options *o) {
 	return dt_run(&with);
 }
 #else
-DT_API int dt_parse(dt_options *o, int argc, char **argv, dt_error *err) { (void)o; (void)argc; (void)argv; return dt__disabled(err, "dt_parse", "DTRAIN_NO_STDIO"); }
-DT_API int dt_run(const dt_options *o) { (void)o; return DT_ERR_DISABLED; }
-DT_API int dt_main_opt(int argc, char **argv, const dt_options *o) { (void)argc; (void)argv; (void)o; return DT_ERR_DISABLED; }
+DT_API int dt_parse(dt_options *o, int argc, char **argv, dt_error *err) { return dt__disabled(err, "dt_parse", "DTRAIN_NO_STDIO"); }
+DT_API int dt_run(const dt_options *o) { return DT_ERR_DISABLED; }
+DT_API int dt_main_opt(int argc, char **argv, const dt_options *o) { return DT_ERR_DISABLED; }
 #endif
 
 #if defined(__GNUC__)
