@@ -87,7 +87,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (i = 0; i < WORLD; i++) link[i].fd = -1;
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) abort();
     dt__socket_ready(pair[0]);
-    net.comm = &c, net.link = link, net.poll = poll_room, net.part = part, net.roster = roster, net.dead = 1e9;
+    net.comm = c, net.n = WORLD, net.link = link, net.poll = poll_room, net.part = part, net.roster = roster, net.dead = 1e9;
     n = (ptrdiff_t)c.n;
     buf = (float *)malloc(n ? (size_t)n * sizeof *buf : 1);
     MUST(buf);

@@ -22,7 +22,7 @@ enum { WORKERS = 2, WORLD = 3 };
 static dt_error err;
 #define MUST(condition) do { if (!(condition)) { fprintf(stderr, "not so: %s (%d %s)\n", #condition, err.code, err.text); abort(); } } while (0)
 
-static struct { dt_comm c; dt__net net; dt__link link[WORLD]; struct pollfd poll[WORLD]; dt_server *s; int mine[WORKERS]; uint64_t number[WORKERS]; } w;
+static struct { dt__net net; dt__link link[WORLD]; struct pollfd poll[WORLD]; dt_server *s; int mine[WORKERS]; uint64_t number[WORKERS]; } w;
 
 /* one turn of dt_server_run: 1 if something moved */
 static int serve(void) {
@@ -42,7 +42,7 @@ static int serve(void) {
         MUST(l->from <= l->to && l->to <= sizeof l->in);
         MUST(l->part_in.begin <= l->part_in.end && l->result_out.begin <= l->result_out.end);
         MUST(c->done >= 0 && (c->done <= w.s->all || l->result_out.begin == l->result_out.end));
-        MUST(w.net.cause.code || l->part_in.end <= w.s->begin + w.s->all || l->part_in.begin == l->part_in.end);
+        MUST(w.net.cause.code || l->part_in.end <= w.s->all || l->part_in.begin == l->part_in.end);
     }
     MUST(w.s->n_queue >= 0 && w.s->n_queue <= WORKERS && w.s->n_group >= 0 && w.s->n_group <= WORKERS);
     err = w.net.cause;
@@ -101,7 +101,7 @@ static void frame(const uint8_t *d, size_t cut) {
         ptrdiff_t left = l->part_in.end - l->part_in.begin, n = d[4] | d[5] << 8;
         if (n > left && !(off & 2)) n = left;
         bytes = (size_t)(n % 1024) * 4 + (off & 4 ? d[6] % 4 : 0);
-        dt__write_le(h + 32, (uint64_t)l->part_in.begin + (off & 8 ? d[7] : 0), 8);
+        dt__write_le(h + 32, (uint64_t)(w.s->begin + l->part_in.begin) + (off & 8 ? d[7] : 0), 8);
         for (k = 0; k < bytes; k++) payload[k] = d[8 + k % 4];
     } else bytes = d[4];
     h[3] = off & 16 ? '2' : '1';
@@ -121,15 +121,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memset(&w, 0, sizeof w);
     memset(&err, 0, sizeof err);
     cut = (size_t)data[0] * 17 + 1;
-    w.c.rank = WORKERS, w.c.size = WORKERS, w.c.servers = w.c.local = 1, w.c.net = &w.net, w.c.kind = DT__PUSHING;
-    w.net.comm = &w.c, w.net.link = w.link, w.net.poll = w.poll, w.net.n = WORLD, w.net.servers = 1, w.net.dead = 1e9;
+    w.net.comm.rank = WORKERS, w.net.comm.size = WORKERS, w.net.comm.servers = w.net.comm.local = 1, w.net.comm.net = &w.net, w.net.comm.kind = DT__PUSHING;
+    w.net.link = w.link, w.net.poll = w.poll, w.net.n = WORLD, w.net.dead = 1e9;
     for (i = 0; i < WORLD; i++) w.link[i].fd = -1;
     for (i = 0; i < WORKERS; i++) {
         if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) abort();
         dt__socket_ready(pair[0]);
         w.link[i].fd = pair[0], w.mine[i] = pair[1];
     }
-    w.s = dt__server_on(&w.c, &err);
+    w.s = dt__server_on(&w.net.comm, &err);
     MUST(w.s);
     if (data[1] & 1) {
         uint8_t first[12];
