@@ -9945,53 +9945,20 @@ static void dt__show_start(const dt_model *m) {
 	fflush(stdout);
 }
 
-// FLOP/s of the micro-kernel on one core where everything is in the first cache.
-static double dt__peak(void) {
-	static float a[8 * 256], b[32 * 256], c[DT__MAX_TILE];
-	const dt__tile *tile = &dt__cpu()->tile[0];
-	double start = dt__now(), best = 0;
-	int i, round, columns = dt__cpu()->columns;
-	for (round = 0; round < 20; round++, start = dt__now()) {
-		for (i = 0; i < 200; i++) tile->full(1, 256, a, 1, tile->rows, 0, b, columns, 0, c, columns, 0, NULL);
-		best = DT__MAX(best, dt__ratio(200.0 * 2 * 256 * tile->rows * columns, dt__now() - start));
-	}
-	return best;
-}
-
-static void dt__show_rate(double seconds, double operations, double peak) {
-	printf(" %9.3f", seconds);
-	if (operations > 0 && seconds > 0) printf(" %8.1f %5.0f %%", operations / seconds * 1e-9, 100 * operations / seconds / peak);
-	else printf(" %8s %7s", "", "");
-}
-
-// Seconds are replica 0's, evaluation included. Operations are those of a direct convolution, so Winograd's way may pass 100 %.
+// Seconds are replica 0's, evaluation included. examples/profile.h tells GFLOP/s, too.
 static void dt__show_profile(const dt_model *m) {
 	static const char *const rest_name[] = {"data", "reduce", "update", "other, waiting"};
 	const dt__graph *g = &m->graph;
-	const double *seconds = m->replica[0].seconds, *more = seconds + 2 * g->n;
-	double all = m->report.seconds, data = m->report.data_s, rest = all - data, peak;
-	int i, k;
-	if (!seconds) return;
-	peak = dt__peak();
-	printf("one core's peak: %.1f GFLOP/s (%s)\n%-24s %9s %8s %7s %9s %8s %7s %7s\n", peak * 1e-9, dt__cpu()->name,
-			"layer", "forward s", "GFLOP/s", "of peak", "backward", "GFLOP/s", "of peak", "share");
+	const double *s = m->replica[0].seconds, all = m->report.seconds;
+	double rest[4] = {m->report.data_s, s[2 * g->n + DT__PROFILED_REDUCE], s[2 * g->n + DT__PROFILED_UPDATE], all};
+	int i;
+	printf("%-24s %10s %10s %9s\n", "layer", "forward s", "backward s", "share");
 	for (i = 0; i < g->n; i++) {
-		const dt_tensor *t = g->node[i];
-		const double *s = seconds + 2 * i;
-		double operations = 0;
-		if (s[0] + s[1] <= 0) continue;
-		if (t->op == &dt__dense || t->op == &dt__conv2d) operations = 2.0 * (double)t->variable[0]->size * (double)(t->size / t->dim[t->rank - 1]);
-		rest -= s[0] + s[1];
-		printf("%-24.24s", t->name);
-		dt__show_rate(s[0], operations * more[DT__PROFILED_ROWS], peak);
-		dt__show_rate(s[1], operations * more[DT__PROFILED_ROWS_BACK] * (dt__trains(t->variable[0]) + t->in[0]->back), peak);
-		printf(" %5.1f %%\n", dt__ratio(100 * (s[0] + s[1]), all));
+		if (s[2 * i] + s[2 * i + 1] > 0) printf("%-24.24s %10.3f %10.3f %7.1f %%\n", g->node[i]->name, s[2 * i], s[2 * i + 1], dt__ratio(100 * (s[2 * i] + s[2 * i + 1]), all));
+		rest[3] -= s[2 * i] + s[2 * i + 1];
 	}
-	rest -= more[DT__PROFILED_REDUCE] + more[DT__PROFILED_UPDATE];
-	for (k = 0; k < 4; k++) {
-		double s = k == 0 ? data : k < 3 ? more[DT__PROFILED_REDUCE + k - 1] : DT__MAX(rest, 0);
-		printf("%-24s %9.3f %41s %5.1f %%\n", rest_name[k], s, "", dt__ratio(100 * s, all));
-	}
+	for (i = 0; i < 3; i++) rest[3] -= rest[i];
+	for (i = 0; i < 4; i++) printf("%-24s %10.3f %18.1f %%\n", rest_name[i], DT__MAX(rest[i], 0), dt__ratio(100 * DT__MAX(rest[i], 0), all));
 }
 
 static int dt__run_model(dt_model *m, const dt_options *o, dt_error *err) {
@@ -10020,7 +9987,7 @@ static int dt__run_as(dt_options *o, dt_comm *comm, dt_error *err) {
 		status = code == DT_ERR_PEER ? DT__ELSE(status, 143) : code == DT_ERR_CONFIG ? 78 : usage ? 64 : 1;
 		fprintf(stderr, "%s\n", err->text);
 	} else if (status && o->progress > 0) printf("stopped by signal %d after %ld steps\n", DT__ELSE((int)dt__signal, SIGTERM), m->report.steps);
-	if (m && o->profile) dt__show_profile(m);
+	if (m && m->o.profile) dt__show_profile(m);
 	if (o->json) dt__show_json(m, code ? "failed" : status ? "stopped" : "succeeded", err);
 	if ((fflush(stdout) || ferror(stdout)) && !status) { fprintf(stderr, "standard output cannot be written: %s\n", strerror(errno)); status = 1; }
 	dt_model_free(m);

@@ -20,6 +20,7 @@
 #include "export_c.h"
 #include "images.h"
 #include "job.h"
+#include "profile.h"
 #include "digits.h"
 #include <math.h>
 #include <stdio.h>
@@ -309,11 +310,12 @@ static int predict(dt_options *o, const job_data *data, const char *path) {
     return err.code ? 1 : 0;
 }
 
-// At the end of training the chief writes the net as C, if it was asked to.
+// At the end of training the chief shows where the time went and writes the net as C, if it was asked to.
 static int at_end(const dt_event *e, void *user) {
     job_data *data = (job_data *)user;
-    if (e->kind != DT_EVENT_END || !data->export_c || dt_model_report(e->model).process) return 0;
-    if (!dt_export_c(e->model, data->export_c, NULL, &data->export_error)) fprintf(stderr, "exported %s\n", data->export_c);
+    if (e->kind != DT_EVENT_END || dt_model_report(e->model).process) return 0;
+    dt_profile_show(e->model);
+    if (data->export_c && !dt_export_c(e->model, data->export_c, NULL, &data->export_error)) fprintf(stderr, "exported %s\n", data->export_c);
     return 0;
 }
 
