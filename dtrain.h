@@ -14,7 +14,7 @@
 //    >>layers       one record per operation
 //    >>losses       losses, and the metrics that are counted with them
 //    >>optimizers   update rules, schedules, clipping
-//    >>data         data sets: IDX, CIFAR-10, arrays
+//    >>data         data sets: IDX, arrays
 //    >>replicas     collectives between threads; mirrored and central
 //    >>wire         processes join over TCP; collectives between them
 //    >>server       parameter servers
@@ -51,7 +51,8 @@
 //              parameter servers (--ps 2) workers train at their own pace; or together, with .sync.
 // COLLECTIVES  dt_comm_open, dt_comm_group, dt_comm_from: allreduce and its relatives for processes, threads, MPI.
 // MORE DATA    examples/csv.h reads tables (CSV): numbers and words, scaled, one-hot, hashed, bucketed or crossed;
-//              examples/images.h reads images: folders of PGM, PPM and BMP files; examples/npy.h NumPy's .npy files.
+//              examples/images.h reads images: folders of PGM, PPM and BMP files; examples/cifar10.h CIFAR-10's files;
+//              examples/npy.h NumPy's .npy files.
 // JOBS         dt_checkpoint_save, _load: go on where training was. examples/job.h keeps a directory of checkpoints, status
 //              and curves from which a run comes back by itself.
 // MICROCONTROLLER  set .memory and .memory_size (dt_model_bytes() tells it); see SWITCHES. examples/export_c.h writes a
@@ -464,10 +465,6 @@ DT_API dt_source dt_mnist(const char *folder, dt_split split);
 
 // dt_idx - IDX files of bytes: images [n, …], all files of one shape, and as many of labels [n], or NULL.
 DT_API dt_source dt_idx(const char *images, const char *labels);
-
-// dt_cifar10 - CIFAR-10's binary version, plain or .gz: all data_batch_*.bin (DT_TRAIN) or test_batch*.bin (DT_TEST) of
-// a folder; or the files that path names.
-DT_API dt_source dt_cifar10(const char *path, dt_split split);
 
 // dt_arrays - n samples in memory: x [n, …] in the shape of the model's input (bytes: value / 255), y [n, …] or NULL.
 // Borrowed.
@@ -4988,7 +4985,7 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 }
 
 // ========================================
-// >>data - data sets: IDX, CIFAR-10, arrays, callbacks
+// >>data - data sets: IDX, arrays, callbacks
 //
 // What:    a source is opened into parts that stay as they are on disk (mapped where possible); a replica converts the
 //          samples that it feeds. Shuffling is a keyed permutation, computed per index.
@@ -5220,75 +5217,10 @@ static int dt__open_mnist(dt_dataset *d) {
 	}
 	return dt__idx_pair(d, pair);
 }
-
-// ---- CIFAR-10, and folders
-
-#if DT__POSIX
-static int dt__by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
-
-// Add the paths of a folder's files whose names, in either case, match the globs; NULL: of its sub-folders, if any. None
-// begins with a dot.
-static int dt__list_folder(const dt_dataset *d, dt__list *l, const char *folder, const char *globs) {
-	char path[1024];
-	struct dirent **e = NULL;
-	int i, n = scandir(folder, &e, NULL, dt__by_name), before = l->n, code = 0;
-	if (n < 0) return dt__fail(d->err, DT_ERR_IO, "%s: cannot list the folder \"%s\": %s", d->what, folder, strerror(errno));
-	for (i = 0; i < n; free(e[i++])) {
-		char *name = e[i]->d_name;
-		size_t length = dt__format(path, sizeof path, "%s/%s", folder, name);
-		struct stat st;
-		if (code || *name == '.') continue;
-		for (; *name && globs; name++) if (*name >= 'A' && *name <= 'Z') *name = (char)(*name | 32);
-		if (globs && !dt__glob(globs, e[i]->d_name)) continue;
-		if (length >= sizeof path) code = dt__refuse(d->err, "%s: the path \"%.80s...\" is too long", d->what, path);
-		else if (!stat(path, &st) && (globs ? S_ISREG(st.st_mode) : S_ISDIR(st.st_mode))) code = dt__list_add(d, l, path, length + 1);
-	}
-	free(e);
-	if (code || !globs || l->n > before) return code;
-	return dt__fail(d->err, DT_ERR_IO, "%s: no \"%s\" in the folder \"%s\"", d->what, globs, folder);
-}
-#endif
-
-static int dt__read_cifar(const dt_dataset *d, const uint8_t *from, long i, dt_type to, float *x, dt_error *err) {
-	uint8_t *pixels = (uint8_t *)(x + 3072) - 3072, *p = pixels;  // at the end of their place; they spread from there
-	int k;
-	for (k = 0; k < 1024; k++, p += 3) { p[0] = from[k]; p[1] = from[1024 + k]; p[2] = from[2048 + k]; }
-	return dt__set_values(x, pixels, d->info.x_type, to, 3072, i, err);
-}
-
-static int dt__open_cifar(dt_dataset *d) {  // records of a label byte and 3 planes of 32 x 32 bytes
-	const char *path = d->source.path, *before = NULL;
-	int k, folder = 0, code;
-	size_t i;
-#if DT__POSIX
-	struct stat st;
-	folder = !stat(path, &st) && S_ISDIR(st.st_mode);
-	if (folder) code = dt__list_folder(d, &d->paths[0], path, d->source.split == DT_TEST ? "test_batch*.bin,test_batch*.bin.gz" : "data_batch*.bin,data_batch*.bin.gz");
-	else
-#endif
-	code = dt__add_paths(d, &d->paths[0], path);
-	path = d->paths[0].data;
-	for (k = 0; k < d->paths[0].n && !code; k++, path += strlen(path) + 1) {
-		const dt__file *f;
-		if (folder && before && !strncmp(path, before, strlen(before))) continue;  // x.bin or x.bin.gz is enough
-		before = path;
-		if (!(f = dt__add_file(d, path))) return 1;
-		if (f->size == 0 || f->size % 3073) return dt__bad_file(d->err, "\"%s\" has %zu bytes, no whole number of CIFAR-10's records of 3073: it is cut, or another file", path, f->size);
-		for (i = 0; i < f->size; i += 3073)
-			if (f->data[i] > 9) return dt__bad_file(d->err, "\"%s\": record %zu has label %u, CIFAR-10 has 0..9: damaged, or another file", path, i / 3073, (unsigned)f->data[i]);
-		code = dt__add_part(d, f->data + 1, f->data, f->size / 3073);
-	}
-	d->info.input[0] = d->info.input[1] = 32; d->info.input[2] = 3; d->info.classes = 10;
-	d->info.x_type = d->info.y_type = DT_UINT8; d->x_stride = d->y_stride = 3073;
-	d->read[0] = dt__read_cifar;
-	return code;
-}
-
 #else
 static int dt__no_files(dt_dataset *d) { return dt__fail(d->err, DT_ERR_DISABLED, "%s: this build has DTRAIN_NO_STDIO: use dt_from or dt_arrays", d->what); }
 #define dt__open_idx dt__no_files
 #define dt__open_mnist dt__no_files
-#define dt__open_cifar dt__no_files
 #endif  // DTRAIN_NO_STDIO
 
 static int dt__open_memory(dt_dataset *d, const char *missing) {
@@ -5353,7 +5285,6 @@ static dt_source dt__files(const char *what, int (*opener)(dt_dataset *d), const
 }
 DT_API dt_source dt_mnist(const char *folder, dt_split split) { return dt__files("dt_mnist", dt__open_mnist, folder, NULL, split); }
 DT_API dt_source dt_idx(const char *images, const char *labels) { return dt__files("dt_idx", dt__open_idx, images, labels, DT_TRAIN); }
-DT_API dt_source dt_cifar10(const char *path, dt_split split) { return dt__files("dt_cifar10", dt__open_cifar, path, NULL, split); }
 DT_API dt_source dt_arrays(const void *x, dt_type x_type, const void *y, dt_type y_type, long n) {
 	dt_source s = dt__source("dt_arrays", dt__open_arrays);
 	s.x = x; s.x_type = x_type; s.y = y; s.y_type = y_type; s.n = n;

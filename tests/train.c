@@ -3,6 +3,7 @@
  */
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
+#include "../examples/cifar10.h"
 #include "test.h"
 #include "scratch.h"
 
