@@ -14,7 +14,7 @@
 //    >>layers       one record per operation
 //    >>losses       losses, and the metrics that are counted with them
 //    >>optimizers   update rules, schedules, clipping
-//    >>data         data sets: IDX, CIFAR-10, arrays
+//    >>data         data sets: IDX, arrays
 //    >>replicas     collectives between threads; mirrored and central
 //    >>wire         processes join over TCP; collectives between them
 //    >>server       parameter servers
@@ -51,7 +51,8 @@
 //              parameter servers (--ps 2) workers train at their own pace; or together, with .sync.
 // COLLECTIVES  dt_comm_open, dt_comm_group, dt_comm_from: allreduce and its relatives for processes, threads, MPI.
 // MORE DATA    examples/csv.h reads tables (CSV): numbers and words, scaled, one-hot, hashed, bucketed or crossed;
-//              examples/images.h reads images: folders of PGM, PPM and BMP files; examples/npy.h NumPy's .npy files.
+//              examples/images.h reads images: folders of PGM, PPM and BMP files; examples/cifar10.h CIFAR-10's files;
+//              examples/npy.h NumPy's .npy files.
 // JOBS         examples/job.h: checkpoints from which training goes on where it was, bit for bit, and a directory of them.
 // MICROCONTROLLER  set .memory and .memory_size (dt_model_bytes() tells it); see SWITCHES. examples/export_c.h writes a
 //              trained net as C of its own, without the library.
@@ -463,10 +464,6 @@ DT_API dt_source dt_mnist(const char *folder, dt_split split);
 
 // dt_idx - IDX files of bytes: images [n, …], all files of one shape, and as many of labels [n], or NULL.
 DT_API dt_source dt_idx(const char *images, const char *labels);
-
-// dt_cifar10 - CIFAR-10's binary version, plain or .gz: all data_batch_*.bin (DT_TRAIN) or test_batch*.bin (DT_TEST) of
-// a folder; or the files that path names.
-DT_API dt_source dt_cifar10(const char *path, dt_split split);
 
 // dt_arrays - n samples in memory: x [n, …] in the shape of the model's input (bytes: value / 255), y [n, …] or NULL.
 // Borrowed.
@@ -1914,11 +1911,8 @@ DT__INLINE void dt__v_exp(dt__v *inout) {
 	n = t - 12582912.0f;
 	r = x - n * 0.693359375f + n * 2.12194440e-4f;
 	p = 1.9875691500e-4f * r + 1.3981999507e-3f;
-	p = p * r + 8.3334519073e-3f;
-	p = p * r + 4.1665795894e-2f;
-	p = p * r + 1.6666665459e-1f;
-	p = p * r + 5.0000001201e-1f;
-	p = p * (r * r) + r + 1.0f;
+	p = p * r + 8.3334519073e-3f; p = p * r + 4.1665795894e-2f; p = p * r + 1.6666665459e-1f;
+	p = p * r + 5.0000001201e-1f; p = p * (r * r) + r + 1.0f;
 	*inout = DT__SELECT(DT__TEST(x != x), x, DT__FLOATS((dt__vi)((dt__vu)DT__BITS(p) + ((dt__vu)DT__BITS(t) << 23))));
 }
 
@@ -1956,9 +1950,7 @@ DT__INLINE void dt__v_phi(dt__v *inout) {
 // sqrt without a builtin: the well-known bit trick, two Newton steps, one correction.
 DT__INLINE void dt__v_sqrt(dt__v *inout) {
 	dt__v v = *inout, h = v * 0.5f, y = DT__FLOATS(0x5f375a86 - (DT__BITS(v) >> 1)), s;
-	y = y * (1.5f - h * y * y);
-	y = y * (1.5f - h * y * y);
-	s = v * y;
+	y = y * (1.5f - h * y * y); y = y * (1.5f - h * y * y); s = v * y;
 	*inout = s + 0.5f * y * (v - s * s);
 }
 
@@ -2156,8 +2148,7 @@ DT__LOOP(column_moments, (ptrdiff_t rows, ptrdiff_t n, const float *x, const flo
 		DT__READ(m, shift);
 		for (k = r; n - i >= DT__W && k + 2 <= r1; k += 2) {  // two sums each, since one would wait for itself
 			const ptrdiff_t at = k * n + i;
-			g = v = DT__AT(x + at) - m;
-			h = w = DT__AT(x + at + n) - m;
+			g = v = DT__AT(x + at) - m; h = w = DT__AT(x + at + n) - m;
 			if (dy) { g = DT__AT(dy + at); h = DT__AT(dy + at + n); }
 			a1 += g;
 			a2 += g * v;
@@ -2185,8 +2176,7 @@ DT__LOOP(columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, const flo
 		DT__READ(b, shift);
 		for (k = r; k < r1; k++) {
 			DT__READ(v, x + k * n);
-			v = v * a + b;
-			v = DT__RELU_IF(relu, v);
+			v = v * a + b; v = DT__RELU_IF(relu, v);
 			DT__SET(v, y + k * n);
 		}
 	}
@@ -2232,8 +2222,7 @@ DT__LOOP(layernorm, (ptrdiff_t n, const float *x, const float *weight, const flo
 	inv = dt__lanes_sum(&s);
 	for (; k < n; k++) inv += (x[k] - mean) * (x[k] - mean);
 	inv = 1 / sqrtf(inv / (float)n + epsilon);
-	mean_inv[0] = mean;
-	mean_inv[1] = inv;
+	mean_inv[0] = mean; mean_inv[1] = inv;
 	DT__EACH(n) {
 		DT__READ(v, x);
 		DT__READ(w, weight);
@@ -2302,8 +2291,7 @@ DT__LOOP(sgd, (ptrdiff_t n, float *w, const float *g, float *v, float scale, flo
 		d = d * scale + decay * p;
 		if (v) {
 			DT__READ(m, v);
-			m = momentum * m + d;
-			m = DT__NOT_BELOW(15, m);
+			m = momentum * m + d; m = DT__NOT_BELOW(15, m);
 			DT__SET(m, v);
 			if (nesterov) d += momentum * m; else d = m;
 		}
@@ -2350,8 +2338,7 @@ DT__LOOP(rmsprop, (ptrdiff_t n, float *w, const float *g, float *s, float *v, fl
 		DT__READ(q, s);
 		d = d * scale + decay * p;
 		q = alpha * q + (1.0f - alpha) * d * d;
-		q = DT__NOT_BELOW(1, q);
-		root = q;
+		q = DT__NOT_BELOW(1, q); root = q;
 		dt__v_sqrt(&root);
 		d = d / (root + epsilon);
 		DT__SET(q, s);
@@ -2610,8 +2597,7 @@ typedef struct {
 // As many tiles of each size as cover m rows with the fewest rows in vain.
 static void dt__tile_plan(const dt__kernels *k, ptrdiff_t m, ptrdiff_t *large, ptrdiff_t *small) {
 	ptrdiff_t big = k->tile[0].rows, little = k->tile[1].rows, best = PTRDIFF_MAX, q;
-	*large = (m + big - 1) / big;
-	*small = 0;
+	*large = (m + big - 1) / big; *small = 0;
 	if (!little) return;
 	for (q = m / big + 1; q >= 0 && q >= m / big - 2; q--) {
 		ptrdiff_t rest = m - q * big > 0 ? (m - q * big + little - 1) / little : 0;
@@ -2958,9 +2944,7 @@ static int dt__set_name(dt_tensor *t, const char *name) {
 static int dt__set_shape(dt_tensor *t, int rank, const int *dim) {
 	int i;
 	if (rank > DT_MAX_RANK) return dt__bad(t, "%d dimensions: at most %d with the batch", rank, DT_MAX_RANK);
-	t->rank = rank;
-	t->size = 1;
-	t->dim[0] = 0;
+	t->rank = rank; t->size = 1; t->dim[0] = 0;
 	for (i = 1; i < rank; i++) {
 		if (dim[i] < 1) return dt__bad(t, "dimension %d of the output is %d: sizes start at 1", i, dim[i]);
 		if (!dt__mul(t->size, dim[i], &t->size) || t->size > PTRDIFF_MAX / 4096) return dt__bad(t, "a sample of the output is too large for memory: use smaller sizes");
@@ -2991,16 +2975,13 @@ static dt_tensor *dt__layer(const dt__op *op, dt_tensor *const *in, int n_in, co
 	if (t && options_size) t->options = dt__take(g->pool, options_size);
 	if (!t || (options_size && !t->options)) { dt__graph_full(g, op->name); return &g->failed; }
 	if (options_size) memcpy(t->options, options, options_size);
-	t->graph = g;
-	t->op = op;
-	t->n_in = n_in;
+	t->graph = g; t->op = op; t->n_in = n_in;
 	t->number = t->value = t->gradient = t->saved = t->scratch[0] = t->scratch[1] = t->label = -1;
 	t->type = DT_FLOAT32;
 	for (i = 0; i < n_in; i++) t->in[i] = in[i];
 	if (op->flags & DT__PER_FEATURE) memcpy(t->hwc, in[0]->hwc, sizeof t->hwc);
 	if (dt__set_name(t, name) || op->shape(t)) return &g->failed;
-	t->made_before = g->last_made;
-	g->last_made = t;
+	t->made_before = g->last_made; g->last_made = t;
 	return t;
 }
 static dt_tensor *dt__layer1(const dt__op *op, dt_tensor *x, const void *options, size_t options_size, const char *name) {
@@ -3035,20 +3016,15 @@ static int dt__add_variable(dt_tensor *t, const dt_tensor *share, int slot, cons
 	v = t->variable[slot] = DT__NEW(t->graph->pool, 1, dt__variable);
 	if (!v) return dt__graph_full(t->graph, t->op->name);
 	if ((unsigned)init > DT_CONSTANT || !(init_value - init_value == 0)) return dt__bad(t, ".init %d, .init_value %g: one of dt_initializer and a finite number are needed", (int)init, init_value);
-	v->owner = t;
-	v->suffix = suffix;
-	v->rank = v->walk_rank = rank;
-	v->size = 1;
+	v->owner = t; v->suffix = suffix; v->rank = v->walk_rank = rank; v->size = 1;
 	for (i = rank - 1; i >= 0; v->size *= dim[i--]) {
 		v->walk_dim[i] = v->dim[i] = dim[i];
 		v->walk_stride[i] = v->size;
 	}
-	v->init = init;
-	v->init_value = init_value;
+	v->init = init; v->init_value = init_value;
 	v->fan_in = rank > 1 ? v->size / dim[0] : v->size;
 	v->fan_out = rank > 1 ? v->size / dim[1] : v->size;
-	v->frozen = frozen;
-	v->number = -1;
+	v->frozen = frozen; v->number = -1;
 	return 0;
 }
 
@@ -3114,9 +3090,7 @@ DT_API dt_tensor *dt_output(dt_tensor *t, const char *name) {
 	else if (!o) dt__graph_full(g, "output");
 	if (g->error.code) return &g->failed;
 	memcpy(o->name, name, strlen(name) + 1);
-	o->t = t;
-	o->next = *at;
-	*at = o;
+	o->t = t; o->next = *at; *at = o;
 	return t;
 }
 
@@ -3130,9 +3104,7 @@ static void dt__graph_walk(dt__graph *g, dt_tensor *t) {
 			dt_tensor *x = t->in[t->visited++];
 			if (x->number < 0) { x->visitor = t; t = x; }
 		} else {
-			t->number = g->n;
-			g->node[g->n++] = t;
-			t = t->visitor;
+			t->number = g->n; g->node[g->n++] = t; t = t->visitor;
 		}
 	}
 }
@@ -3170,8 +3142,7 @@ static int dt__graph_number(dt__graph *g) {
 	for (i = 0; i < g->n; i++) for (k = 0; k < DT__MAX_VARIABLES; k++) {
 		dt__variable *v = g->node[i]->variable[k];
 		if (!v || v->number >= 0) continue;
-		v->number = g->n_variables;
-		g->variable[g->n_variables++] = v;
+		v->number = g->n_variables; g->variable[g->n_variables++] = v;
 		dt__default_name(g, v->owner);
 		dt__format(v->name, sizeof v->name, "%s.%s", v->owner->name, v->suffix);
 		for (j = 0; j < v->number; j++) if (!strcmp(g->variable[j]->name, v->name)) return dt__called_twice(g, "layers", v->owner->name);
@@ -3335,11 +3306,8 @@ static void dt__plan_segments(dt__graph *g) {
 		int alone = g->no_fusion || t->op->flags & (DT__ALL_ROWS | DT__LOSS);
 		int after = phase == t->op->backward_after || (phase == t->op->forward_after && g->training);
 		if (time == 1 || time == 2 * n + 1 || (phase && (whole || alone || after))) {
-			s = &g->segment[g->n_segments++];
-			s->first = time;
-			s->strip = DT__MAX(g->rows, 1);
-			phases = whole = 0;
-			floats = 1;
+			s = &g->segment[g->n_segments++]; s->first = time; s->strip = DT__MAX(g->rows, 1);
+			phases = whole = 0; floats = 1;
 		}
 		s->last = time;
 		if (!phase) continue;
@@ -3378,15 +3346,11 @@ static void dt__plan_strips(dt__graph *g) {
 // max(relu(x)) = relu(max(x)), and the second looks at fewer values: the nodes change roles.
 static void dt__fuse_pool(dt_tensor *relu, dt_tensor *pool) {
 	dt_tensor was = *relu;
-	relu->op = pool->op;
-	relu->options = pool->options;
-	relu->size = pool->size;
-	relu->saved_row = pool->saved_row;
-	pool->saved_row = 0;
+	relu->op = pool->op; relu->options = pool->options; relu->size = pool->size;
+	relu->saved_row = pool->saved_row; pool->saved_row = 0;
 	memcpy(relu->dim, pool->dim, sizeof relu->dim);
 	memcpy(relu->name, pool->name, sizeof relu->name);
-	pool->op = was.op;
-	pool->options = was.options;
+	pool->op = was.op; pool->options = was.options;
 	memcpy(pool->name, was.name, sizeof pool->name);
 }
 
@@ -3418,8 +3382,7 @@ static void dt__plan_place(dt__graph *g) {
 		}
 		b->offset = at;
 		for (link = &first; *link >= 0 && g->buffer[*link].offset <= at; link = &g->buffer[*link].next) {}
-		b->next = *link;
-		*link = (int)(b - g->buffer);
+		b->next = *link; *link = (int)(b - g->buffer);
 		g->block_floats = DT__MAX(g->block_floats, at + b->floats);
 		for (i = 0; i < g->n_buffers; i++) if (g->buffer[i].birth <= b->birth && b->birth <= g->buffer[i].death) alive += g->buffer[i].floats;
 		g->lower_bound = DT__MAX(g->lower_bound, alive);
@@ -3511,8 +3474,7 @@ static void dt__run_segments(dt__replica *set, int n, int back, int seeded) {
 				r->rows = DT__MIN(s->strip, r->run_rows - r->from);
 				dt__run_strip(r, s, seeded);
 			} while ((r->from += s->strip) < r->run_rows);
-			r->rows = r->run_rows;
-			r->from = 0;
+			r->rows = r->run_rows; r->from = 0;
 		}
 	}
 }
@@ -3743,8 +3705,7 @@ static int dt__conv_shape(dt_tensor *t) {
 		dt__variable *w = t->variable[0];
 		const ptrdiff_t tap = v.depthwise ? v.c : v.cg * v.fg, dim[5] = {v.groups, v.fg, v.cg, v.kh, v.kw};
 		const ptrdiff_t stride[5] = {v.depthwise ? 1 : v.kh * v.kw * tap, 1, v.fg, v.kw * tap, tap};
-		w->fan_out = v.fg * v.kh * v.kw;
-		w->walk_rank = 5;
+		w->fan_out = v.fg * v.kh * v.kw; w->walk_rank = 5;
 		memcpy(w->walk_dim, dim, sizeof dim);
 		memcpy(w->walk_stride, stride, sizeof stride);
 	}
@@ -4114,8 +4075,7 @@ static void dt__view_backward(dt__replica *r, dt_tensor *t) { dt__pass_back(r, t
 static int dt__flatten_shape(dt_tensor *t) {
 	const dt_tensor *x = t->in[0];
 	if (x->size > INT_MAX) return dt__bad(t, "%td values in a row are too many", x->size);
-	t->dim[1] = (int)x->size;
-	t->type = x->type;
+	t->dim[1] = (int)x->size; t->type = x->type;
 	if (x->rank == 4) memcpy(t->hwc, x->dim + 1, sizeof t->hwc);
 	if (x->rank == 2) memcpy(t->hwc, x->hwc, sizeof t->hwc);
 	return dt__set_shape(t, 2, t->dim);
@@ -4231,12 +4191,9 @@ static void dt__batchnorm_forward_after(dt__replica *r, dt_tensor *t) {
 			m += step;
 			v = DT__MAX((double)s.two[i] / (double)s.sums[0] - step * step, 0);
 		} else if (!fixed) {
-			m = (double)s.mean[i];
-			v = (double)s.inv[i];
+			m = (double)s.mean[i]; v = (double)s.inv[i];
 		}
-		v = 1 / sqrt(v + o->epsilon);
-		s.mean[i] = (float)m;
-		s.inv[i] = (float)v;
+		v = 1 / sqrt(v + o->epsilon); s.mean[i] = (float)m; s.inv[i] = (float)v;
 		s.a[i] = (float)v * weight[i];
 		s.b[i] = bias[i] - (float)m * s.a[i];
 	}
@@ -4486,8 +4443,7 @@ static void dt__move_run(dt__replica *r, dt_tensor *t, int back) {
 		n = DT__MIN(n_x, n_y);
 		run = o->step == 1 ? n : 1;
 		if (back) {
-			y = dt__gradient(r, t);
-			add = 1;
+			y = dt__gradient(r, t); add = 1;
 			x = dt__dx(r, t, i, n < n_x ? NULL : &add);
 			if (!x) continue;
 		} else if (t->n_in == 1 && n < n_y) dt__zero(r->rows * t->size, y);
@@ -4518,8 +4474,7 @@ static int dt__slice_shape(dt_tensor *t) {
 	DT__SET_OPTIONS(dt_slice_options, t);
 	int n, end = o->end;
 	if (dt__axis(t)) return 1;
-	n = t->dim[o->axis];
-	o->step = DT__ELSE(o->step, 1);
+	n = t->dim[o->axis]; o->step = DT__ELSE(o->step, 1);
 	if (o->end <= 0 && o->end >= -n) o->end += n;
 	if (o->begin < 0 || o->begin >= o->end || o->end > n || o->step < 1)
 		return dt__bad(t, "from %d to %d by %d along axis %d of size %d: begin lies in 0..%d, end behind it, and the step is at least 1",
@@ -4596,12 +4551,8 @@ static void dt__custom_run(dt__replica *r, dt_tensor *t, int back) {
 	DT__OPTIONS(dt_custom_options, t);
 	dt_custom_call c = DT_DEFAULTS;
 	int i, code;
-	c.n = (int)r->rows;
-	c.n_inputs = t->n_in;
-	c.y = dt__value(r, t);
-	c.training = r->training;
-	c.step = r->step;
-	c.user = o->user;
+	c.n = (int)r->rows; c.n_inputs = t->n_in; c.y = dt__value(r, t); c.training = r->training;
+	c.step = r->step; c.user = o->user;
 	if (t->variable[0]) c.weight = dt__weights(r, t, 0);
 	for (i = 0; i < t->n_in; i++) {
 		c.x[i] = dt__x(r, t, i);
@@ -4926,12 +4877,8 @@ static int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *e
 			return dt__refuse(err, ".%s is %g: it must be at least 0 and below %g", number[i].flag, number[i].value, number[i].below);
 		if (number[i].to) *number[i].to = number[i].value;
 	}
-	p->kind = o->optimizer;
-	p->schedule = o->schedule;
-	p->total = o->total_steps;
-	p->decay_steps = o->decay_steps;
-	p->rate_at = o->rate_at;
-	p->user = o->user;
+	p->kind = o->optimizer; p->schedule = o->schedule; p->total = o->total_steps;
+	p->decay_steps = o->decay_steps; p->rate_at = o->rate_at; p->user = o->user;
 	p->n_slots = dt__slots(o->optimizer, p->momentum);
 	return 0;
 }
@@ -4962,8 +4909,7 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 	case DT_ADAM: case DT_ADAMW:
 		a.scale = (float)scale;
 		a.rate = (float)(rate / (1 - pow(p->beta1, (double)step)));
-		a.rest1 = (float)(1 - p->beta1);
-		a.beta2 = (float)p->beta2;
+		a.rest1 = (float)(1 - p->beta1); a.beta2 = (float)p->beta2;
 		a.rest2 = (float)(1 - p->beta2);  // not 1 - (float)0.999, which is 1.3e-5 of itself less
 		a.epsilon = (float)p->epsilon;
 		a.decay = p->kind == DT_ADAM ? (float)decay : 0;
@@ -4977,7 +4923,7 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 }
 
 // ========================================
-// >>data - data sets: IDX, CIFAR-10, arrays, callbacks
+// >>data - data sets: IDX, arrays, callbacks
 //
 // What:    a source is opened into parts that stay as they are on disk (mapped where possible); a replica converts the
 //          samples that it feeds. Shuffling is a keyed permutation, computed per index.
@@ -5209,75 +5155,10 @@ static int dt__open_mnist(dt_dataset *d) {
 	}
 	return dt__idx_pair(d, pair);
 }
-
-// ---- CIFAR-10, and folders
-
-#if DT__POSIX
-static int dt__by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
-
-// Add the paths of a folder's files whose names, in either case, match the globs; NULL: of its sub-folders, if any. None
-// begins with a dot.
-static int dt__list_folder(const dt_dataset *d, dt__list *l, const char *folder, const char *globs) {
-	char path[1024];
-	struct dirent **e = NULL;
-	int i, n = scandir(folder, &e, NULL, dt__by_name), before = l->n, code = 0;
-	if (n < 0) return dt__fail(d->err, DT_ERR_IO, "%s: cannot list the folder \"%s\": %s", d->what, folder, strerror(errno));
-	for (i = 0; i < n; free(e[i++])) {
-		char *name = e[i]->d_name;
-		size_t length = dt__format(path, sizeof path, "%s/%s", folder, name);
-		struct stat st;
-		if (code || *name == '.') continue;
-		for (; *name && globs; name++) if (*name >= 'A' && *name <= 'Z') *name = (char)(*name | 32);
-		if (globs && !dt__glob(globs, e[i]->d_name)) continue;
-		if (length >= sizeof path) code = dt__refuse(d->err, "%s: the path \"%.80s...\" is too long", d->what, path);
-		else if (!stat(path, &st) && (globs ? S_ISREG(st.st_mode) : S_ISDIR(st.st_mode))) code = dt__list_add(d, l, path, length + 1);
-	}
-	free(e);
-	if (code || !globs || l->n > before) return code;
-	return dt__fail(d->err, DT_ERR_IO, "%s: no \"%s\" in the folder \"%s\"", d->what, globs, folder);
-}
-#endif
-
-static int dt__read_cifar(const dt_dataset *d, const uint8_t *from, long i, dt_type to, float *x, dt_error *err) {
-	uint8_t *pixels = (uint8_t *)(x + 3072) - 3072, *p = pixels;  // at the end of their place; they spread from there
-	int k;
-	for (k = 0; k < 1024; k++, p += 3) { p[0] = from[k]; p[1] = from[1024 + k]; p[2] = from[2048 + k]; }
-	return dt__set_values(x, pixels, d->info.x_type, to, 3072, i, err);
-}
-
-static int dt__open_cifar(dt_dataset *d) {  // records of a label byte and 3 planes of 32 x 32 bytes
-	const char *path = d->source.path, *before = NULL;
-	int k, folder = 0, code;
-	size_t i;
-#if DT__POSIX
-	struct stat st;
-	folder = !stat(path, &st) && S_ISDIR(st.st_mode);
-	if (folder) code = dt__list_folder(d, &d->paths[0], path, d->source.split == DT_TEST ? "test_batch*.bin,test_batch*.bin.gz" : "data_batch*.bin,data_batch*.bin.gz");
-	else
-#endif
-	code = dt__add_paths(d, &d->paths[0], path);
-	path = d->paths[0].data;
-	for (k = 0; k < d->paths[0].n && !code; k++, path += strlen(path) + 1) {
-		const dt__file *f;
-		if (folder && before && !strncmp(path, before, strlen(before))) continue;  // x.bin or x.bin.gz is enough
-		before = path;
-		if (!(f = dt__add_file(d, path))) return 1;
-		if (f->size == 0 || f->size % 3073) return dt__bad_file(d->err, "\"%s\" has %zu bytes, no whole number of CIFAR-10's records of 3073: it is cut, or another file", path, f->size);
-		for (i = 0; i < f->size; i += 3073)
-			if (f->data[i] > 9) return dt__bad_file(d->err, "\"%s\": record %zu has label %u, CIFAR-10 has 0..9: damaged, or another file", path, i / 3073, (unsigned)f->data[i]);
-		code = dt__add_part(d, f->data + 1, f->data, f->size / 3073);
-	}
-	d->info.input[0] = d->info.input[1] = 32; d->info.input[2] = 3; d->info.classes = 10;
-	d->info.x_type = d->info.y_type = DT_UINT8; d->x_stride = d->y_stride = 3073;
-	d->read[0] = dt__read_cifar;
-	return code;
-}
-
 #else
 static int dt__no_files(dt_dataset *d) { return dt__fail(d->err, DT_ERR_DISABLED, "%s: this build has DTRAIN_NO_STDIO: use dt_from or dt_arrays", d->what); }
 #define dt__open_idx dt__no_files
 #define dt__open_mnist dt__no_files
-#define dt__open_cifar dt__no_files
 #endif  // DTRAIN_NO_STDIO
 
 static int dt__open_memory(dt_dataset *d, const char *missing) {
@@ -5342,7 +5223,6 @@ static dt_source dt__files(const char *what, int (*opener)(dt_dataset *d), const
 }
 DT_API dt_source dt_mnist(const char *folder, dt_split split) { return dt__files("dt_mnist", dt__open_mnist, folder, NULL, split); }
 DT_API dt_source dt_idx(const char *images, const char *labels) { return dt__files("dt_idx", dt__open_idx, images, labels, DT_TRAIN); }
-DT_API dt_source dt_cifar10(const char *path, dt_split split) { return dt__files("dt_cifar10", dt__open_cifar, path, NULL, split); }
 DT_API dt_source dt_arrays(const void *x, dt_type x_type, const void *y, dt_type y_type, long n) {
 	dt_source s = dt__source("dt_arrays", dt__open_arrays);
 	s.x = x; s.x_type = x_type; s.y = y; s.y_type = y_type; s.n = n;
@@ -5557,8 +5437,7 @@ DT_API int dt_comm_size(const dt_comm *c) { return c ? c->size : 0; }
 DT_API void dt_comm_slice(const dt_comm *c, size_t n, size_t *begin, size_t *end) {
 	dt__span s = {0, 0};
 	if (c) s = dt__slice_of((ptrdiff_t)n, 1, c->size, c->rank);
-	*begin = (size_t)s.begin;
-	*end = (size_t)s.end;
+	*begin = (size_t)s.begin; *end = (size_t)s.end;
 }
 
 static int dt__group_meet(const dt_comm *c, dt_error *err) {
@@ -5624,9 +5503,7 @@ static int dt__hooks_run(dt_comm *c, float *buf, dt_error *err) {
 
 static int dt__collective(dt_comm *c, dt__kind kind, float *buf, size_t n, int detail, dt_error *err) {
 	if (!c) return dt__is_null(err, dt__kind_names[kind], "comm");
-	c->kind = kind;
-	c->n = n;
-	c->detail = detail;
+	c->kind = kind; c->n = n; c->detail = detail;
 	return c->run(c, buf, err);
 }
 
@@ -5666,10 +5543,7 @@ DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err) {
 	g->buf = (float **)(void *)(g->comm + n);
 	for (i = 0; i < n; i++) {
 		dt_comm *c = out[i] = &g->comm[i];
-		c->group = g;
-		c->rank = i;
-		c->size = c->local = n;
-		c->run = dt__group_run;
+		c->group = g; c->rank = i; c->size = c->local = n; c->run = dt__group_run;
 		c->close = dt__group_close;
 	}
 	return 0;
@@ -5686,12 +5560,8 @@ DT_API dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err) {
 	else if (h->size < 1 || h->rank < 0 || h->rank >= h->size) dt__refuse(err, "dt_comm_from: rank %d of %d: give 0 to size - 1", h->rank, h->size);
 	else if ((c = (dt_comm *)calloc(1, sizeof *c)) == NULL) dt__fail(err, DT_ERR_MEMORY, "dt_comm_from: no memory");
 	if (!c) return NULL;
-	c->hooks = *h;
-	c->rank = h->rank;
-	c->size = h->size;
-	c->local = DT__ELSE(h->local, 1);
-	c->run = dt__hooks_run;
-	c->close = dt__hooks_close;
+	c->hooks = *h; c->rank = h->rank; c->size = h->size; c->local = DT__ELSE(h->local, 1);
+	c->run = dt__hooks_run; c->close = dt__hooks_close;
 	return c;
 }
 
@@ -5940,9 +5810,7 @@ static void dt__feed(dt__replica *r, int part) {
 	r->first_row = from + n * rank / sharers;
 	r->rows = from + n * (rank + 1) / sharers - r->first_row;
 	r->first_sample = r->first_row + (k->shared || m->own ? 0 : (ptrdiff_t)m->batch * m->process / m->processes);
-	r->training = k->training;
-	r->labelled = k->labelled;
-	r->checking = k->checking;
+	r->training = k->training; r->labelled = k->labelled; r->checking = k->checking;
 	r->step = m->step;
 	memset(r->chunk_totals, 0, sizeof r->chunk_totals);
 	r->chunk_totals[DT__ROWS] = (float)r->rows;
@@ -6057,12 +5925,10 @@ static void dt__spread_variable(dt_model *m, const dt__variable *v) {
 static void dt__push_gradients(dt_model *m, const double *totals, double clipped) {
 	dt__replica *r = m->replica;
 	dt__push *p = &m->push;
-	p->kind = DT__PUSH;
-	p->out = r->gradients;
+	p->kind = DT__PUSH; p->out = r->gradients;
 	p->order.weight = dt__totals_weight(&m->graph, totals) / clipped;
 	p->order.seeds = totals[DT__SEEDED] / clipped;
-	p->order.rate = m->rate;
-	p->order.stop = m->stop;
+	p->order.rate = m->rate; p->order.stop = m->stop;
 	if (!m->comm->push(m->comm, p, &r->error)) m->pushes++;
 	m->staleness += p->order.staleness;
 }
@@ -6243,10 +6109,7 @@ static int dt__model_memory(dt_model *m, dt_error *err) {
 	for (i = 0; i < m->optimizer.n_slots && g->training && !m->servers; i++) m->slot[i] = DT__RESERVE(float, g->n_trainable);
 	for (i = 0; i < m->n_replicas; i++) {
 		dt__replica none, *r = m->replica ? &m->replica[i] : &none;
-		r->graph = g;
-		r->model = m;
-		r->rank = i;
-		r->seed = m->o.seed;
+		r->graph = g; r->model = m; r->rank = i; r->seed = m->o.seed;
 		r->exchange = dt__exchange_replicas;
 		r->written = DT__RESERVE(uint8_t, 2 * (ptrdiff_t)g->n);
 		r->variable_written = DT__RESERVE(uint8_t, g->n_variables);
@@ -6384,15 +6247,11 @@ static int dt__model_graph(dt_model *m, dt_error *err) {
 	dt_loss_options loss = DT_DEFAULTS;
 	dt_tensor *x, *y, *t;
 	memcpy(in.shape, o->input, sizeof in.shape);
-	in.type = o->input_type;
-	g->failed.graph = g;
-	g->failed.op = &dt__input;
-	g->failed.number = -1;
+	in.type = o->input_type; g->failed.graph = g; g->failed.op = &dt__input; g->failed.number = -1;
 	x = dt__layer1(&dt__input, &g->failed, &in, sizeof in, NULL);
 	if (g->error.code) return dt__pass_error(err, &g->error);
 	x->n_in = 0;  // g->failed only said which model
-	g->input[g->n_inputs++] = x;
-	y = o->net(x, o->user);
+	g->input[g->n_inputs++] = x; y = o->net(x, o->user);
 	for (t = g->last_made; t && t != y;) t = t->made_before;
 	if (!t) dt__refuse(&g->error, "net returned %s: return the last tensor of this model",
 			y ? "a tensor that was not made from its x" : "NULL, as a layer that got NULL does");
@@ -6425,13 +6284,9 @@ static int dt__model_agree(dt_model *m, dt_error *err) {
 
 static int dt__model_build(dt_model *m, const dt_options *o, dt_error *err) {
 	int i;
-	m->o = *o;
-	m->graph.pool = &m->pool;
-	m->graph.training = !o->inference;
+	m->o = *o; m->graph.pool = &m->pool; m->graph.training = !o->inference;
 	m->graph.input_gradient = o->input_gradient;
-	m->graph.profile = o->profile;
-	m->graph.no_fusion = o->no_fusion;
-	m->norm = (double)NAN;
+	m->graph.profile = o->profile; m->graph.no_fusion = o->no_fusion; m->norm = (double)NAN;
 	if (!o->net) return dt__refuse(err, ".net is NULL: give the function that builds the model");
 	if (dt__optimizer_open(&m->optimizer, o, err) || dt__model_sizes(m, err) || dt__model_data(m, err) || dt__model_graph(m, err)) return 1;
 	for (i = 0; i < 2; i++) if (m->data[i] && dt__data_fits(m, m->data[i], 1, err)) return 1;
@@ -6518,8 +6373,7 @@ static int dt__collect_errors(dt_model *m, const char *what, dt_error *err) {
 			code = e->code;
 			if (err && !err->code) {
 				dt__fail(err, code, "%s: %s", what, e->text);
-				err->rank = i;
-				err->step = m->step;
+				err->rank = i; err->step = m->step;
 			}
 		}
 		e->code = 0;
@@ -6545,10 +6399,7 @@ static int dt__check_batch(const dt_model *m, const char *what, const dt_batch *
 
 static void dt__new_task(dt_model *m, const dt_batch *b, const dt_dataset *d, long position, long n) {
 	memset(&m->task, 0, sizeof m->task);
-	m->task.batch = b;
-	m->task.data = d;
-	m->task.position = position;
-	m->task.n = n;
+	m->task.batch = b; m->task.data = d; m->task.position = position; m->task.n = n;
 	m->task.parts = 1;
 }
 
@@ -6574,32 +6425,24 @@ static int dt__stretch(dt_model *m, long batches, dt_error *err) {
 		q->kind, q->n_slots, o->sync, o->staleness, o->backup, o->full_rate};
 	int code = 0;
 	ptrdiff_t i;
-	p->trained = m->graph.n_trainable;
-	p->all = m->graph.n_gradients;
-	p->into = m->replica[0].variables;
-	p->sums = m->replica[0].gradients;
+	p->trained = m->graph.n_trainable; p->all = m->graph.n_gradients;
+	p->into = m->replica[0].variables; p->sums = m->replica[0].gradients;
 	if (!m->process && (!m->served || m->changed)) {
-		p->kind = DT__SETUP;
-		p->out = p->into;
-		p->order = order;
+		p->kind = DT__SETUP; p->out = p->into; p->order = order;
 		code = m->comm->push(m->comm, p, err);
 		for (i = 0; i < m->graph.n_variables; i++) {
 			const dt__variable *v = m->graph.variable[i];
 			ptrdiff_t k;
 			for (k = 0; k < v->size && v->offset < p->trained; k++) p->sums[v->offset + k] = (float)v->no_decay;
 		}
-		p->kind = DT__SETUP_DECAY;
-		p->out = p->sums;
+		p->kind = DT__SETUP_DECAY; p->out = p->sums;
 		if (!code && m->optimizer.decay > 0) code = m->comm->push(m->comm, p, err);
 		memset(p->sums, 0, (size_t)p->trained * sizeof(float));
 	}
-	p->kind = DT__STRETCH;
-	p->order = order;
+	p->kind = DT__STRETCH; p->order = order;
 	if (!code) code = m->comm->push(m->comm, p, err);
 	dt__spread(m->replica, 0, p->trained);
-	m->stopped = (int)p->order.stop;
-	m->served = 1;
-	m->changed = 0;
+	m->stopped = (int)p->order.stop; m->served = 1; m->changed = 0;
 	return code;
 }
 
@@ -6652,9 +6495,7 @@ DT_API float dt_step_batch(dt_model *m, const dt_batch *b, dt_error *err) {
 
 DT_API float dt_step(dt_model *m, const void *x, const void *y, int n, dt_error *err) {
 	dt_batch b = DT_DEFAULTS;
-	b.x[0] = x;
-	b.y[0] = y;
-	b.n = n;
+	b.x[0] = x; b.y[0] = y; b.n = n;
 	return dt_step_batch(m, &b, err);
 }
 
@@ -6776,8 +6617,7 @@ static int dt__infer(dt_model *m, const void *x, const dt_dataset *d, long posit
 	dt_batch b = DT_DEFAULTS;
 	b.x[0] = x;
 	dt__new_task(m, &b, d, position, DT__MIN(n, shared ? m->batch / m->parts : m->local_batch / m->parts));
-	m->task.labelled = evaluate;
-	m->task.shared = shared;
+	m->task.labelled = evaluate; m->task.shared = shared;
 	dt__run_job(m, dt__job_forward);
 	m->task.n = 0;
 	return dt__collect_errors(m, evaluate ? "dt_evaluate" : "dt_predict", err);
@@ -7024,9 +6864,7 @@ typedef struct {  // 64 bytes without gaps
 static dt__frame dt__frame_of(int type, int rank, size_t bytes) {
 	dt__frame f;
 	memset(&f, 0, sizeof f);
-	f.type = (uint8_t)type;
-	f.rank = rank;
-	f.bytes = (uint32_t)bytes;
+	f.type = (uint8_t)type; f.rank = rank; f.bytes = (uint32_t)bytes;
 	return f;
 }
 
@@ -7066,8 +6904,7 @@ static void dt__link_queue(dt__link *l, dt__frame f, const void *payload) {
 	f.check[0] = (uint32_t)sum;
 	f.check[1] = l->keyed ? (uint32_t)(sum >> 32) : dt__crc32c(0, &f, 60);
 	memcpy(l->head, &f, sizeof f);
-	l->out[0].iov_base = l->head;
-	l->out[0].iov_len = sizeof f;
+	l->out[0].iov_base = l->head; l->out[0].iov_len = sizeof f;
 	l->out[1].iov_base = (void *)(uintptr_t)payload;
 	l->out[1].iov_len = f.bytes;
 }
@@ -7081,8 +6918,7 @@ static ssize_t dt__link_flush(dt__link *l) {
 	int i;
 	if (dt__link_idle(l)) return 0;
 	memset(&m, 0, sizeof m);
-	m.msg_iov = l->out;
-	m.msg_iovlen = 2;
+	m.msg_iov = l->out; m.msg_iovlen = 2;
 	n = sendmsg(l->fd, &m, MSG_NOSIGNAL);
 	if (n < 0) return dt__later() ? 0 : -1;
 	for (i = 0, left = n; i < 2; i++) {
@@ -7112,8 +6948,7 @@ static int dt__link_read(dt__link *l, uint8_t *(*place)(void *user, dt__link *l)
 		ssize_t got;
 		if (l->stage == 0 && have >= sizeof l->frame) {
 			if (!dt__link_head(l)) return -2;
-			l->stage = 1;
-			l->payload = NULL;
+			l->stage = 1; l->payload = NULL;
 			continue;
 		}
 		if (l->stage == 1) {
@@ -7199,8 +7034,7 @@ static void *dt__heart_main(void *user) {
 	struct pollfd bell;
 	dt__link *l;
 	int i;
-	bell.fd = net->bell[0];
-	bell.events = POLLIN;
+	bell.fd = net->bell[0]; bell.events = POLLIN;
 	while (poll(&bell, 1, 1000) <= 0) {  // until the other end is closed
 		pthread_mutex_lock(&net->lock);
 		DT__EACH_LINK(net, i, l) dt__link_beat(net, l);
@@ -7271,9 +7105,7 @@ static uint8_t *dt__net_place(void *user, dt__link *l) {
 	if (f->type < DT__PART) return dt__place_small(NULL, l);
 	if (net->server) return dt__server_place(net, l);
 	if (f->call == net->call + 1) return NULL;  // it is ahead
-	other.rank = (int)peer;
-	other.kind = (dt__kind)f->kind;
-	other.n = (size_t)f->n;
+	other.rank = (int)peer; other.kind = (dt__kind)f->kind; other.n = (size_t)f->n;
 	other.detail = f->detail;
 	if (dt__same_call(own->rank < other.rank ? own : &other, own->rank < other.rank ? &other : own, &net->cause)) return NULL;
 	if (f->call != net->call || (f->bytes && !dt__link_expects(l, s, 0))) {
@@ -7320,10 +7152,7 @@ static int dt__net_push(dt__net *net, dt__link *l) {
 	ptrdiff_t count = order ? 0 : DT__MIN((result ? DT__MIN(net->ready, s->end) : s->end) - s->begin, DT__CHUNK);
 	if (dt__link_idle(l) && (!result || count > 0)) {
 		dt__frame f = dt__frame_of(order ? DT__ORDER : result ? DT__RESULT : DT__PART, c->rank, order ? sizeof l->order : (size_t)count * sizeof(float));
-		f.kind = (uint8_t)c->kind;
-		f.detail = c->detail;
-		f.n = c->n;
-		f.call = net->call;
+		f.kind = (uint8_t)c->kind; f.detail = c->detail; f.n = c->n; f.call = net->call;
 		f.offset = (uint64_t)s->begin;
 		dt__link_queue(l, f, order ? (const void *)&l->order : net->buf ? net->buf + s->begin : NULL);
 		s->begin += count;
@@ -7380,8 +7209,7 @@ static int dt__net_begin(dt__net *net, float *buf) {
 	const dt_comm *c = &net->comm;
 	int sums = c->kind <= DT__REDUCE_SCATTER, everybody = dt__everybody(c), i;
 	dt__span whole = {0, 0};
-	whole.end = (ptrdiff_t)c->n;
-	net->call = ++net->calls[0];
+	whole.end = (ptrdiff_t)c->n; net->call = ++net->calls[0];
 	net->buf = net->into[0] = net->into[1] = buf;
 	net->began = dt__now();
 	net->mine = everybody ? whole : dt__comm_slice(c, c->rank);
@@ -7453,12 +7281,8 @@ static int dt__net_run(dt_comm *c, float *buf, dt_error *err) {
 static int dt__net_push_all(dt_comm *c, dt__push *p, dt_error *err) {
 	dt__net *net = c->net;
 	int i, code;
-	c->kind = DT__PUSHING;
-	c->n = (size_t)p->all;
-	c->detail = p->kind;
-	net->call = ++net->calls[1];
-	net->began = dt__now();
-	net->buf = p->out;
+	c->kind = DT__PUSHING; c->n = (size_t)p->all; c->detail = p->kind; net->call = ++net->calls[1];
+	net->began = dt__now(); net->buf = p->out;
 	net->into[0] = p->into; net->into[1] = p->sums;
 	net->trained = p->trained;
 	for (i = 0; i < net->n; i++) {
@@ -7470,9 +7294,7 @@ static int dt__net_push_all(dt_comm *c, dt__push *p, dt_error *err) {
 		if (i == net->n - 1) held.end = p->all;
 		if (p->kind != DT__STRETCH) l->part_out = p->kind == DT__PUSH ? held : slice;
 		if (p->kind < DT__SETUP) l->result_in = p->kind == DT__PUSH ? held : slice;
-		l->order = p->order;
-		l->order.sequence = net->call;
-		l->order.version = version;
+		l->order = p->order; l->order.sequence = net->call; l->order.version = version;
 		l->order.begin = (uint64_t)held.begin;
 		l->order.trained = (uint64_t)dt__length(slice);
 		l->order.all = (uint64_t)dt__length(held);
@@ -7671,9 +7493,7 @@ static struct addrinfo *dt__resolve(const char *host, int family, int port) {
 	struct addrinfo hint, *found = NULL;
 	char number[16];
 	memset(&hint, 0, sizeof hint);
-	hint.ai_family = family;
-	hint.ai_socktype = SOCK_STREAM;
-	hint.ai_flags = AI_PASSIVE;
+	hint.ai_family = family; hint.ai_socktype = SOCK_STREAM; hint.ai_flags = AI_PASSIVE;
 	dt__format(number, sizeof number, "%d", port);
 	return getaddrinfo(host, number, &hint, &found) ? NULL : found;
 }
@@ -7746,8 +7566,7 @@ static int dt__connect(const char *address, int shift, const char **why) {
 		if (fd < 0) continue;
 		dt__socket_ready(fd);
 		code = connect(fd, at->ai_addr, at->ai_addrlen) && errno != EINPROGRESS ? errno : 0;
-		p.fd = fd;
-		p.events = POLLOUT;
+		p.fd = fd; p.events = POLLOUT;
 		if (!code && poll(&p, 1, 2000) < 1) code = ETIMEDOUT;
 		else if (!code) getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &n);
 		if (code) { close(fd); fd = -1; *why = strerror(code); }
@@ -7760,8 +7579,7 @@ static int dt__connect(const char *address, int shift, const char **why) {
 static int dt__link_await(dt__link *l, int type, uint8_t *(*place)(void *, dt__link *), void *user, double until) {
 	struct pollfd p;
 	int got;
-	p.fd = l->fd;
-	p.events = POLLIN;
+	p.fd = l->fd; p.events = POLLIN;
 	while ((got = dt__link_read(l, place, user)) >= 0 && dt__now() < until && !DT__STOPPED) {
 		if (got == 1) return l->frame.type != type;
 		poll(&p, 1, 100);
@@ -7861,8 +7679,7 @@ static int dt__join_greet(dt__net *net, const dt__who *w, dt__link *half, int *m
 	dt__link_seal(half, w->secret, 0);
 	dt__format(half->address + strlen(half->address), 8, ":%d", (int)(dt__read_le(hello + 8, 4) & 0xffff));
 	if (net->link[rank].fd >= 0) dt__link_close(&net->link[rank]); else --*missing;  // it had died, and was started again
-	net->link[rank] = *half;
-	half->fd = -1;
+	net->link[rank] = *half; half->fd = -1;
 	return 1;
 }
 
@@ -7957,16 +7774,9 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 		dt__fail(err, DT_ERR_MEMORY, "no memory for connections to %d processes", w->size);
 		return NULL;
 	}
-	net->n = w->size;
-	c->rank = w->rank;
-	c->servers = w->servers;
-	c->size = w->size - w->servers;
-	c->local = w->local;
-	c->run = dt__net_run;
-	c->push = dt__net_push_all;
-	c->close = dt__net_leave;
-	c->net = net;
-	net->dead = w->dead;
+	net->n = w->size; c->rank = w->rank; c->servers = w->servers; c->size = w->size - w->servers;
+	c->local = w->local; c->run = dt__net_run; c->push = dt__net_push_all; c->close = dt__net_leave;
+	c->net = net; net->dead = w->dead;
 	net->spins = w->local > dt__cores() ? 0 : 200;
 	net->link = (dt__link *)(void *)(net + 1);
 	net->part = (float **)(void *)(net->link + n);
@@ -8034,9 +7844,7 @@ struct dt_server {
 static void dt__server_forget(dt_server *s) {
 	free(s->variables);
 	free(s->border);
-	s->variables = NULL;
-	s->border = NULL;
-	s->n_borders = 0;
+	s->variables = NULL; s->border = NULL; s->n_borders = 0;
 }
 
 static int dt__server_holds(const dt_server *s, const dt__order *o) {
@@ -8076,8 +7884,7 @@ static void dt__server_mask(dt_server *s, const float *mask) {
 	for (i = s->n_borders = 0; i < s->trained; i++) if (mask[i] != (i ? mask[i - 1] : 0)) {
 		ptrdiff_t *more = (ptrdiff_t *)realloc(s->border, ((size_t)s->n_borders + 1) * sizeof *more);
 		if (!more) { dt__fail(&s->net->cause, DT_ERR_MEMORY, "a parameter server has no memory for its settings"); return; }
-		s->border = more;
-		more[s->n_borders++] = i;
+		s->border = more; more[s->n_borders++] = i;
 	}
 }
 
@@ -8120,8 +7927,7 @@ static void dt__server_take(dt_server *s, int rank) {
 		else if (kind != DT__STRETCH) ok = dt__server_holds(s, o);
 	}
 	if (!ok) { dt__net_lost(s->net, l, "its order does not fit the servers' state"); return; }
-	c->state = DT__COMES;
-	c->arrived = ++s->orders;
+	c->state = DT__COMES; c->arrived = ++s->orders;
 	s->stop = DT__MAX(s->stop, o->stop);
 	l->part_in.begin = l->result_out.begin = l->result_out.end = 0;
 	l->part_in.end = kind == DT__PUSH ? s->all : kind == DT__STRETCH ? 0 : s->trained;
@@ -8141,11 +7947,9 @@ static void dt__server_begin(dt_server *s, dt__client *const *who, int n) {
 		o->staleness = push && o->version < s->version ? (double)(s->version - o->version) : 0;
 		c->repeats = push && o->sequence == c->last && c->pushes;
 		c->again = !push || o->sequence == c->last || (s->sync && (o->staleness > 0 || c->late));
-		c->late = 0;
-		c->last = o->sequence;
+		c->late = 0; c->last = o->sequence;
 		c->pushes += (uint64_t)(push && !c->repeats);
-		c->state = DT__AT_WORK;
-		c->done = 0;
+		c->state = DT__AT_WORK; c->done = 0;
 		c->sums[0] = (float)o->weight; c->sums[1] = (float)o->seeds;
 		s->part[i] = c->sums;
 		if (c->frame.detail < DT__SETUP) c->link->result_out.end = push ? s->all : s->trained;
@@ -8157,8 +7961,7 @@ static void dt__server_begin(dt_server *s, dt__client *const *who, int n) {
 	if (!first->again) { s->version++; s->sum_staleness += first->order.staleness; }
 	for (i = 0; i < n; i++) {
 		dt__order *o = &who[i]->order;
-		o->version = s->version;
-		o->stop = s->stop;
+		o->version = s->version; o->stop = s->stop;
 		if (who[i]->repeats) o->next = who[i]->next;
 		else o->next = s->sync || first->frame.detail >= DT__SETUP ? (int64_t)(s->version - s->base) : s->cursor++;
 		if (o->next >= s->batches) o->next = -1;
@@ -8205,8 +8008,7 @@ static void dt__server_gather(dt_server *s) {
 		for (i = 0; i < s->workers && k && k + waiting == alive; i++) {  // the others are through: these come too late
 			dt__client *c = &s->client[i];
 			if (!dt__client_waits(c, DT__PUSH)) continue;
-			c->late = 1;
-			s->queue[s->n_queue++] = c;
+			c->late = 1; s->queue[s->n_queue++] = c;
 			dt__server_begin(s, &c, 1);
 		}
 		return;
@@ -8239,15 +8041,13 @@ static void dt__server_stretch(dt_server *s) {
 	int i, waiting, alive = dt__server_count(s, DT__STRETCH, &waiting);
 	uint64_t done = s->version - s->base;
 	if (!waiting || waiting < alive || !s->variables) return;
-	s->base = s->version;
-	s->cursor = 0;
+	s->base = s->version; s->cursor = 0;
 	s->batches = s->client[0].order.batches;
 	for (i = 0; i < s->workers; i++) {
 		dt__client *c = &s->client[i];
 		if (!dt__client_waits(c, DT__STRETCH)) continue;
 		dt__server_begin(s, &c, 1);
-		c->order.staleness = (double)done;
-		c->pushes = 0;
+		c->order.staleness = (double)done; c->pushes = 0;
 		memcpy(c->buf, s->variables, (size_t)s->trained * sizeof(float));
 		c->done = s->trained;
 	}
@@ -8309,9 +8109,7 @@ static dt_server *dt__server_on(dt_comm *c, dt_error *err) {
 		if (c) { dt__fail(err, DT_ERR_MEMORY, "no memory for a parameter server"); dt_comm_close(c); }
 		return NULL;
 	}
-	s->net = c->net;
-	s->net->server = s;
-	s->workers = c->size;
+	s->net = c->net; s->net->server = s; s->workers = c->size;
 	s->client = (dt__client *)(void *)(s + 1);
 	s->part = (float **)(void *)(s->client + n);
 	s->queue = (dt__client **)(void *)(s->part + n);
@@ -8424,9 +8222,7 @@ static int dt__role_of(const char *name) {
 static int dt__who_role(dt__who *w, int rank, int workers, int servers, int serves, dt_error *err) {
 	if (workers < 1 || servers < 0 || rank < 0 || rank >= (serves ? servers : workers) || workers >= DT__BY_SIGNAL || servers >= DT__BY_SIGNAL)
 		return dt__fail(err, DT_ERR_CONFIG, "%s %d of %d workers and %d parameter servers (%s): they count from 0", serves ? "parameter server" : "rank", rank, workers, servers, w->source);
-	w->rank = rank + serves * workers;
-	w->size = workers + servers;
-	w->servers = servers;
+	w->rank = rank + serves * workers; w->size = workers + servers; w->servers = servers;
 	return 0;
 }
 
@@ -8532,8 +8328,7 @@ static int dt__who_spec(dt__who *w, const char *name, const char *text, int *spo
 	dt__format(w->source, sizeof w->source, "%s", name);
 	has_chief = s.count[DT__CHIEF] > 0;
 	workers = has_chief + s.count[DT__WORKER];
-	w->servers = s.count[DT__SERVER];
-	w->size = workers + w->servers;
+	w->servers = s.count[DT__SERVER]; w->size = workers + w->servers;
 	if (s.task && s.role == DT__EVALUATOR) return dt__fail(err, DT_ERR_CONFIG, "%s: the task is an evaluator, which this version has not: leave it out", name);
 	if (!s.task && w->size == 1 && s.count[DT__CHIEF] < 2) return 0;
 	if (!s.task) return dt__fail(err, DT_ERR_CONFIG, "%s has a \"cluster\" and no \"task\": which of %d processes is this one?", name, w->size);
@@ -8579,8 +8374,7 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	char line[300] = "";
 	int spoke = 0, code;
 	memset(w, 0, sizeof *w);
-	w->size = w->local = w->tries = 1;
-	w->listener = -1;
+	w->size = w->local = w->tries = 1; w->listener = -1;
 	strcpy(w->source, "no variable of a launcher");
 	if (chief) dt__format(w->chief, sizeof w->chief, "%s", chief);
 	if (host && !dt__address(host, w->bind, sizeof w->bind, &w->port)) dt__format(w->bind, sizeof w->bind, "%s", host);
@@ -8595,8 +8389,7 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	if (!secret) secret = dt__variable_of("OMPI_MCA_orte_precondition_transports");  // Open MPI's key of the job
 	if (secret && (strlen(secret) < 16 || dt__format(w->secret, sizeof w->secret, "%s", secret) >= sizeof w->secret))
 		return dt__fail(err, DT_ERR_CONFIG, "the secret has %zu characters: 16 to %zu are needed", strlen(secret), sizeof w->secret - 1);
-	w->patience = 600;
-	w->dead = 10;
+	w->patience = 600; w->dead = 10;
 	if (dt__who_seconds("DTRAIN_JOIN", &w->patience, err) || dt__who_seconds("DTRAIN_DEAD", &w->dead, err) || dt__who_number("DTRAIN_PORT", 0, &w->port, err)) return DT_ERR_CONFIG;
 	if (c->timeout_ms > 0) w->patience = c->timeout_ms / 1000.0;
 	w->insecure = c->insecure || (insecure && strcmp(insecure, "0"));
@@ -8654,8 +8447,7 @@ static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *
 	struct pollfd *ready = (struct pollfd *)calloc((size_t)n * 2, sizeof *ready);
 	pid_t *child = (pid_t *)calloc((size_t)n, sizeof *child);
 	char last[2400] = "";
-	w->size = w->local = n;
-	w->servers = servers;
+	w->size = w->local = n; w->servers = servers;
 	strcpy(w->source, "--workers, --ps");
 	strcpy(w->chief, "127.0.0.1:0");
 	listener = dt__listen(w, &port, err);
@@ -8691,9 +8483,7 @@ static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *
 	close(listener);
 	do {
 		for (i = open = 0; i < 2 * n; i++) {
-			ready[i].fd = p[i].fd;
-			ready[i].events = POLLIN;
-			ready[i].revents = 0;
+			ready[i].fd = p[i].fd; ready[i].events = POLLIN; ready[i].revents = 0;
 			open += p[i].fd >= 0;
 		}
 		if (open) poll(ready, (nfds_t)(2 * n), 500);
@@ -9390,11 +9180,7 @@ static dt_event dt__event_of(dt_model *m, const dt__run_state *s, dt_event_kind 
 	const dt_report *r = &m->report;
 	int step = kind == DT_EVENT_STEP;
 	dt_event e;
-	e.kind = kind;
-	e.model = m;
-	e.step = r->steps;
-	e.steps = s->steps;
-	e.epoch = s->epoch;
+	e.kind = kind; e.model = m; e.step = r->steps; e.steps = s->steps; e.epoch = s->epoch;
 	e.epochs = s->epochs;
 	e.ends_epoch = !step || s->ends_epoch;
 	e.loss = step ? r->train_loss : s->sum.loss / s->sum.samples;
@@ -9402,8 +9188,7 @@ static dt_event dt__event_of(dt_model *m, const dt__run_state *s, dt_event_kind 
 	e.eval_loss = step ? (double)NAN : r->eval_loss;
 	e.eval_accuracy = step ? (double)NAN : r->eval_accuracy;
 	e.learning_rate = dt_learning_rate(m);
-	e.gradient_norm = m->norm;
-	e.seconds = dt__now() - s->start;
+	e.gradient_norm = m->norm; e.seconds = dt__now() - s->start;
 	e.samples_per_s = kind == DT_EVENT_EPOCH ? dt__ratio(s->sum.samples, s->seconds) : r->samples_per_s;
 	return e;
 }
@@ -9456,26 +9241,20 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, l
 	int stop = 0;
 	memset(&s->sum, 0, sizeof s->sum);
 	if (skipped && !(m->own && m->process)) memcpy(&s->sum, m->progress, sizeof s->sum);  // by one of the workers whose sums are added
-	s->seconds = 0;
-	s->epoch_start = dt__now();
+	s->seconds = 0; s->epoch_start = dt__now();
 	if (m->servers && batches > 0) {
 		if ((*code = dt__stretch(m, batches, err)) != 0) return 1;
-		batch = (long)m->push.order.next;
-		stop = m->stopped;
+		batch = (long)m->push.order.next; stop = m->stopped;
 	}
 	while (batch >= 0 && batch < batches && !stop) {
 		double seconds = dt__now();
 		long at = (skipped + batch) * m->batch, n = DT__MIN((long)m->batch, d->info.n - at);
 		dt__new_task(m, NULL, d, at, n);
-		m->step = first + batch;
-		m->task.epoch = epoch;
+		m->step = first + batch; m->task.epoch = epoch;
 		m->task.shuffle = !m->o.no_shuffle;
-		m->task.shared = dt__shares(m);
-		*code = dt__step_task(m, err);
-		m->task.n = 0;
+		m->task.shared = dt__shares(m); *code = dt__step_task(m, err); m->task.n = 0;
 		if (*code) return 1;
-		seconds = dt__now() - seconds;
-		r->steps = steps + batch + 1;
+		seconds = dt__now() - seconds; r->steps = steps + batch + 1;
 		r->samples += n;
 		done++;
 		r->seconds += seconds;
@@ -9516,8 +9295,7 @@ static int dt__train_options(dt_model *m, const dt_options *run, dt_error *err) 
 	if (run->user) with.user = run->user;
 	if ((code = dt__check_options(&with, err)) != 0 || (code = dt__optimizer_open(&optimizer, &with, err)) != 0) return code;
 	if (run->learning_rate == 0) optimizer.rate = m->optimizer.rate;  // which may be 0
-	m->o = with;
-	m->optimizer = optimizer;
+	m->o = with; m->optimizer = optimizer;
 	return 0;
 }
 
@@ -9531,13 +9309,9 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 		return dt__refuse(err, "dt_train: .%s needs images, [height, width, channels]; the net's input is no image", m->o.crop ? "crop" : "flip");
 	s.epochs = m->o.epochs ? m->o.epochs : m->o.steps ? (int)DT__MIN((m->o.steps - 1) / per_epoch + 1, (long)INT_MAX) : 1;
 	if (per_epoch > LONG_MAX / s.epochs) return dt__refuse(err, "dt_train: %d epochs of %ld steps are too many", s.epochs, per_epoch);
-	s.per_epoch = per_epoch;
-	s.steps = per_epoch * s.epochs;
+	s.per_epoch = per_epoch; s.steps = per_epoch * s.epochs;
 	if (m->o.steps && m->o.steps < s.steps) s.steps = m->o.steps;
-	s.start = dt__now();
-	m->stop = m->stopped = 0;
-	m->pushes = 0;
-	m->staleness = 0;
+	s.start = dt__now(); m->stop = m->stopped = 0; m->pushes = 0; m->staleness = 0;
 	memset(r, 0, sizeof *r);
 	r->steps = s.steps_before = done;
 	r->samples = s.samples_before = dt__samples_after(m, &s, d, done);
@@ -9577,8 +9351,7 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 		if (m->o.progress > 0) dt__show_epoch(&s, &event);
 #endif
 		stop |= dt__stops(m, dt__tell(m, &s, DT_EVENT_EPOCH));
-		r->epochs = s.epoch;
-		r->train_loss = event.loss;
+		r->epochs = s.epoch; r->train_loss = event.loss;
 		r->train_accuracy = event.accuracy;
 	}
 	if (!code) dt__tell(m, &s, DT_EVENT_END);
@@ -9594,8 +9367,7 @@ static int dt__train_together(dt_model *m, long n, dt_error *err) {
 	memcpy(state + 2, m->progress, sizeof m->progress);
 	if (!code) code = dt__take_first(m->comm, DT__COUNT(state), state, err);
 	if (code) return code;
-	m->step = (long)state[0];
-	m->resumed = (int)state[1];
+	m->step = (long)state[0]; m->resumed = (int)state[1];
 	memcpy(m->progress, state + 2, sizeof m->progress);
 	code = dt_broadcast(m->comm, m->replica[0].variables, (size_t)m->graph.n_floats, 0, err);
 	for (i = 0; i < 2 && !code && m->resumed; i++) if (m->slot[i]) code = dt_broadcast(m->comm, m->slot[i], (size_t)m->graph.n_trainable, 0, err);
@@ -9611,8 +9383,7 @@ DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
 	dt_error own = DT_DEFAULTS;
 	int i, code = dt__can_train(m, "dt_train", err);
 	if (code) return code;
-	created = m->o;
-	optimizer = m->optimizer;
+	created = m->o; optimizer = m->optimizer;
 	if (run && (code = dt__train_options(m, run, err)) != 0) return code;
 	m->running = 1;
 	for (i = 0; i < 2; i++) {
@@ -9626,8 +9397,7 @@ DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
 	if (!d[0]) dt__refuse(&own, "dt_train: there is no training data: set .train");
 	if (!own.code && m->o.on_event) {
 		dt_event begin = DT_DEFAULTS;
-		begin.kind = DT_EVENT_BEGIN;
-		begin.model = m;
+		begin.kind = DT_EVENT_BEGIN; begin.model = m;
 		if (m->o.on_event(&begin, m->o.user)) dt__fail(&own, DT_ERR_STOPPED, "on_event ended the run before it began");
 	}
 	if (!own.code && m->comm) dt__train_together(m, d[0]->info.n, &own);
@@ -9642,12 +9412,8 @@ DT_API dt_report dt_model_report(const dt_model *m) {
 	dt_report r = DT_DEFAULTS;
 	int i;
 	if (!m) return r;
-	r = m->report;
-	r.replicas = m->n_replicas;
-	r.process = m->process;
-	r.processes = m->processes;
-	r.strategy = m->strategy;
-	r.pushes = m->pushes;
+	r = m->report; r.replicas = m->n_replicas; r.process = m->process; r.processes = m->processes;
+	r.strategy = m->strategy; r.pushes = m->pushes;
 	r.staleness = dt__ratio(m->staleness, (double)m->pushes);
 	r.arena_bytes = m->bytes;
 	for (i = 0; i < m->graph.n_variables; i++)  // running statistics are no parameters

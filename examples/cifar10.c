@@ -14,6 +14,7 @@
 //          saved cifar10.safetensors
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
+#include "cifar10.h"
 
 // keras.Sequential([keras.Input((32, 32, 3)),
 static dt_tensor *net(dt_tensor *x, void *user) {      // x: [batch, 32, 32, 3], pixels in 0..1

@@ -17,6 +17,7 @@
 //          [chief] saved cifar10.safetensors
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
+#include "cifar10.h"
 
 static dt_tensor *net(dt_tensor *x, void *user) {      // x: [batch, 32, 32, 3], pixels in 0..1
     (void)user;

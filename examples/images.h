@@ -4,13 +4,13 @@
 //              #define DTRAIN_IMPLEMENTATION
 //              #include "dtrain.h"
 //              #include "images.h"
-//           In other files that call dt_images: both without the definition. train.c, beside this file, has it as
-//           --data images:DIR.
+//           In other files that call dt_images: both without the definition. cifar10.h, which lists folders, lies beside
+//           this file; so does train.c, which has it as --data images:DIR.
 //
 // What:    opening lists the files and checks their headers; a replica's thread decodes the pixels of the samples that it
 //          feeds, so a set may be larger than memory.
 // Owns:    nothing that outlives a call: paths and labels belong to the open dt_dataset.
-// Uses:    >>data (folders, lists, values), >>base.   Used by: programs.
+// Uses:    >>data (lists, values), >>base; cifar10.h (folders).   Used by: programs.
 // Promise: a header is compared with the bytes there are before a pixel is read; a file that has changed its size or kind since is an error.
 #ifndef DTRAIN_IMAGES_H
 #define DTRAIN_IMAGES_H
@@ -33,6 +33,8 @@ DT_API dt_source dt_images(const char *folder);
 #define DTRAIN_IMAGES_IMPLEMENTED
 
 #if DT__POSIX && !defined(DTRAIN_NO_STDIO)
+#include "cifar10.h"
+
 // PGM and PPM (netpbm's, plain and raw), BMP.
 typedef struct {
     const uint8_t *p, *palette, *end;

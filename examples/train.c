@@ -16,6 +16,7 @@
 //          epoch 5/5  loss 0.1657  accuracy 0.9458  test loss 0.1202  test accuracy 0.9499  76,934 samples/s  0.0 s
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
+#include "cifar10.h"
 #include "csv.h"
 #include "export_c.h"
 #include "images.h"

@@ -6,6 +6,7 @@
  */
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
+#include "../examples/cifar10.h"
 #include "../examples/csv.h"
 #include "test.h"
 #include "scratch.h"

@@ -133,20 +133,21 @@ else
     skip "c++" "no C++ compiler"
 fi
 
-# csv.h, images.h and npy.h, whose calls other files may use too.
+# cifar10.h, csv.h, images.h and npy.h, whose calls other files may use too.
 printf '1,cat,3\n4,dog,6\n' >"$scratch/table.csv"
 mkdir -p "$scratch/pictures/grey"
 printf 'P5 2 1 255\nab' >"$scratch/pictures/grey/1.pgm"
+{ printf '\7'; head -c 3072 /dev/zero; } >"$scratch/cifar.bin"
 printf "\\223NUMPY\\1\\0\\71\\0{'descr': '|u1', 'fortran_order': False, 'shape': (1, 2)}ab" >"$scratch/array.npy"
 cat >"$scratch/data.h" <<X
 #include <stdio.h>
-static int opens(dt_source s, int axis) {  // samples are 2 wide there
+static int opens(dt_source s, int axis, int size) {  // of its samples
     dt_error err = DT_DEFAULTS;
     dt_dataset *d = dt_dataset_open(&s, &err);
     int n = dt_dataset_describe(d).input[axis];
     dt_dataset_close(d);
     if (err.code) puts(err.text);
-    return !err.code && n == 2;
+    return !err.code && n == size;
 }
 static int data(void) {
     dt_csv_options o = DT_DEFAULTS;
@@ -156,7 +157,8 @@ static int data(void) {
 #else
     dt_source table = dt_csv("$scratch/table.csv", .label = o.label);
 #endif
-    return !opens(table, 0) || !opens(dt_images("$scratch/pictures"), 1) || !opens(dt_npy("$scratch/array.npy", NULL), 0);
+    return !opens(table, 0, 2) || !opens(dt_images("$scratch/pictures"), 1, 2) || !opens(dt_npy("$scratch/array.npy", NULL), 0, 2) ||
+           !opens(dt_cifar10("$scratch/cifar.bin", DT_TRAIN), 1, 32);
 }
 X
 source_file data_impl.c <<X
@@ -164,13 +166,16 @@ source_file data_impl.c <<X
 #include "examples/csv.h"
 #include "examples/images.h"
 #include "examples/npy.h"
+#include "examples/cifar10.h"
 #include "examples/csv.h"
 #include "examples/images.h"
 #include "examples/npy.h"
+#include "examples/cifar10.h"
 X
 source_file data_user.c <<X
 @
 #include "examples/npy.h"
+#include "examples/cifar10.h"
 #include "examples/images.h"
 #include "examples/csv.h"
 #include "data.h"
@@ -182,16 +187,17 @@ source_file data_last.cpp <<X
 @impl
 #include "examples/images.h"
 #include "examples/export_c.h"
+#include "examples/cifar10.h"
 #include "examples/npy.h"
 #include "examples/csv.h"
 X
 data_mixed() { (cd "$scratch" && $CXX -std=gnu++11 $warnings -c data_user.cpp -o data_user.o && $CC $warnings -c data_impl.c -o data_impl.o) && runs data_mixed "$CXX" data_user.o data_impl.o; }
-check "csv.h, images.h and npy.h: implementation in a file of its own" runs data_own "$CC" data_user.c data_impl.c
+check "cifar10.h, csv.h, images.h and npy.h: implementation in a file of its own" runs data_own "$CC" data_user.c data_impl.c
 if have_cxx; then
-    check "csv.h, images.h and npy.h: c++ user of a C implementation" data_mixed
-    check "csv.h, images.h and npy.h: c++11, implementation last, around export_c.h" runs data_cxx "$CXX -std=gnu++11" data_last.cpp
+    check "cifar10.h, csv.h, images.h and npy.h: c++ user of a C implementation" data_mixed
+    check "cifar10.h, csv.h, images.h and npy.h: c++11, implementation last, around export_c.h" runs data_cxx "$CXX -std=gnu++11" data_last.cpp
 else
-    skip "csv.h, images.h and npy.h in c++" "no C++ compiler"
+    skip "cifar10.h, csv.h, images.h and npy.h in c++" "no C++ compiler"
 fi
 
 # The public part must not bring in more than stddef.h and stdint.h.

@@ -2,6 +2,7 @@
  * this file once for each DTRAIN_ switch; `make test` builds it without any. */
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
+#include "../examples/cifar10.h"
 #include "../examples/csv.h"
 #include "../examples/images.h"
 #include "../examples/npy.h"
@@ -103,7 +104,7 @@ static void test_replicas_agree(void) {
 
 #if defined(DTRAIN_NO_STDIO) || defined(DTRAIN_NO_MALLOC)
 static void test_no_files(void) {
-    dt_source source = dt_mnist("data/mnist", DT_TRAIN), table = dt_csv("table.csv"), images = dt_images("images"), arrays = dt_npy("x.npy", NULL);
+    dt_source source = dt_mnist("data/mnist", DT_TRAIN), table = dt_csv("table.csv"), images = dt_images("images"), arrays = dt_npy("x.npy", NULL), cifar = dt_cifar10("cifar", DT_TRAIN);
     dt_options o = options(0, DT_ONE, 1);
     dt_error err = DT_DEFAULTS, none = DT_DEFAULTS;
     dt_model *m = dt_model_create(&o, &err);
@@ -118,6 +119,9 @@ static void test_no_files(void) {
     CHECK_ERROR(err, DT_ERR_DISABLED, "DTRAIN_NO_");
     err = none;
     CHECK(dt_dataset_open(&arrays, &err) == NULL);
+    CHECK_ERROR(err, DT_ERR_DISABLED, "DTRAIN_NO_");
+    err = none;
+    CHECK(dt_dataset_open(&cifar, &err) == NULL);
     CHECK_ERROR(err, DT_ERR_DISABLED, "DTRAIN_NO_");
     err = none;
     CHECK(dt_save(m, "never.safetensors", &err) == DT_ERR_DISABLED);

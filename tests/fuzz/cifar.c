@@ -7,6 +7,7 @@
  * many bytes as its first two say; the third says how often the file is named.
  */
 #include "fuzz.h"
+#include "../../examples/cifar10.h"
 
 static int fd;
 static char path[64];
