@@ -89,8 +89,9 @@ exchange:       ## weights to PyTorch and back: needs python3 with torch and saf
 launchers:      ## the same program under every launcher that is installed, and processes that die: two minutes
 	@tests/launchers.sh
 
-check-all:      ## test, cxx, switches, sanitize, exchange, launchers, accuracy, contents and size, one after another
+check-all:      ## test, cxx, switches, sanitize, exchange, launchers, killed jobs, accuracy, contents and size, one after another
 	$(MAKE) test
+	KILLS=25 tests/jobs.sh
 	$(MAKE) cxx
 	$(MAKE) switches
 	$(MAKE) sanitize
@@ -118,7 +119,7 @@ programs: $(TESTS:%=$(BUILD)/%)
 
 # What the optimiser could break is tested as it is shipped; what hardly computes is built in the least time.
 $(BUILD)/kernels $(BUILD)/layers: TEST_CFLAGS := $(CFLAGS)
-$(addprefix $(BUILD)/,base checkpoint data files losses optimizers switches): TEST_CFLAGS := $(subst -O2,-O0,$(CFLAGS))
+$(addprefix $(BUILD)/,base checkpoint data files losses optimizers server switches wire): TEST_CFLAGS := $(subst -O2,-O0,$(CFLAGS))
 $(BUILD)/%: tests/%.c dtrain.h $(wildcard tests/*.h examples/*.h) $(BUILD)/flags
 	$(CC) $(TEST_CFLAGS) $(CPPFLAGS) $< -o $@ $(LDFLAGS) $(LDLIBS)
 

@@ -2,7 +2,7 @@
 # jobs.sh - what examples/job.h promises: a run that is killed, stopped or damaged at any moment and started again ends with
 # the bits of one that was never interrupted; its directory can be read at any time. Needs POSIX's tools; python3 for JSON.
 . "$(dirname "$0")/lib.sh"
-: "${KILLS:=4}" "${PYTHON:=python3}"
+: "${KILLS:=2}" "${PYTHON:=python3}"
 cd "$scratch" || exit 1
 $CC $CFLAGS "$root/examples/job.c" -o job $LDFLAGS $LDLIBS || { echo "jobs: job.c does not build"; exit 1; }
 run="./job --epochs 12 --replicas 2 --quiet"
