@@ -5453,7 +5453,7 @@ static int dt__group_meet(const dt_comm *c, dt_error *err) {
 static int dt__same_call(const dt_comm *a, const dt_comm *b, dt_error *err) {
 	if (a->kind == b->kind && a->n == b->n && a->detail == b->detail) return 0;
 	return dt__not_now(err, "rank %d calls %s, n = %zu, root or reduction %d; rank %d calls %s, %zu, %d: let all make the same call",
-		a->rank, dt__kind_names[a->kind], a->n, a->detail, b->rank, dt__kind_names[b->kind], b->n, b->detail);
+		a->rank, dt__kind_names[(unsigned)a->kind % DT__COUNT(dt__kind_names)], a->n, a->detail, b->rank, dt__kind_names[(unsigned)b->kind % DT__COUNT(dt__kind_names)], b->n, b->detail);
 }
 
 static int dt__check_call(const dt_comm *c, const float *buf, dt_error *err) {
@@ -8162,7 +8162,7 @@ DT_API void dt_server_close(dt_server *s) {}
 // >>cluster - who am I: the variables of launchers; a cluster on this machine
 //
 // What:    rank, number of processes and rank 0's address, from dt_cluster, DTRAIN_*, TF_CONFIG, CLUSTER_SPEC, torchrun, PET_*,
-//          Open MPI, MPICH or Slurm: the first that speaks. DTRAIN_CHIEF, _PORT, _BIND, _INSECURE, _JOIN and _DEAD amend it.
+//          Open MPI, MPICH or Slurm: the first that speaks. DTRAIN_CHIEF, _PORT, _BIND, _INSECURE, _JOIN, _DEAD, _TRANSPORT (tcp, shm) amend it.
 // Owns:    nothing.
 // Uses:    >>wire, >>base (JSON).   Used by: >>train.
 // Promise: a family of variables set by half is an error, never one process.
@@ -8529,7 +8529,7 @@ static dt_comm *dt__run_cluster(const dt_options *o, int *status, dt_error *err)
 		return NULL;
 	}
 	if (more > 0 && w.size > 1) dt__fail(err, DT_ERR_CONFIG, "--workers and --tier start processes, and this is one of %d already (%s): leave out one of the two", w.size, w.source);
-	else if (more >= DT__BY_SIGNAL - 1 || servers >= DT__BY_SIGNAL - 1 - more)
+	else if (more < 0 || servers < 0 || o->tier < 0 || o->tier > 3 || more >= DT__BY_SIGNAL - 1 || servers >= DT__BY_SIGNAL - 1 - more)
 		dt__fail(err, DT_ERR_CONFIG, "--workers is %d, --ps %d: give at most %d", more, servers, DT__BY_SIGNAL - 2);
 	else if (w.size == 1 && more + servers > 0) *status = dt__launch(more, servers, o->json, &w, err);
 	else if (!w.servers && servers >= w.size) dt__fail(err, DT_ERR_CONFIG, "--ps is %d of %d processes: some must work", servers, w.size);

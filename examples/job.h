@@ -8,6 +8,8 @@
 //           in place of dt_main. cluster.c and train.c, beside this file, do so.
 //           ./program --job-dir out          the same command again, after whatever happened, goes on
 //           ./program --job-dir out --checkpoint-every 500 --keep 5; --fresh begins anew
+//           ./program submit --job-dir out   the same in the background, its output in out/logs; prints the job's id
+//           ./program status --job-dir out   its status.json; cancel ends it with SIGTERM; list out out2 compares jobs
 //           tensorboard --logdir out         while it runs, or afterwards
 //
 // What:    listens to a run's events. Before the first step it goes back to the newest good checkpoint; then it saves after
@@ -65,6 +67,10 @@ DT_API int dt_job_run(const dt_options *o, const dt_job *job, int argc, char **a
 // dt_job_main(argc, argv, .net = net, …) - dt_main with the flags of a job.
 #define dt_job_main(argc, argv, ...) dt_job_main_opt(argc, argv, &(dt_options){__VA_ARGS__})
 DT_API int dt_job_main_opt(int argc, char **argv, const dt_options *o);
+
+// dt_job_command - submit, status, cancel or list as a program's first argument: 1 if that was all, with the exit status.
+// dt_job_main calls it; others before they parse. Of submit, the child gets 0 and its command line without the word.
+DT_API int dt_job_command(int *argc, char **argv, int *status);
 
 // dt_job_id_valid - as the platform has it: letters, digits and underscore, a letter first, at most 128.
 DT_API int dt_job_id_valid(const char *id);
@@ -537,6 +543,136 @@ static int dt__job_on_event(const dt_event *e, void *user) {
     return stop;
 }
 
+// ---- submit, status, cancel, list
+
+// A file of a job's directory as text, for the caller to free; NULL if it is not there.
+static char *dt__job_text(const char *dir, const char *name) {
+    char path[1024], *text = NULL;
+    FILE *f = dt__format(path, sizeof path, "%s/%s", dir, name) < sizeof path ? fopen(path, "r") : NULL;
+    if (f && (text = (char *)calloc(1, 16384)) != NULL && fread(text, 1, 16383, f) == 0) { free(text); text = NULL; }
+    if (f) fclose(f);
+    return text;
+}
+
+// The value of a field of status.json as text, without quotes; "-" if it is not there or null.
+static void dt__job_field(const char *text, const char *name, char *out, size_t size) {
+    char key[64];
+    const char *p;
+    size_t n;
+    dt__format(key, sizeof key, "\"%s\": ", name);
+    p = text ? strstr(text, key) : NULL;
+    if (p) p += strlen(key);
+    if (p && *p == '"') { p++; n = strcspn(p, "\""); } else n = p ? strcspn(p, ",}") : 0;
+    if (!p || !n || !strncmp(p, "null", 4)) { p = "-"; n = 1; }
+    dt__format(out, size, "%.*s", (int)n, p);
+}
+
+static int dt__job_list(int argc, char **argv) {
+    static const char *const field[] = {"state", "step", "epoch", "loss", "eval_loss", "eval_accuracy", "seconds", "samples_per_s"};
+    int bad = 0;
+    printf("%-32s", "id");
+    for (int k = 0; k < DT__COUNT(field); k++) printf(" %13s", field[k]);
+    printf("\n");
+    for (int i = 2; i < argc; i++) {
+        char *text = dt__job_text(argv[i], "status.json"), value[160];
+        if (!text) { fprintf(stderr, "\"%s\" is no job's directory: it has no status.json\n", argv[i]); bad = 1; continue; }
+        dt__job_field(text, "id", value, sizeof value);
+        printf("%-32.80s", value);
+        for (int k = 0; k < DT__COUNT(field); k++) { dt__job_field(text, field[k], value, sizeof value); printf(" %13.13s", value); }
+        printf("\n");
+        free(text);
+    }
+    return bad;
+}
+
+static int dt__job_cancel(const char *dir) {
+    char *text = dt__job_text(dir, "status.json"), state[32], pid[32];
+    long number;
+    dt__job_field(text, "state", state, sizeof state);
+    dt__job_field(text, "pid", pid, sizeof pid);
+    free(text);
+    number = strtol(pid, NULL, 10);
+    if (!text) return fprintf(stderr, "\"%s\" is no job's directory: it has no status.json\n", dir), 1;
+    if ((strcmp(state, "RUNNING") && strcmp(state, "PREPARING")) || number < 2 || kill((pid_t)number, 0))
+        return fprintf(stderr, "the job in \"%s\" does not run (%s, process %s)\n", dir, state, pid), 1;
+    if (kill((pid_t)number, SIGTERM)) return fprintf(stderr, "process %s cannot be told: %s\n", pid, strerror(errno)), 1;
+    printf("told process %s to save and stop\n", pid);
+    return 0;
+}
+
+// 1 in the parent, once the job has described itself; 0 in the child.
+static int dt__job_submit(const char *dir, int *status) {
+    char path[1024], id[160], before[40];
+    char *text = dt__job_text(dir, "status.json");
+    int log;
+    pid_t child;
+    dt__job_field(text, "started", before, sizeof before);
+    free(text);
+    *status = 1;
+    for (int k = 0; k < 2; k++)
+        if (dt__format(path, sizeof path, "%s%s", dir, k ? "/logs" : "") >= sizeof path || (mkdir(path, 0777) && errno != EEXIST))
+            return fprintf(stderr, "--job-dir: \"%.200s\" cannot be made: %s\n", path, strerror(errno)), 1;
+    dt__format(path, sizeof path, "%s/logs/chief.log", dir);
+    log = open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+    fflush(stdout);
+    if (log < 0 || (child = fork()) < 0) return fprintf(stderr, "the job cannot be started: %s\n", strerror(errno)), 1;
+    if (!child) {
+        setsid();
+        for (int fd = 1; fd < 3; fd++) dup2(log, fd);
+        close(log);
+        if ((log = open("/dev/null", O_RDONLY)) >= 0) { dup2(log, 0); close(log); }
+        return 0;
+    }
+    close(log);
+    for (int i = 0; i < 200 && !waitpid(child, &log, WNOHANG); i++) {  // until the status is this run's
+        struct timespec pause = {0, 50000000};
+        text = dt__job_text(dir, "status.json");
+        dt__job_field(text, "pid", id, sizeof id);
+        log = text && strtol(id, NULL, 10) == (long)child;
+        dt__job_field(text, "started", id, sizeof id);
+        log |= text && strcmp(id, before);
+        free(text);
+        if (log) break;
+        nanosleep(&pause, NULL);
+    }
+    text = dt__job_text(dir, "status.json");
+    dt__job_field(text, "id", id, sizeof id);
+    free(text);
+    if (!text) return fprintf(stderr, "the job has not begun: see \"%s\"\n", path), 1;
+    printf("%s\n", id);
+    *status = 0;
+    return 1;
+}
+
+DT_API int dt_job_command(int *argc, char **argv, int *status) {
+    static const char *const word[] = {"submit", "status", "cancel", "list"};
+    const char *dir = NULL;
+    char *text;
+    int which = 0;
+    while (which < 4 && (*argc < 2 || strcmp(argv[1], word[which]))) which++;
+    if (which == 4) return 0;
+    for (int i = 2; i < *argc; i++) {
+        if (!strncmp(argv[i], "--job-dir=", 10)) dir = argv[i] + 10;
+        else if (!strcmp(argv[i], "--job-dir") && i + 1 < *argc) dir = argv[i + 1];
+    }
+    *status = 64;
+    if (which == 3) { *status = dt__job_list(*argc, argv); return 1; }
+    if (!dir) { fprintf(stderr, "%s: which job? Add --job-dir DIR\n", argv[1]); return 1; }
+    if (which == 0 && dt__job_submit(dir, status)) return 1;
+    if (which == 0) {
+        for (int i = 1; i < *argc; i++) argv[i] = argv[i + 1];  // the last one is NULL
+        --*argc;
+        return 0;
+    }
+    if (which == 2) { *status = dt__job_cancel(dir); return 1; }
+    text = dt__job_text(dir, "status.json");
+    *status = !text;
+    if (text) fputs(text, stdout);
+    else fprintf(stderr, "\"%s\" is no job's directory: it has no status.json\n", dir);
+    free(text);
+    return 1;
+}
+
 // ---- the whole
 
 static int dt__job_number(const char *name, const char *text, long standard, long *out) {
@@ -621,6 +757,7 @@ DT_API int dt_job_main_opt(int argc, char **argv, const dt_options *o) {
     dt_options with = *o;
     dt_error err = DT_DEFAULTS;
     int n = DT__COUNT(own), code;
+    if (dt_job_command(&argc, argv, &code)) return code;
     memcpy(flags, own, sizeof own);
     for (const dt_flag *f = o->flags; f && f->name && n < 63; f++) flags[n++] = *f;
     with.flags = flags;

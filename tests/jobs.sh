@@ -91,6 +91,20 @@ limited() {  # files may have 100 KB: saves fail and are told, training goes on,
 }
 check "a disk that is full" limited
 
+commands() {  # submit in the background, look at it, end it, submit again, compare
+    id=$(./job submit --job-dir far --epochs 4000 --replicas 2) && [ -n "$id" ] || return 1
+    wait_for "far/checkpoints/step-*" && ./job status --job-dir far | grep "\"id\": \"$id\"" | grep -E 'RUNNING|PREPARING' || return 1
+    ./job cancel --job-dir far | grep "told process" || return 1
+    i=0
+    until grep -q CANCELLED far/status.json; do i=$((i + 1)); [ $i -le 200 ] || return 1; sleep 0.05; done
+    ./job cancel --job-dir far 2>&1 | grep "does not run (CANCELLED" || return 1
+    ./job list far one | tee said
+    [ "$(grep -c -E "^$id +CANCELLED +[0-9]+ |^job_[0-9_]+ +SUCCEEDED +276 " said)" = 2 ] && grep -q "strategy mirrored" far/logs/chief.log || return 1
+    [ "$(./job submit --job-dir far --epochs 4000 --replicas 2)" = "$id" ] && ./job cancel --job-dir far  # it keeps its name
+}
+check "submit, status, cancel, list" commands
+check "status of no job" refuses 1 "is no job's directory" status --job-dir nowhere
+check "a command without its directory" refuses 64 "which job" cancel
 documents() {
     "$PYTHON" - <<'PY'
 import csv, json
