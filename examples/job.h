@@ -10,6 +10,7 @@
 //           ./program --job-dir out --checkpoint-every 500 --keep 5; --fresh begins anew
 //           ./program submit --job-dir out   the same in the background, its output in out/logs; prints the job's id
 //           ./program status --job-dir out   its status.json; cancel ends it with SIGTERM; list out out2 compares jobs
+//           ./program --job-dir out --status-port 8080     http://127.0.0.1:8080: a page with live curves; /status, /metrics, /healthz
 //           tensorboard --logdir out         while it runs, or afterwards
 //
 // What:    listens to a run's events. Before the first step it goes back to the newest good checkpoint; then it saves after
@@ -50,6 +51,7 @@ typedef struct {
     const char *seconds;   // … or so many seconds
     const char *keep;      // so many checkpoints; default 3
     const char *fresh;     // "1": remove the checkpoints that are there
+    const char *port;      // the chief answers HTTP there, read only: "8080" on this machine, "0.0.0.0:8080" to all
 } dt_job;
 
 // For a program's own table of flags, before its {NULL, NULL, NULL}.
@@ -59,7 +61,8 @@ typedef struct {
     {"checkpoint-every", &(job).every, "a checkpoint after so many steps, not after epochs only"}, \
     {"checkpoint-seconds", &(job).seconds, "… or so many seconds"}, \
     {"keep", &(job).keep, "so many checkpoints stay; default 3"}, \
-    {"fresh", &(job).fresh, "1: remove the job's checkpoints and begin anew"}
+    {"fresh", &(job).fresh, "1: remove the job's checkpoints and begin anew"}, \
+    {"status-port", &(job).port, "the chief shows the job there by HTTP, on this machine; HOST:PORT elsewhere"}
 
 // dt_job_run - dt_run as a job. Returns its exit status; 64 or 1 if the job's flags or directory are no good.
 DT_API int dt_job_run(const dt_options *o, const dt_job *job, int argc, char **argv);
@@ -170,6 +173,12 @@ typedef struct {
 #ifndef DTRAIN_NO_THREADS
     pthread_t thread;
 #endif
+    int door, closing;     // the listener of --status-port, or -1
+    char answer[4096];     // status.json as it was last written, for the page
+#if !defined(DTRAIN_NO_THREADS) && !defined(DTRAIN_NO_SOCKETS)
+    pthread_t porter;
+    pthread_mutex_t lock;  // over the answer
+#endif
 } dt__job;
 static dt__job dt__the_job;
 
@@ -209,6 +218,8 @@ static void dt__job_put_string(dt__writer *w, const char *name, const char *text
     dt__put(w, '"');
 }
 
+static void dt__job_show(const char *text);
+
 // e: NULL: the last one, if there was any.
 static void dt__job_status(const char *state, const dt_event *e) {
     dt__job *j = &dt__the_job;
@@ -235,6 +246,7 @@ static void dt__job_status(const char *state, const dt_event *e) {
     if (*j->error) dt__job_put_string(&w, "error", j->error);
     dt__put_text(&w, "}\n");
     if (dt__job_put("status.json", text, &err)) fprintf(stderr, "%s\n", err.text);
+    dt__job_show(text);
     j->told = dt__now();
 }
 
@@ -254,6 +266,143 @@ static int dt__job_describe(int argc, char **argv, dt_error *err) {
     dt__put_text(&w, "]}\n");
     return dt__job_put("job.json", text, err);
 }
+
+// The value of a field of status.json as text, without quotes; "-" if it is not there or null.
+static void dt__job_field(const char *text, const char *name, char *out, size_t size) {
+    char key[64];
+    const char *p;
+    size_t n;
+    dt__format(key, sizeof key, "\"%s\": ", name);
+    p = text ? strstr(text, key) : NULL;
+    if (p) p += strlen(key);
+    if (p && *p == '"') { p++; n = strcspn(p, "\""); } else n = p ? strcspn(p, ",}") : 0;
+    if (!p || !n || !strncmp(p, "null", 4)) { p = "-"; n = 1; }
+    dt__format(out, size, "%.*s", (int)n, p);
+}
+
+// ---- the status port: HTTP/1.0 GET, one request at a time, read only
+
+#if !defined(DTRAIN_NO_THREADS) && !defined(DTRAIN_NO_SOCKETS)
+static const char dt__job_page[] =
+    "<!doctype html><meta charset=utf-8><title>dtrain</title><style>body{font:15px sans-serif;margin:2em;color:#222}"
+    "td{padding:.15em 1.2em .15em 0}canvas{border:1px solid #ccc;margin:0 1em 1em 0}h1{font-size:1.3em}</style>"
+    "<h1 id=h>job</h1><canvas id=l width=460 height=260></canvas><canvas id=s width=460 height=260></canvas><table id=t></table><script>"
+    "function draw(id,names,rows){const c=document.getElementById(id),g=c.getContext('2d'),col=['#06c','#c40'];g.clearRect(0,0,460,260);"
+    "const v=rows.flatMap(r=>names.map(n=>r[n])).filter(x=>isFinite(x)),hi=Math.max(...v),lo=Math.min(0,...v);g.font='12px sans-serif';"
+    "names.forEach((n,k)=>{g.strokeStyle=g.fillStyle=col[k];g.fillText(n+(rows.length?' '+rows[rows.length-1][n]:''),60+k*200,16);g.beginPath();"
+    "let first=true;rows.forEach((r,i)=>{if(!isFinite(r[n]))return;const x=50+400*(rows.length>1?i/(rows.length-1):0),y=245-215*(r[n]-lo)/(hi-lo||1);"
+    "first?g.moveTo(x,y):g.lineTo(x,y);first=false});g.stroke()});g.fillStyle='#555';if(v.length){g.fillText(hi.toPrecision(4),4,32);g.fillText(lo.toPrecision(3),4,245)}}"
+    "async function tick(){try{const j=await(await fetch('status')).json();document.getElementById('h').textContent=j.id+': '+j.state;"
+    "document.getElementById('t').innerHTML='';for(const k in j){const r=document.getElementById('t').insertRow();r.insertCell().textContent=k;r.insertCell().textContent=j[k]}"
+    "const t=(await(await fetch('metrics.csv')).text()).trim().split('\\n').map(x=>x.split(',')),rows=t.slice(1).map(x=>Object.fromEntries(t[0].map((n,i)=>[n,x[i]===''?NaN:+x[i]])));"
+    "draw('l',['loss','eval_loss'],rows);draw('s',['samples_per_s'],rows)}catch(e){document.getElementById('h').textContent='no answer'}}tick();setInterval(tick,1000)</script>";
+
+static void dt__job_show(const char *text) {
+    dt__job *j = &dt__the_job;
+    if (j->door < 0) return;
+    pthread_mutex_lock(&j->lock);
+    dt__format(j->answer, sizeof j->answer, "%s", text);
+    pthread_mutex_unlock(&j->lock);
+}
+
+// Prometheus' text format: a gauge for each number of the status.
+static size_t dt__job_gauges(const char *status, char *out, size_t size) {
+    static const char *const name[] = {"step", "steps", "epoch", "loss", "accuracy", "eval_loss", "eval_accuracy", "samples_per_s", "seconds", "checkpoint", "saves_skipped"};
+    dt__writer w = dt__writer_on(out, size);
+    for (int i = 0; i < DT__COUNT(name); i++) {
+        char value[64];
+        dt__job_field(status, name[i], value, sizeof value);
+        if (strcmp(value, "-")) dt__print(&w, "# TYPE dtrain_%s gauge\ndtrain_%s %s\n", name[i], name[i], value);
+    }
+    dt__print(&w, "# TYPE dtrain_up gauge\ndtrain_up %d\n", strstr(status, "\"RUNNING\"") != NULL);
+    return w.n;
+}
+
+static void dt__job_answer(int fd) {
+    static char body[65536];
+    char request[8192] = "", status[4096], head[200];
+    const char *type = "text/plain; charset=utf-8", *from = body, *code = "200 OK";
+    size_t have = 0, n = 0;
+    struct pollfd p = {fd, POLLIN, 0};
+    double until = dt__now() + 2;
+    while (have < sizeof request - 1 && dt__now() < until && !strstr(request, "\r\n\r\n")) {
+        ssize_t got = poll(&p, 1, 200) > 0 ? recv(fd, request + have, sizeof request - 1 - have, 0) : -2;
+        if (got == 0 || got == -1) return;
+        if (got > 0) request[have += (size_t)got] = 0;
+    }
+    pthread_mutex_lock(&dt__the_job.lock);
+    strcpy(status, dt__the_job.answer);
+    pthread_mutex_unlock(&dt__the_job.lock);
+    if (!strncmp(request, "GET / ", 6)) { from = dt__job_page; n = sizeof dt__job_page - 1; type = "text/html; charset=utf-8"; }
+    else if (!strncmp(request, "GET /status ", 12)) { from = status; n = strlen(status); type = "application/json"; }
+    else if (!strncmp(request, "GET /metrics ", 13)) { n = dt__job_gauges(status, body, sizeof body); type = "text/plain; version=0.0.4"; }
+    else if (!strncmp(request, "GET /healthz ", 13)) n = dt__format(body, sizeof body, "ok\n");
+    else if (!strncmp(request, "GET /metrics.csv ", 17)) {
+        char path[1024];
+        FILE *f = dt__job_path("metrics.csv", -1, path) ? fopen(path, "r") : NULL;
+        if (f) { n = fread(body, 1, sizeof body, f); fclose(f); }
+    } else { code = strstr(request, "\r\n\r\n") ? "404 Not Found" : "400 Bad Request"; n = dt__format(body, sizeof body, "%s\n", code); }
+    have = dt__format(head, sizeof head, "HTTP/1.0 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n\r\n", code, type, n);
+    p.events = POLLOUT;
+    for (int part = 0; part < 2; part++)
+        for (const char *at = part ? from : head, *end = at + (part ? n : have); at < end && dt__now() < until;) {
+            ssize_t gone = poll(&p, 1, 200) > 0 ? send(fd, at, (size_t)(end - at), MSG_NOSIGNAL) : 0;
+            if (gone < 0 && !dt__later()) return;
+            if (gone > 0) at += gone;
+        }
+}
+
+static void *dt__job_porter(void *user) {
+    dt__job *j = (dt__job *)user;
+    struct pollfd p = {j->door, POLLIN, 0};
+    while (!DT__LOAD(&j->closing)) {
+        int fd = poll(&p, 1, 200) > 0 ? accept(j->door, NULL, NULL) : -1;
+        if (fd < 0) continue;
+        dt__socket_ready(fd);
+        dt__job_answer(fd);
+        shutdown(fd, SHUT_WR);
+        close(fd);
+    }
+    return NULL;
+}
+
+// Before the first step, in the chief. What cannot be had is told, and training goes on.
+static void dt__job_open_door(void) {
+    dt__job *j = &dt__the_job;
+    char host[256] = "127.0.0.1";
+    int port = 0, ok = 1, one = 1;
+    struct addrinfo *a;
+    if (!j->flags.port || !*j->flags.port) return;
+    if (!dt__address(j->flags.port, host, sizeof host, &port)) port = (int)dt__parse_whole(j->flags.port, 65535, &ok);
+    a = ok && port ? dt__resolve(host, AF_UNSPEC, port) : NULL;
+    j->door = a ? socket(a->ai_family, SOCK_STREAM, 0) : -1;
+    if (j->door >= 0) {
+        setsockopt(j->door, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+        dt__socket_ready(j->door);
+        ok = !bind(j->door, a->ai_addr, a->ai_addrlen) && !listen(j->door, 16) && !pthread_mutex_init(&j->lock, NULL);
+        if (ok && !pthread_create(&j->porter, NULL, dt__job_porter, j)) {
+            if (j->o.progress != DT_OFF) printf("status: http://%s:%d\n", host, port);
+        } else { close(j->door); j->door = -1; }
+    }
+    if (a) freeaddrinfo(a);
+    if (j->door < 0) fprintf(stderr, "--status-port %.60s: cannot listen there (%s): training goes on without\n", j->flags.port, strerror(errno));
+}
+
+static void dt__job_close_door(void) {
+    dt__job *j = &dt__the_job;
+    if (j->door < 0) return;
+    DT__STORE(&j->closing, 1);
+    pthread_join(j->porter, NULL);
+    close(j->door);
+    j->door = -1;
+}
+#else
+static void dt__job_show(const char *text) { (void)text; }
+static void dt__job_open_door(void) {
+    if (dt__the_job.flags.port && *dt__the_job.flags.port) fprintf(stderr, "--status-port needs threads and sockets: training goes on without\n");
+}
+static void dt__job_close_door(void) {}
+#endif
 
 // ---- curves: metrics.csv and TensorBoard's events
 
@@ -491,6 +640,7 @@ static int dt__job_begin(dt_model *m) {
     if (j->flags.fresh && !strcmp(j->flags.fresh, "1")) dt__job_prune(0);
     if (dt__job_resume(m, &err)) { dt__format(j->error, sizeof j->error, "%s", err.text); return 1; }
     dt__job_trim_metrics(j->resumed);
+    dt__job_open_door();
     dt__job_status("RUNNING", NULL);
     return 0;
 }
@@ -507,6 +657,7 @@ static void dt__job_end(const dt_event *e) {
     free(j->values);
     j->values = NULL;
     dt__job_status("RUNNING", e);
+    dt__job_close_door();
 }
 
 static void dt__job_epoch(const dt_event *e) {
@@ -552,19 +703,6 @@ static char *dt__job_text(const char *dir, const char *name) {
     if (f && (text = (char *)calloc(1, 16384)) != NULL && fread(text, 1, 16383, f) == 0) { free(text); text = NULL; }
     if (f) fclose(f);
     return text;
-}
-
-// The value of a field of status.json as text, without quotes; "-" if it is not there or null.
-static void dt__job_field(const char *text, const char *name, char *out, size_t size) {
-    char key[64];
-    const char *p;
-    size_t n;
-    dt__format(key, sizeof key, "\"%s\": ", name);
-    p = text ? strstr(text, key) : NULL;
-    if (p) p += strlen(key);
-    if (p && *p == '"') { p++; n = strcspn(p, "\""); } else n = p ? strcspn(p, ",}") : 0;
-    if (!p || !n || !strncmp(p, "null", 4)) { p = "-"; n = 1; }
-    dt__format(out, size, "%.*s", (int)n, p);
 }
 
 static int dt__job_list(int argc, char **argv) {
@@ -693,6 +831,7 @@ static int dt__job_open(const dt_options *o, const dt_job *job, int argc, char *
     time_t now = time(NULL);
     struct tm local;
     memset(j, 0, sizeof *j);
+    j->door = -1;
     j->flags = *job;
     j->started = (double)now;
     if (!dt__job_number("checkpoint-every", job->every, 0, &j->every) || !dt__job_number("checkpoint-seconds", job->seconds, 0, &j->seconds)
@@ -751,7 +890,7 @@ DT_API int dt_job_run(const dt_options *o, const dt_job *job, int argc, char **a
 }
 
 DT_API int dt_job_main_opt(int argc, char **argv, const dt_options *o) {
-    dt_job job = {NULL, NULL, NULL, NULL, NULL, NULL};
+    dt_job job = {NULL, NULL, NULL, NULL, NULL, NULL, NULL};
     const dt_flag own[] = {DT_JOB_FLAGS(job)};
     dt_flag flags[64] = {{NULL, NULL, NULL}};
     dt_options with = *o;

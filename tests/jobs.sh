@@ -105,6 +105,36 @@ commands() {  # submit in the background, look at it, end it, submit again, comp
 check "submit, status, cancel, list" commands
 check "status of no job" refuses 1 "is no job's directory" status --job-dir nowhere
 check "a command without its directory" refuses 64 "which job" cancel
+shown() {  # by HTTP while it runs; what is no request is turned away, and a silent client holds nobody up for long
+    port=$((22000 + $$ % 20000))
+    ./job --job-dir web --epochs 4000 --replicas 1 --status-port $port >web.log 2>&1 & job=$!
+    wait_for "web/checkpoints/step-*" && "$PYTHON" - $port <<'PY'
+import json, socket, sys, time, urllib.error, urllib.request
+port = int(sys.argv[1])
+def get(path): return urllib.request.urlopen("http://127.0.0.1:%d%s" % (port, path), timeout=10).read().decode()
+status = json.loads(get("/status"))
+assert status["state"] == "RUNNING" and status["steps"] == 92000, status
+lines = get("/metrics").splitlines()
+assert "dtrain_up 1" in lines and all(l.startswith("# TYPE dtrain_") or len(l.split()) == 2 and float(l.split()[1]) == float(l.split()[1]) for l in lines), lines
+assert get("/healthz") == "ok\n" and "<canvas" in get("/") and get("/metrics.csv").startswith("step,epoch,loss")
+silent = socket.create_connection(("127.0.0.1", port))
+begin = time.time()
+assert get("/healthz") == "ok\n" and time.time() - begin < 5
+silent.close()
+for text in (b"POST /status HTTP/1.0\r\n\r\n", b"GET /../../etc/passwd HTTP/1.0\r\n\r\n", b"\0" * 9000 + b"\r\n\r\n"):
+    s = socket.create_connection(("127.0.0.1", port))
+    s.settimeout(10)
+    s.sendall(text)
+    try: answer = s.recv(100)
+    except ConnectionResetError: answer = b""
+    assert not answer or answer.startswith((b"HTTP/1.0 404", b"HTTP/1.0 400")), answer
+PY
+    code=$?
+    kill -TERM $job
+    wait $job
+    [ $? = 143 ] && return $code
+}
+if "$PYTHON" -c 'import json' 2>/dev/null; then check "the status port" shown; else skip "the status port" "no $PYTHON"; fi
 documents() {
     "$PYTHON" - <<'PY'
 import csv, json
