@@ -9,7 +9,7 @@
 //           ./program --job-dir out          the same command again, after whatever happened, goes on
 //           ./program --job-dir out --checkpoint-every 500 --keep 5; --fresh begins anew
 //           ./program submit --job-dir out   the same in the background, its output in out/logs; prints the job's id
-//           ./program status --job-dir out   its status.json; cancel ends it with SIGTERM; list out out2 compares jobs
+//           ./program status --job-dir out   its status.json (--follow: until it ends); cancel ends it with SIGTERM; list out out2 compares jobs
 //           ./program --job-dir out --status-port 8080     http://127.0.0.1:8080: a page with live curves; /status, /metrics, /healthz
 //           tensorboard --logdir out         while it runs, or afterwards
 //
@@ -782,16 +782,33 @@ static int dt__job_submit(const char *dir, int *status) {
     return 1;
 }
 
+// status.json, and with follow each later one, until the job has ended.
+static int dt__job_tell(const char *dir, int follow) {
+    char state[32] = "", before[4096] = "";
+    do {
+        struct timespec pause = {0, 300000000};
+        char *text = dt__job_text(dir, "status.json");
+        if (!text) return fprintf(stderr, "\"%s\" is no job's directory: it has no status.json\n", dir), 1;
+        if (strcmp(text, before)) fputs(text, stdout);
+        fflush(stdout);
+        dt__format(before, sizeof before, "%s", text);
+        dt__job_field(text, "state", state, sizeof state);
+        free(text);
+        if (follow) nanosleep(&pause, NULL);
+    } while (follow && (!strcmp(state, "RUNNING") || !strcmp(state, "PREPARING")));
+    return 0;
+}
+
 DT_API int dt_job_command(int *argc, char **argv, int *status) {
     static const char *const word[] = {"submit", "status", "cancel", "list"};
     const char *dir = NULL;
-    char *text;
-    int which = 0;
+    int which = 0, follow = 0;
     while (which < 4 && (*argc < 2 || strcmp(argv[1], word[which]))) which++;
     if (which == 4) return 0;
     for (int i = 2; i < *argc; i++) {
         if (!strncmp(argv[i], "--job-dir=", 10)) dir = argv[i] + 10;
         else if (!strcmp(argv[i], "--job-dir") && i + 1 < *argc) dir = argv[i + 1];
+        follow |= !strcmp(argv[i], "--follow");
     }
     *status = 64;
     if (which == 3) { *status = dt__job_list(*argc, argv); return 1; }
@@ -803,11 +820,7 @@ DT_API int dt_job_command(int *argc, char **argv, int *status) {
         return 0;
     }
     if (which == 2) { *status = dt__job_cancel(dir); return 1; }
-    text = dt__job_text(dir, "status.json");
-    *status = !text;
-    if (text) fputs(text, stdout);
-    else fprintf(stderr, "\"%s\" is no job's directory: it has no status.json\n", dir);
-    free(text);
+    *status = dt__job_tell(dir, follow);
     return 1;
 }
 

@@ -94,9 +94,9 @@ check "a disk that is full" limited
 commands() {  # submit in the background, look at it, end it, submit again, compare
     id=$(./job submit --job-dir far --epochs 4000 --replicas 2) && [ -n "$id" ] || return 1
     wait_for "far/checkpoints/step-*" && ./job status --job-dir far | grep "\"id\": \"$id\"" | grep -E 'RUNNING|PREPARING' || return 1
-    ./job cancel --job-dir far | grep "told process" || return 1
-    i=0
-    until grep -q CANCELLED far/status.json; do i=$((i + 1)); [ $i -le 200 ] || return 1; sleep 0.05; done
+    timeout 20 ./job status --job-dir far --follow >followed & follower=$!
+    sleep 1.5
+    ./job cancel --job-dir far | grep "told process" && wait $follower && [ "$(grep -c RUNNING followed)" -ge 1 ] && tail -n 1 followed | grep CANCELLED || return 1
     ./job cancel --job-dir far 2>&1 | grep "does not run (CANCELLED" || return 1
     ./job list far one | tee said
     [ "$(grep -c -E "^$id +CANCELLED +[0-9]+ |^job_[0-9_]+ +SUCCEEDED +276 " said)" = 2 ] && grep -q "strategy mirrored" far/logs/chief.log || return 1
