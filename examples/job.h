@@ -307,14 +307,19 @@ static void dt__job_show(const char *text) {
 
 // Prometheus' text format: a gauge for each number of the status.
 static size_t dt__job_gauges(const char *status, char *out, size_t size) {
-    static const char *const name[] = {"step", "steps", "epoch", "loss", "accuracy", "eval_loss", "eval_accuracy", "samples_per_s", "seconds", "checkpoint", "saves_skipped"};
+    static const struct { const char *field, *name, *help; } gauge[] = {
+        {"step", "step", "Steps done."}, {"steps", "planned_steps", "Steps in all."}, {"epoch", "epoch", "Epoch, from 1."},
+        {"loss", "loss", "Training loss of the step or epoch."}, {"accuracy", "accuracy", "Training accuracy, 0 to 1."},
+        {"eval_loss", "evaluation_loss", "Loss of the last evaluation."}, {"eval_accuracy", "evaluation_accuracy", "Accuracy of the last evaluation, 0 to 1."},
+        {"samples_per_s", "samples_per_second", "Training speed."}, {"seconds", "run_seconds", "Time since this run began."},
+        {"checkpoint", "checkpoint_step", "Step of the newest checkpoint."}, {"saves_skipped", "skipped_saves", "Checkpoints left out because one was being written."}};
     dt__writer w = dt__writer_on(out, size);
-    for (int i = 0; i < DT__COUNT(name); i++) {
+    for (int i = 0; i < DT__COUNT(gauge); i++) {
         char value[64];
-        dt__job_field(status, name[i], value, sizeof value);
-        if (strcmp(value, "-")) dt__print(&w, "# TYPE dtrain_%s gauge\ndtrain_%s %s\n", name[i], name[i], value);
+        dt__job_field(status, gauge[i].field, value, sizeof value);
+        if (strcmp(value, "-")) dt__print(&w, "# HELP dtrain_%s %s\n# TYPE dtrain_%s gauge\ndtrain_%s %s\n", gauge[i].name, gauge[i].help, gauge[i].name, gauge[i].name, value);
     }
-    dt__print(&w, "# TYPE dtrain_up gauge\ndtrain_up %d\n", strstr(status, "\"RUNNING\"") != NULL);
+    dt__print(&w, "# HELP dtrain_up 1 while the job runs.\n# TYPE dtrain_up gauge\ndtrain_up %d\n", strstr(status, "\"RUNNING\"") != NULL);
     return w.n;
 }
 

@@ -115,7 +115,7 @@ def get(path): return urllib.request.urlopen("http://127.0.0.1:%d%s" % (port, pa
 status = json.loads(get("/status"))
 assert status["state"] == "RUNNING" and status["steps"] == 92000, status
 lines = get("/metrics").splitlines()
-assert "dtrain_up 1" in lines and all(l.startswith("# TYPE dtrain_") or len(l.split()) == 2 and float(l.split()[1]) == float(l.split()[1]) for l in lines), lines
+assert "dtrain_up 1" in lines and all(l.startswith(("# TYPE dtrain_", "# HELP dtrain_")) or len(l.split()) == 2 and float(l.split()[1]) == float(l.split()[1]) for l in lines), lines
 assert get("/healthz") == "ok\n" and "<canvas" in get("/") and get("/metrics.csv").startswith("step,epoch,loss")
 silent = socket.create_connection(("127.0.0.1", port))
 begin = time.time()
@@ -130,6 +130,7 @@ for text in (b"POST /status HTTP/1.0\r\n\r\n", b"GET /../../etc/passwd HTTP/1.0\
     assert not answer or answer.startswith((b"HTTP/1.0 404", b"HTTP/1.0 400")), answer
 PY
     code=$?
+    if [ $code = 0 ] && command -v promtool >/dev/null && command -v curl >/dev/null; then curl -s "http://127.0.0.1:$port/metrics" | promtool check metrics || code=1; fi
     kill -TERM $job
     wait $job
     [ $? = 143 ] && return $code
