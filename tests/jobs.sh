@@ -21,7 +21,9 @@ killed() {
         [ ! -e "$dir/export/model.safetensors" ] || break
         $run --job-dir "$dir" --checkpoint-every 7 "$@" >"$dir.log" 2>&1 &
         sleep "$(fraction 0.6)"
-        kill -9 $! && pkill -9 -f "job-dir $dir" ; wait $! 2>/dev/null
+        kill -9 $!
+        pkill -9 -f "job-dir $dir " 2>/dev/null || sleep 0.5  # who was started by it ends with it
+        wait $! 2>/dev/null
     done
     $run --job-dir "$dir" --checkpoint-every 7 "$@"
 }
