@@ -927,8 +927,8 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 
 #if defined(__GNUC__)
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wunused-function"  // what is used depends on the switches,
-#pragma GCC diagnostic ignored "-Wunused-parameter"  // … and many functions share a type
+#pragma GCC diagnostic ignored "-Wunused-function"  // what is used depends on the switches
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 #define DT__INLINE static inline __attribute__((always_inline, unused))
 #define DT__FORMAT(n) __attribute__((format(printf, n, n + 1)))
 #else
@@ -1268,12 +1268,23 @@ static float dt__half(uint32_t b) {  // IEEE 754 binary16
 }
 
 // CRC-32C (Castagnoli, reflected, as in RFC 3720), half a byte a step. Start with 0.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__TINYC__) && !defined(DTRAIN_NO_SIMD)
+#define DT__HAS_CRC
+__attribute__((target("sse4.2"))) static size_t dt__crc_words(uint32_t *crc, const uint8_t *p, size_t n) {
+	size_t i = 0; uint64_t v;
+	for (; i + 8 <= n; i += 8) { memcpy(&v, p + i, 8); *crc = (uint32_t)__builtin_ia32_crc32di(*crc, v); }
+	return i;
+}
+#endif
 static uint32_t dt__crc32c(uint32_t crc, const void *data, size_t n) {
 	static const uint32_t table[16] = {
 		0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc, 0x5125dad3, 0x61c69362, 0x7198540d,
 		0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9, 0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75};
 	const uint8_t *p = (const uint8_t *)data;
 	crc = ~crc;
+#ifdef DT__HAS_CRC
+	if (n > 15 && __builtin_cpu_supports("sse4.2")) { p += dt__crc_words(&crc, p, n); n &= 7; }
+#endif
 	while (n--) {
 		crc ^= *p++;
 		crc = crc >> 4 ^ table[crc & 15]; crc = crc >> 4 ^ table[crc & 15];
@@ -8162,7 +8173,7 @@ DT_API void dt_server_close(dt_server *s) {}
 // >>cluster - who am I: the variables of launchers; a cluster on this machine
 //
 // What:    rank, number of processes and rank 0's address, from dt_cluster, DTRAIN_*, TF_CONFIG, CLUSTER_SPEC, torchrun, PET_*,
-//          Open MPI, MPICH or Slurm: the first that speaks. DTRAIN_CHIEF, _PORT, _BIND, _INSECURE, _JOIN, _DEAD, _TRANSPORT (tcp, shm) amend it.
+//          Open MPI, MPICH or Slurm: the first that speaks. DTRAIN_CHIEF, _PORT, _BIND, _INSECURE, _JOIN, _DEAD, _TRANSPORT amend it.
 // Owns:    nothing.
 // Uses:    >>wire, >>base (JSON).   Used by: >>train.
 // Promise: a family of variables set by half is an error, never one process.
@@ -8635,9 +8646,11 @@ static int dt__write_values(const dt_model *m, int moments, dt__write write, voi
 	uint8_t bytes[4 * DT__PIECE];
 	int code = 0;
 	while (!code && dt__next_stored(m, moments, &s)) {
-		ptrdiff_t i; size_t n = 0;
-		for (i = 0; i < s.v->size && !code; i++) {
-			dt__write_le(bytes + n, dt__float_bits(*dt__element(&s, i)), 4);
+		ptrdiff_t i, left = 0, step = s.v->walk_stride[s.v->walk_rank - 1]; size_t n = 0;
+		const float *p = NULL;
+		for (i = 0; i < s.v->size && !code; i++, left--, p += step) {
+			if (!left) { p = dt__element(&s, i); left = s.v->walk_dim[s.v->walk_rank - 1]; }
+			dt__write_le(bytes + n, dt__float_bits(*p), 4);
 			if ((n += 4) == sizeof bytes || i == s.v->size - 1) { code = write(user, bytes, n); n = 0; }
 		}
 	}
@@ -9711,7 +9724,7 @@ static void dt__show_start(const dt_model *m) {
 	fflush(stdout);
 }
 
-// Seconds are replica 0's, evaluation included. examples/profile.h tells GFLOP/s, too.
+// Seconds are replica 0's, evaluation included. See examples/profile.h.
 static void dt__show_profile(const dt_model *m) {
 	static const char *const rest_name[] = {"data", "reduce", "update", "other, waiting"};
 	const dt__graph *g = &m->graph;
