@@ -82,9 +82,10 @@ fuzz:           ## fuzz what reads files and text, a minute each (clang): SECOND
 accuracy:       ## the models on the data in DTRAIN_DATA: ten minutes
 	@tests/accuracy.sh
 
-exchange:       ## weights to PyTorch and back: needs python3 with torch and safetensors (PYTHON=…)
+exchange:       ## weights to PyTorch and back, nets to ONNX: needs python3 with torch and safetensors, onnx and onnxruntime (PYTHON=…)
 	@mkdir -p $(BUILD)
 	@tests/exchange.sh
+	@tests/onnx.sh
 
 launchers:      ## the same program under every launcher that is installed, and processes that die: two minutes
 	@tests/launchers.sh

@@ -19,6 +19,7 @@
 #include "cifar10.h"
 #include "csv.h"
 #include "export_c.h"
+#include "export_onnx.h"
 #include "images.h"
 #include "job.h"
 #include "profile.h"
@@ -49,6 +50,7 @@ typedef struct {
     const char *columns;  // what becomes of the columns of a CSV
     const char *fitted;   // … as the file of weights has it
     const char *export_c;  // where the net goes as C when it is trained, or NULL
+    const char *export_onnx;  // … as ONNX
     dt_error export_error;
 } job_data;
 
@@ -311,25 +313,27 @@ static int predict(dt_options *o, const job_data *data, const char *path) {
     return err.code ? 1 : 0;
 }
 
-// At the end of training the chief shows where the time went and writes the net as C, if it was asked to.
+// At the end of training the chief shows where the time went and writes the net as C or ONNX, if it was asked to.
 static int at_end(const dt_event *e, void *user) {
     job_data *data = (job_data *)user;
     if (e->kind != DT_EVENT_END || dt_model_report(e->model).process) return 0;
     dt_profile_show(e->model);
     if (data->export_c && !dt_export_c(e->model, data->export_c, NULL, &data->export_error)) fprintf(stderr, "exported %s\n", data->export_c);
+    if (data->export_onnx && !dt_export_onnx(e->model, data->export_onnx, &data->export_error)) fprintf(stderr, "exported %s\n", data->export_onnx);
     return 0;
 }
 
 int main(int argc, char **argv) {
     static job_data data;
     dt_job job = {0};
-    const char *data_name = "digits", *model_name = model_table[0].name, *columns = "", *out = "", *export_c = "";
+    const char *data_name = "digits", *model_name = model_table[0].name, *columns = "", *out = "", *export_c = "", *export_onnx = "";
     const dt_flag flags[] = {
         {"data", &data_name, DATA_CHOICES},
         {"model", &model_name, MODEL_CHOICES},
         {"columns", &columns, "csv: what becomes of columns, as in \"city onehot, age standardise\""},
         {"out", &out, "predict: the file for the answers; otherwise they are printed"},
         {"export-c", &export_c, "the trained net as one C file, for firmware"},
+        {"export-onnx", &export_onnx, "the trained net as an ONNX file, for other programs"},
         DT_JOB_FLAGS(job),
         {NULL, NULL, NULL},
     };
@@ -361,6 +365,7 @@ int main(int argc, char **argv) {
         o.test = data.test;
         o.on_event = at_end;
         data.export_c = *export_c ? export_c : NULL;
+        data.export_onnx = *export_onnx ? export_onnx : NULL;
         status = predicting ? predict(&o, &data, out) : dt_job_run(&o, &job, argc, argv);
         if (data.export_error.code) status = (fprintf(stderr, "%s\n", data.export_error.text), 1);
     } else if (status != DT_ERR_USAGE) {

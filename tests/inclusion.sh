@@ -187,6 +187,7 @@ source_file data_last.cpp <<X
 @impl
 #include "examples/images.h"
 #include "examples/export_c.h"
+#include "examples/export_onnx.h"
 #include "examples/cifar10.h"
 #include "examples/npy.h"
 #include "examples/csv.h"
@@ -195,7 +196,7 @@ data_mixed() { (cd "$scratch" && $CXX -std=gnu++11 $warnings -c data_user.cpp -o
 check "cifar10.h, csv.h, images.h and npy.h: implementation in a file of its own" runs data_own "$CC" data_user.c data_impl.c
 if have_cxx; then
     check "cifar10.h, csv.h, images.h and npy.h: c++ user of a C implementation" data_mixed
-    check "cifar10.h, csv.h, images.h and npy.h: c++11, implementation last, around export_c.h" runs data_cxx "$CXX -std=gnu++11" data_last.cpp
+    check "cifar10.h, csv.h, images.h and npy.h: c++11, implementation last, around export_c.h and export_onnx.h" runs data_cxx "$CXX -std=gnu++11" data_last.cpp
 else
     skip "cifar10.h, csv.h, images.h and npy.h in c++" "no C++ compiler"
 fi
