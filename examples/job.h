@@ -481,7 +481,7 @@ static void dt__job_open_events(long step) {
     dt__job_path(file, -1, path);
     dt__the_job.events = fopen(path, "ab");
     dt__job_event(0, 3, "brain.Event:2", 13);
-    if (step > 0) dt__job_event(step + 1, 7, "\x08\x01", 2);  // a session begins: older points from here on are dropped
+    if (step > 0) dt__job_event(step + 1, 7, "\x08\x01", 2);  // START: older points from here on are dropped
 }
 
 // Summary {value {1: tag, 2: float}, …}
