@@ -120,7 +120,7 @@ programs: $(TESTS:%=$(BUILD)/%)
 
 # What the optimiser could break is tested as it is shipped; what hardly computes is built in the least time.
 $(BUILD)/kernels $(BUILD)/layers: TEST_CFLAGS := $(CFLAGS)
-$(addprefix $(BUILD)/,base checkpoint data files losses optimizers server switches wire): TEST_CFLAGS := $(subst -O2,-O0,$(CFLAGS))
+$(addprefix $(BUILD)/,base checkpoint data export files graph losses optimizers processes server switches train wire): TEST_CFLAGS := $(subst -O2,-O0,$(CFLAGS))
 $(BUILD)/%: tests/%.c dtrain.h $(wildcard tests/*.h examples/*.h) $(BUILD)/flags
 	$(CC) $(TEST_CFLAGS) $(CPPFLAGS) $< -o $@ $(LDFLAGS) $(LDLIBS)
 
