@@ -1645,10 +1645,10 @@ static int dt__file_read(const char *what, const char *path, dt__file *out, dt_e
 // ---- threads: atomics, cores, and a barrier that spins briefly, then sleeps
 
 #ifndef DTRAIN_NO_THREADS
-#define DT__LOAD(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
+#define DT__LOAD(p) __atomic_load_n(p, __ATOMIC_SEQ_CST)
 #define DT__STORE(p, v) __atomic_store_n(p, v, __ATOMIC_RELEASE)
 #define DT__ADD(p, v) __atomic_add_fetch(p, v, __ATOMIC_ACQ_REL)
-#define DT__FENCE() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+#define DT__SWAP(p, v) __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST)
 #if defined(__x86_64__) || defined(__i386__)
 #define DT__PAUSE() __asm__ volatile("pause")
 #else
@@ -7340,8 +7340,7 @@ static void dt__desk_meet(dt__net *net) {
 	unsigned round = own->arrived + 1;
 	dt__link *l;
 	int i, spin;
-	DT__STORE(&own->arrived, round);
-	DT__FENCE();
+	DT__SWAP(&own->arrived, round);
 	DT__EACH_LINK(net, i, l) if (i < net->comm.size && DT__LOAD(&net->desk[i].sleeping)) {  // a frame wakes it
 		pthread_mutex_lock(&net->lock);
 		dt__link_beat(net, l);
@@ -7350,8 +7349,7 @@ static void dt__desk_meet(dt__net *net) {
 	for (spin = 0; !dt__desk_all(net, round) && spin < 5 * net->spins; spin++) DT__PAUSE();
 	if (dt__desk_all(net, round)) return;
 	pthread_mutex_lock(&net->lock);
-	DT__STORE(&own->sleeping, 1);
-	DT__FENCE();
+	DT__SWAP(&own->sleeping, 1);
 	while (!dt__desk_all(net, round) && !net->cause.code) {
 		dt__net_wait(net);
 		DT__EACH_LINK(net, i, l) while (!net->cause.code && l->fd >= 0 && dt__net_pull(net, l)) {}

@@ -375,22 +375,25 @@ static void *dt__job_porter(void *user) {
 static void dt__job_open_door(void) {
     dt__job *j = &dt__the_job;
     char host[256] = "127.0.0.1";
+    const char *why = "the system refuses a socket";
     int port = 0, ok = 1, one = 1;
     struct addrinfo *a;
     if (!j->flags.port || !*j->flags.port) return;
     if (!dt__address(j->flags.port, host, sizeof host, &port)) port = (int)dt__parse_whole(j->flags.port, 65535, &ok);
-    a = ok && port ? dt__resolve(host, AF_UNSPEC, port) : NULL;
+    if (!ok || !port) { fprintf(stderr, "--status-port is \"%.60s\": a port or HOST:PORT is needed: training goes on without\n", j->flags.port); return; }
+    a = dt__resolve(host, AF_UNSPEC, port);
     j->door = a ? socket(a->ai_family, SOCK_STREAM, 0) : -1;
     if (j->door >= 0) {
         setsockopt(j->door, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
         dt__socket_ready(j->door);
-        ok = !bind(j->door, a->ai_addr, a->ai_addrlen) && !listen(j->door, 16) && !pthread_mutex_init(&j->lock, NULL);
-        if (ok && !pthread_create(&j->porter, NULL, dt__job_porter, j)) {
+        ok = !bind(j->door, a->ai_addr, a->ai_addrlen) && !listen(j->door, 16);
+        why = strerror(errno);
+        if (ok && !pthread_mutex_init(&j->lock, NULL) && !pthread_create(&j->porter, NULL, dt__job_porter, j)) {
             if (j->o.progress != DT_OFF) printf("status: http://%s:%d\n", host, port);
         } else { close(j->door); j->door = -1; }
     }
     if (a) freeaddrinfo(a);
-    if (j->door < 0) fprintf(stderr, "--status-port %.60s: cannot listen there (%s): training goes on without\n", j->flags.port, strerror(errno));
+    if (j->door < 0) fprintf(stderr, "--status-port %.60s: %s: training goes on without\n", j->flags.port, a ? why : "that host is not known");
 }
 
 static void dt__job_close_door(void) {
@@ -591,7 +594,7 @@ static void *dt__job_write(void *user) {
 
 static void dt__job_wait(void) {
     dt__job *j = &dt__the_job;
-    if (!j->writing) return;
+    if (!DT__LOAD(&j->writing)) return;
 #ifndef DTRAIN_NO_THREADS
     pthread_join(j->thread, NULL);
 #endif
@@ -611,7 +614,14 @@ static void dt__job_save(dt_model *m, int last) {
     dt__job_wait();
     if (!j->values) j->values = (float *)malloc(((size_t)g->n_floats + 2 * (size_t)g->n_trainable) * sizeof(float));
     if (!j->values) { fprintf(stderr, "no memory for a checkpoint: training goes on without\n"); return; }
-    j->copy = *m;
+    memset(&j->copy, 0, sizeof j->copy);  // what saving reads; of the rest the replicas' threads wait at some
+    j->copy.o = m->o;
+    j->copy.graph = m->graph;
+    j->copy.optimizer = m->optimizer;
+    j->copy.batch = m->batch;
+    j->copy.step = m->step;
+    j->copy.columns = m->columns;
+    memcpy(j->copy.progress, m->progress, sizeof m->progress);
     j->copy.replica = &j->replica;
     j->replica.variables = j->values;
     memcpy(j->values, m->replica[0].variables, (size_t)g->n_floats * sizeof(float));
@@ -713,6 +723,7 @@ static char *dt__job_text(const char *dir, const char *name) {
 static int dt__job_list(int argc, char **argv) {
     static const char *const field[] = {"state", "step", "epoch", "loss", "eval_loss", "eval_accuracy", "seconds", "samples_per_s"};
     int bad = 0;
+    if (argc < 3) return fprintf(stderr, "list: which jobs? Give their directories\n"), 64;
     printf("%-32s", "id");
     for (int k = 0; k < DT__COUNT(field); k++) printf(" %13s", field[k]);
     printf("\n");
