@@ -93,6 +93,7 @@ launchers:      ## the same program under every launcher that is installed, and 
 check-all:      ## test, cxx, switches, sanitize, exchange, launchers, killed jobs, accuracy, contents and size, one after another
 	$(MAKE) test
 	KILLS=25 tests/jobs.sh
+	KILLS=1 CFLAGS="-g -O1 -w -fsanitize=thread" tests/jobs.sh
 	$(MAKE) cxx
 	$(MAKE) switches
 	$(MAKE) sanitize
