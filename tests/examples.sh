@@ -98,10 +98,10 @@ exact() {  # the bits of a direct exchange
 }
 check "parameter servers end with the bits of a direct exchange" exact
 stopped() {  # by a signal in the middle: all end, and the chief saves
-    rm -f stopped.safetensors
+    rm -f stopped.safetensors said  # what the last one said must not be read as this one's
     ./train --data digits --model mlp --epochs 1000000 --replicas 1 --workers 1 "$@" --save stopped.safetensors >said 2>&1 &
     job=$!
-    for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do ! grep -q 'epoch 2/' said || break; sleep 1; done
+    for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do ! grep -qs 'epoch 2/' said || break; sleep 1; done
     kill -TERM $job
     wait $job
     status=$?
