@@ -1,13 +1,15 @@
-/* processes.c - several processes train as one: every layout of processes and threads gives one process' answer,
- * and a process that fails, stops or was started otherwise is told to all. */
+/* processes.c - several processes train as one: every layout of processes and threads gives one process' answer, through memory
+ * that they share and over TCP; and a process that fails, stops or was started otherwise is told to all. */
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
 #include "test.h"
 #include "rows.h"
+#include <sys/mman.h>
+#include <sys/wait.h>
 
 static dt_tensor *net(dt_tensor *x, void *user) {
     (void)user;
-    x = dt_relu(dt_batchnorm(dt_conv2d(x, 4, 3), .sync = 1));
+    x = dt_relu(dt_batchnorm(dt_conv2d(x, 4, 3, .no_bias = 1), .sync = 1));  /* Adam would scale up what rounding leaves of a bias' gradient */
     x = dt_dropout(dt_relu(dt_dense(dt_flatten(x), 16)), 0.2);
     return dt_dense(x, 4);
 }
@@ -17,21 +19,28 @@ static dt_tensor *wide(dt_tensor *x, void *user) {
     return dt_dense(dt_relu(dt_dense(dt_flatten(x), 24)), 4);
 }
 
-/* ---- several processes, each played by a thread with a handle of its own ------------------------------ */
+/* ---- several processes, each with a handle of its own: threads of this program, or children of it ------ */
+
+#define MOST 8
+#define STEPS 50
+
+enum { THREADS, SEGMENT, TCP, WAYS };  /* how they meet; the last two are processes */
+static const char *const way_names[WAYS] = {"threads", "shared memory", "TCP"};
 
 typedef struct player {
     dt_comm *comm;
     dt_options o;
     dt_report report;
     dt_error err;
-    int code, stop_rank;
+    int code, stop_rank, n_losses, by_segment;
     long stop_step;
     uint32_t crc;
-    double eval_loss, eval_accuracy;
+    double loss[STEPS];  /* of the first steps */
 } player;
 
 static int stopping(const dt_event *e, void *user) {
     player *p = (player *)user;
+    if (e->kind == DT_EVENT_STEP && p->n_losses < STEPS) p->loss[p->n_losses++] = e->loss;
     return e->kind == DT_EVENT_STEP && p->stop_step && dt_comm_rank(p->comm) == p->stop_rank && e->step == p->stop_step;
 }
 
@@ -58,8 +67,63 @@ static dt_options options(void) {
     return o;
 }
 
-#define MOST 8
-static void play_all(int n, player *p) {
+/* the players of a test; what a child writes into them, its parent reads */
+static player *players(void) {
+    static player *team;
+    if (!team) team = (player *)mmap(NULL, MOST * sizeof *team, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (team == MAP_FAILED) { printf("no memory\n"); exit(1); }
+    memset(team, 0, MOST * sizeof *team);
+    return team;
+}
+
+#ifndef DTRAIN_NO_SOCKETS
+static int open_door(int *port) {
+    struct sockaddr_in a;
+    socklen_t n = sizeof a;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    memset(&a, 0, sizeof a);
+    a.sin_family = AF_INET, a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) || listen(fd, 64) || getsockname(fd, (struct sockaddr *)&a, &n)) { printf("no port\n"); exit(1); }
+    *port = ntohs(a.sin_port);
+    return fd;
+}
+
+/* one process of n, which joins the others at the port that its parent has chosen */
+static void play_child(int way, int rank, int n, int door, int port, player *p) {
+    dt__who w;
+    memset(&w, 0, sizeof w);
+    alarm(120);  /* a hang is a failure */
+    setenv("DTRAIN_TRANSPORT", way == TCP ? "tcp" : "shm", 1);
+    w.rank = rank, w.size = w.local = n, w.tries = 1, w.patience = 60, w.dead = 60;
+    w.listener = rank ? -1 : door;
+    if (rank) close(door);
+    snprintf(w.chief, sizeof w.chief, "127.0.0.1:%d", port);
+    strcpy(w.job, "a job"), strcpy(w.source, "a test");
+    p->comm = dt__net_open(&w, &p->err);
+    p->by_segment = p->comm && p->comm->run == dt__desk_run;
+    if (p->comm) play(p);
+    else p->code = p->err.code;
+}
+
+static void play_processes(int way, int n, player *p) {
+    pid_t child[MOST];
+    int port, door = open_door(&port), status;
+    fflush(stdout);
+    for (int i = 0; i < n; i++) {
+        child[i] = fork();
+        if (child[i] < 0) { printf("no process\n"); exit(1); }
+        if (!child[i]) { play_child(way, i, n, door, port, &p[i]); fflush(stdout); _exit(0); }
+    }
+    close(door);
+    for (int i = 0; i < n; i++) {
+        CHECK(waitpid(child[i], &status, 0) == child[i]);
+        CHECK_MSG(WIFEXITED(status) && !WEXITSTATUS(status), "%s: process %d of %d ended with status %#x", way_names[way], i, n, (unsigned)status);
+        CHECK_MSG(p[i].by_segment == (way == SEGMENT), "process %d of %d did not go by %s", i, n, way_names[way]);
+    }
+}
+#endif
+
+static void play_threads(int n, player *p) {
     pthread_t thread[MOST];
     dt_comm *comm[MOST];
     dt_error err = DT_DEFAULTS;
@@ -72,43 +136,68 @@ static void play_all(int n, player *p) {
     for (int i = 0; i < n; i++) pthread_join(thread[i], NULL);
 }
 
-/* P x T = 8 replicas in each of four layouts: equal bits; other numbers agree to rounding */
-static void test_layouts(void) {
-    static const struct { int processes, replicas; } layout[] = { {1, 8}, {2, 4}, {4, 2}, {8, 1}, {1, 1}, {3, 1}, {2, 3}, {3, 2} };
+static void play_all(int way, int n, player *p) {
+#ifndef DTRAIN_NO_SOCKETS
+    if (way != THREADS && n > 1) { play_processes(way, n, p); return; }
+#endif
+    play_threads(n, p);
+    (void)way;
+}
+
+/* 50 steps in every layout of processes and replicas: each loss is that of one process with one replica, all ranks have the same
+ * bits, and so have layouts of equally many replicas where each process has a power of two of them, however they meet */
+static void layouts(int way) {
+    static const struct { int processes, replicas; } layout[] = {
+        {1, 1},  {1, 2}, {2, 1},  {1, 3}, {3, 1},  {1, 4}, {2, 2}, {4, 1},  {1, 6}, {2, 3}, {3, 2}, {6, 1},  {1, 8}, {2, 4}, {4, 2}, {8, 1} };
+    static const char *const variant[] = {"a convolution, norm and dropout by Adam", "… clipped, in two parts", "dense layers by Nesterov"};
+    static struct { player one; uint32_t crc[MOST + 1]; } all[COUNT(variant)];  /* what one process comes to, and so many replicas */
     make_rows();
-    for (int variant = 0; variant < 3; variant++) {
-        uint32_t crc = 0;
-        double loss = 0, eval = 0;
+    for (int v = 0; v < COUNT(variant); v++) {
+        player *one = &all[v].one;
+        double worst = 0;
         for (int k = 0; k < COUNT(layout); k++) {
-            player p[MOST];
-            memset(p, 0, sizeof p);
-            for (int i = 0; i < layout[k].processes; i++) {
+            int processes = layout[k].processes, replicas = layout[k].replicas, power = !(replicas & (replicas - 1)) || processes == 1;
+            uint32_t *crc = &all[v].crc[processes * replicas];
+            player *p = players();
+            if (processes == 1 ? *crc != 0 : way != THREADS && processes > 4) continue;
+            for (int i = 0; i < processes; i++) {
                 p[i].o = options();
-                p[i].o.replicas = layout[k].replicas;
-                if (variant == 1) p[i].o.clip_norm = 0.5, p[i].o.accumulate = 2;
-                if (variant == 2) p[i].o.net = wide, p[i].o.optimizer = DT_NESTEROV;
+                p[i].o.replicas = replicas, p[i].o.steps = STEPS, p[i].o.epochs = 0;
+                if (v == 1) p[i].o.clip_norm = 0.5, p[i].o.accumulate = 2;
+                if (v == 2) p[i].o.net = wide, p[i].o.optimizer = DT_NESTEROV, p[i].o.learning_rate = 0.01;
             }
-            play_all(layout[k].processes, p);
-            for (int i = 0; i < layout[k].processes; i++) {
-                CHECK_MSG(p[i].code == 0, "%s", p[i].err.text);
-                CHECK(p[i].crc == p[0].crc && p[i].report.train_loss == p[0].report.train_loss && p[i].report.eval_loss == p[0].report.eval_loss);
-                CHECK(p[i].report.processes == layout[k].processes && p[i].report.samples == 2 * ROWS);
+            play_all(way, processes, p);
+            if (!k) *one = p[0];
+            if (processes == 1) *crc = p[0].crc;
+            for (int i = 0; i < processes; i++) {
+                CHECK_MSG(p[i].code == 0 && p[i].n_losses == STEPS, "%s: %d losses; %s", variant[v], p[i].n_losses, p[i].err.text);
+                CHECK(p[i].crc == p[0].crc && !memcmp(p[i].loss, p[0].loss, sizeof one->loss) && p[i].report.eval_loss == p[0].report.eval_loss);
+                CHECK(p[i].report.processes == processes && p[i].report.samples == one->report.samples && p[i].report.steps == STEPS);
             }
-            if (!k) crc = p[0].crc, loss = p[0].report.train_loss, eval = p[0].report.eval_loss;
-            if (k < 4) CHECK_MSG(p[0].crc == crc, "variant %d: %d x %d gives other bits", variant, layout[k].processes, layout[k].replicas);
-            CHECK_NEAR(p[0].report.train_loss, loss, 1e-4);
-            CHECK_NEAR(p[0].report.eval_loss, eval, variant == 2 ? 1e-5 : 1e-3);
+            if (power) CHECK_MSG(p[0].crc == *crc, "%s, %s: %d x %d gives other bits", way_names[way], variant[v], processes, replicas);
+            for (int i = 0; i < STEPS; i++) {
+                double off = fabs(p[0].loss[i] - one->loss[i]);
+                CHECK_MSG(off <= 1e-5, "%s, %s: %d x %d, step %d: the loss is %.9g, not %.9g", way_names[way], variant[v], processes, replicas, i, p[0].loss[i], one->loss[i]);
+                if (off > worst) worst = off;
+            }
+            CHECK_NEAR(p[0].report.eval_loss, one->report.eval_loss, 1e-4);
         }
+        CHECK_MSG(one->loss[STEPS - 1] < 0.9 * one->loss[0], "%s: the loss goes from %g to %g", variant[v], one->loss[0], one->loss[STEPS - 1]);
+        if (getenv("SHOW")) printf("  %s, %s: losses differ by %.2g at most, %g to %g\n", way_names[way], variant[v], worst, one->loss[0], one->loss[STEPS - 1]);
     }
 }
+static void test_layouts_by_threads(void) { layouts(THREADS); }
+#ifndef DTRAIN_NO_SOCKETS
+static void test_layouts_by_shared_memory(void) { layouts(SEGMENT); }
+static void test_layouts_by_tcp(void) { layouts(TCP); }
+#endif
 
 /* on_event of one process asks to stop: all stop after the same step */
 static void test_one_stops_all(void) {
-    player p[3];
+    player *p = players();
     make_rows();
-    memset(p, 0, sizeof p);
     for (int i = 0; i < 3; i++) { p[i].o = options(); p[i].o.replicas = 1; p[i].stop_rank = 2; p[i].stop_step = 5; }
-    play_all(3, p);
+    play_all(THREADS, 3, p);
     for (int i = 0; i < 3; i++) {
         CHECK_OK(p[i].err);
         CHECK_MSG(p[i].report.steps == 6, "%ld steps", p[i].report.steps);
@@ -161,8 +250,7 @@ static void test_differences_are_named(void) {
     static const char *const says[] = {".batch, 30 from 24", "the net (checksum", ".optimizer, 0 from 3", ".seed, 6 from 5", "training samples, 202 from 203", ".epochs, 3 from 2", ".replicas, 2 from 1"};
     make_rows();
     for (int k = 0; k < COUNT(says); k++) {
-        player p[2];
-        memset(p, 0, sizeof p);
+        player *p = players();
         for (int i = 0; i < 2; i++) { p[i].o = options(); p[i].o.replicas = 1; }
         if (k == 0) p[1].o.batch = 30;
         if (k == 1) p[1].o.net = wide;
@@ -171,20 +259,17 @@ static void test_differences_are_named(void) {
         if (k == 4) p[1].o.train.n = 202;
         if (k == 5) p[1].o.epochs = 3;
         if (k == 6) p[1].o.replicas = 2;
-        play_all(2, p);
+        play_all(THREADS, 2, p);
         for (int i = 0; i < 2; i++) CHECK_MSG(p[i].code && strstr(p[i].err.text, says[k]), "%d: \"%s\"", k, p[i].err.text);
     }
 }
 
-static void test_layouts_over_tcp(void) {
-    setenv("DTRAIN_TRANSPORT", "tcp", 1);
-    test_layouts();
-    unsetenv("DTRAIN_TRANSPORT");
-}
-
 int main(void) {
-    RUN(test_layouts);
-    RUN(test_layouts_over_tcp);
+    RUN(test_layouts_by_threads);
+#ifndef DTRAIN_NO_SOCKETS
+    RUN(test_layouts_by_shared_memory);
+    RUN(test_layouts_by_tcp);
+#endif
     RUN(test_one_stops_all);
     RUN(test_uneven_data);
     RUN(test_differences_are_named);
