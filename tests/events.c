@@ -526,17 +526,19 @@ static void test_one_write(void) {  /* per event; and where the system takes a p
     CHECK_OK(err);
 }
 
-/* A disk that is full after so many bytes, for each number of bytes. */
+/* A disk that is full after so many bytes: within events and at their ends. */
 static void test_full_disk(void) {
     struct rlimit old, less;
     struct sigaction ignore, before;
     struct stat s;
     char path[1024];
-    size_t size;
+    size_t size, end[7];
     dt_error err = DT_DEFAULTS;
     int seen[16] = { 0 };
     CHECK(!some_of_all(at("disk"), &err) && list(at("disk")) == 1);
-    size = read_file(at("disk"), 0).n;
+    bytes all = read_file(at("disk"), 0);
+    size = all.n;
+    for (int i = 0, events; i < 7; i++) end[i] = (size_t)(event_at(all, i, &events).p - all.p) - 12;
     remove_tree(at("disk"));
     if (getrlimit(RLIMIT_FSIZE, &old)) SKIP("no limit for files here");
     memset(&ignore, 0, sizeof ignore);
@@ -544,6 +546,9 @@ static void test_full_disk(void) {
     sigaction(SIGXFSZ, &ignore, &before);
     fflush(stdout);
     for (size_t most = 0; most < size; most++) {
+        int near_end = 0;
+        for (int i = 0; i < 7; i++) near_end |= most + 1 >= end[i] && most <= end[i] + 1;
+        if (!near_end && most % 31) continue;
         less = old;
         less.rlim_cur = (rlim_t)most;
         memset(&err, 0, sizeof err);
@@ -625,6 +630,14 @@ static int write_runs(const char *folder) {
             if (part || r) dt_events_hparams_end(e, r < 2, &err);
             dt_events_close(e);
         }
+    }
+    for (int r = 0; r < 2; r++) {  /* two that name no metrics, and differ in names and types */
+        static const char *const names_of[2][2] = { { "depth", "width" }, { "depth", "dropout" } }, *const values_of[2][2] = { { "3", "64" }, { "deep", "0.5" } };
+        snprintf(path, sizeof path, "%s/more/%s", folder, run[r]);
+        dt_events *e = dt_events_open(path, -1, &err);
+        dt_events_hparams(e, NULL, 2, names_of[r], values_of[r], 0, NULL, &err);
+        dt_events_scalars(e, 1, 1 + r, tags, (const double[]){ 0.5, 0.25 }, &err);
+        dt_events_close(e);
     }
     if (err.code) printf("%s\n", err.text);
     return err.code != 0;

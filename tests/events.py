@@ -136,9 +136,9 @@ def live(accumulator):
 
 
 class Server:
-    def __init__(self, folder, fast):
-        self.log = open(os.path.join(folder, "server-" + fast), "w+")
-        command = [sys.executable, "-m", "tensorboard.main", "--logdir", os.path.join(folder, "runs"), "--port", "0", "--load_fast", fast,
+    def __init__(self, folder, runs, fast):
+        self.log = open(os.path.join(folder, "server-%s-%s" % (runs, fast)), "w+")
+        command = [sys.executable, "-m", "tensorboard.main", "--logdir", os.path.join(folder, runs), "--port", "0", "--load_fast", fast,
                    "--reload_interval", "1", "--samples_per_plugin", "scalars=1000,histograms=1000"]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
         end = time.time() + 60
@@ -161,6 +161,14 @@ class Server:
         end = time.time() + 60
         while not done() and time.time() < end:
             time.sleep(0.3)
+
+    def hparams(self, names, metrics):
+        experiment = self.ask("hparams/experiment", {"experimentName": "", "hparamsLimit": 0, "includeMetrics": True})
+        assert sorted(h["name"] for h in experiment["hparamInfos"]) == sorted(names), experiment
+        assert sorted(m["name"]["tag"] for m in experiment["metricInfos"]) == sorted(metrics), experiment
+        request = {"experimentName": "", "allowedStatuses": ["STATUS_UNKNOWN", "STATUS_SUCCESS", "STATUS_FAILURE", "STATUS_RUNNING"], "startIndex": 0, "sliceSize": 100,
+                   "colParams": [{"hparam": name} for name in names] + [{"metric": {"group": "", "tag": tag}} for tag in metrics], "aggregationType": "AGGREGATION_AVG"}
+        return {g["name"]: g for g in self.ask("hparams/session_groups", request)["sessionGroups"]}
 
     def close(self):
         self.process.terminate()
@@ -185,18 +193,22 @@ def served(server):
 
 def table(server):
     "the server shows the table of hyperparameters"
-    experiment = server.ask("hparams/experiment", {"experimentName": "", "hparamsLimit": 0, "includeMetrics": True})
-    assert [h["name"] for h in experiment["hparamInfos"]] == sorted(VALUES), experiment
-    assert [m["name"]["tag"] for m in experiment["metricInfos"]] == ["loss/eval"], experiment
-    request = {"experimentName": "", "allowedStatuses": ["STATUS_UNKNOWN", "STATUS_SUCCESS", "STATUS_FAILURE", "STATUS_RUNNING"], "startIndex": 0, "sliceSize": 100,
-               "colParams": [{"hparam": name} for name in VALUES] + [{"metric": {"group": "", "tag": "loss/eval"}}], "aggregationType": "AGGREGATION_AVG"}
-    groups = {g["name"]: g for g in server.ask("hparams/session_groups", request)["sessionGroups"]}
+    groups = server.hparams(VALUES, ["loss/eval"])
     assert sorted(groups) == ["first", "second", "third"], groups
     assert groups["first"]["hparams"] == VALUES, groups["first"]
     assert groups["third"]["hparams"] == {"learning_rate": 0.1, "batch": 32, "optimizer": "sgd", "shuffle": True, "schedule": "none"}
     assert [g["sessions"][0]["status"] for _, g in sorted(groups.items())] == ["STATUS_SUCCESS", "STATUS_SUCCESS", "STATUS_FAILURE"]
     for group in groups.values():
         assert group["metricValues"][0]["trainingStep"] == 300 and 0 < group["metricValues"][0]["value"] < 1, group
+
+
+def without_metrics(server):
+    "hyperparameters without metrics: the names and scalars of all runs"
+    server.wait(lambda: len(server.ask("scalars/tags")) == 2)
+    groups = server.hparams(["depth", "width", "dropout"], ["loss/train", "loss/eval"])
+    assert sorted(groups) == ["first", "second"], groups  # the folders' names
+    assert groups["first"]["hparams"] == {"depth": 3, "width": 64} and groups["second"]["hparams"] == {"depth": "deep", "dropout": 0.5}, groups
+    assert [m["value"] for m in groups["second"]["metricValues"]] == [0.25, 0.5], groups["second"]
 
 
 def main(program, folder):
@@ -216,13 +228,12 @@ def main(program, folder):
     check(folder, live, accumulator)
     out, _ = writer.communicate(b"\n")
     assert writer.returncode == 0 and not out, out
-    for fast in ("false", "true"):
-        server = Server(folder, fast)
-        served.__doc__ = "the server shows scalars, histograms and texts (--load_fast %s)" % fast
-        table.__doc__ = "the server shows the table of hyperparameters (--load_fast %s)" % fast
+    for runs, fast, tests in (("runs", "false", (served, table)), ("runs", "true", (served, table)), ("more", "true", (without_metrics,))):
+        server = Server(folder, runs, fast)
         try:
-            check(folder, served, server)
-            check(folder, table, server)
+            for test in tests:
+                test.__doc__ = test.__doc__.split(" (--")[0] + " (--load_fast %s)" % fast
+                check(folder, test, server)
         finally:
             server.close()
 
