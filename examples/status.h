@@ -60,6 +60,13 @@ DT_API void dt_status_close(dt_status *s) { (void)s; }
 #else
 #include <strings.h>
 
+#ifndef DT_STATUS_PATIENCE
+#define DT_STATUS_PATIENCE 5.0  // seconds: for a whole request, and twice that for an answer that does not move
+#endif
+#ifndef DT_STATUS_RANKS
+#define DT_STATUS_RANKS 4096    // files of tasks/ that are read, each of at most 2,048 bytes
+#endif
+
 // ---- the page. All text gets into it by textContent; pieces of less than 4,096 bytes, which is what C99 has for a string.
 
 static const char *const dt__status_page[] = {
@@ -103,12 +110,12 @@ static const char *const dt__status_page[] = {
     "big=[['loss','loss',num],['eval_loss','eval loss',num],['accuracy','accuracy',pct],['eval_accuracy','eval accuracy',pct],['samples_per_s','samples/s',num],"
     "['learning_rate','learning rate',num],['seconds','running for',time],['checkpoint','checkpoint',v=>v<0?'none':num(v)]],"
     "columns=['task','host','pid','state','step','samples_per_s','cpu_seconds','memory_mb','updated'],heads={samples_per_s:'samples/s',cpu_seconds:'CPU s',memory_mb:'memory MB'};"
-    "for(const c of charts){const card=add($('charts'),'div',undefined,'card');add(card,'h2',c.title);c.legend=add(card,'div',undefined,'legend');c.box=svg(card,'svg',{role:'img','aria-label':c.title});"
+    "for(const c of charts){const card=add($('charts'),'div',undefined,'card');c.head=add(card,'h2',c.title);c.legend=add(card,'div',undefined,'legend');c.box=svg(card,'svg',{role:'img','aria-label':c.title});"
     "c.box.onpointermove=e=>{c.at=e.clientX-c.box.getBoundingClientRect().left;draw(c)};c.box.onpointerleave=()=>{c.at=null;draw(c)}}",
 
-    // Of more than 600 points each stretch keeps its least and its greatest: no spike is lost.
-    "const thin=p=>{if(p.length<=600)return p;const out=[p[0]],u=Math.ceil(p.length/290);for(let i=0;i<p.length;i+=u){let a=i,b=i;"
-    "for(let k=i;k<Math.min(i+u,p.length);k++){if(p[k][1]<p[a][1])a=k;if(p[k][1]>p[b][1])b=k}out.push(p[Math.min(a,b)]);if(a!==b)out.push(p[Math.max(a,b)])}out.push(p[p.length-1]);return out};"
+    // Of more than 600 points each stretch keeps its least and its greatest, so that no spike is lost, and its mean in front of them.
+    "const thin=(p,mean)=>{const out=[],u=Math.ceil(p.length/(mean?150:290));for(let i=0;i<p.length;i+=u){const part=p.slice(i,i+u);let a=part[0],b=a,sum=0;"
+    "for(const q of part){if(q[1]<a[1])a=q;if(q[1]>b[1])b=q;sum+=q[1]}if(mean)out.push([part[part.length>>1][0],sum/part.length]);else out.push(...a[0]<b[0]?[a,b]:a===b?[a]:[b,a])}return out};"
     "function draw(c){const g=c.box,W=g.clientWidth||440,H=220,L=54,R=W-10,T=10,B=H-24,pick=(from,k)=>from.filter(r=>ok(r[k])&&ok(r.step)).map(r=>[r.step,r[k]]);"
     "const series=c.keys.map(k=>pick(rows,k)),now=pick(live,c.keys[0]);g.replaceChildren();c.legend.replaceChildren();"
     "let x0=Infinity,x1=-Infinity,y0=Infinity,y1=-Infinity;for(const p of[...series,now])for(const[,y]of p){y0=Math.min(y0,y);y1=Math.max(y1,y)}"
@@ -118,14 +125,14 @@ static const char *const dt__status_page[] = {
     "const X=v=>L+(R-L)*(v-x0)/(x1-x0),Y=v=>B-(B-T)*(f(v)-lo)/(hi-lo);let ticks=nice(lo,hi,5,0);"
     "if(log){ticks=[];const far=Math.ceil((hi-lo)/6);for(let d=Math.floor(lo);d<=hi;d++)if(d%far===0)for(const m of hi-lo<2.5?[1,2,5]:[1])ticks.push(m*10**d);ticks=ticks.filter(t=>f(t)>=lo&&f(t)<=hi)}"
     "for(const t of ticks){const y=Math.round(Y(t))+.5;svg(g,'line',{x1:L,x2:R,y1:y,y2:y,class:'grid'});svg(g,'text',{x:L-6,y:y+4,'text-anchor':'end'},c.show(t))}"
-    "svg(g,'text',{x:L-6,y:H-6,'text-anchor':'end'},'step');for(const t of nice(x0,x1,Math.max(2,W/90),1))svg(g,'text',{x:X(t),y:H-6,'text-anchor':X(t)>R-20?'end':X(t)<L+20?'start':'middle'},t.toLocaleString('en'));"
-    "const line=(p,cls)=>svg(g,'path',{class:cls,d:thin(p).map(([x,y],i)=>(i?'L':'M')+X(x).toFixed(1)+' '+Y(y).toFixed(1)).join('')});if(now.length>1)line(now,'s0 live');"
-    "series.forEach((p,k)=>{line(p,'s'+k);if(p.length<=40)for(const[x,y]of p)svg(g,'circle',{class:'s'+k,cx:X(x),cy:Y(y),r:p.length>1?2.5:4})});"
+    "svg(g,'text',{x:L-6,y:H-6,'text-anchor':'end'},'step');for(const t of nice(x0,x1,Math.max(2,W/75),1))svg(g,'text',{x:X(t),y:H-6,'text-anchor':X(t)>R-20?'end':X(t)<L+20?'start':'middle'},t.toLocaleString('en'));"
+    "const line=(p,cls)=>svg(g,'path',{class:cls,d:p.map(([x,y],i)=>(i?'L':'M')+X(x).toFixed(1)+' '+Y(y).toFixed(1)).join('')});const fine=(p,k)=>{if(p.length>600){line(thin(p),'s'+k+' live');p=thin(p,true)}line(p,'s'+k)};if(now.length>1)line(now.length>600?thin(now):now,'s0 live');"
+    "series.forEach((p,k)=>{fine(p,k);if(p.length<=40)for(const[x,y]of p)svg(g,'circle',{class:'s'+k,cx:X(x),cy:Y(y),r:p.length>1?2.5:4})});"
     "if(c.at!=null){const x=Math.min(R,Math.max(L,c.at));svg(g,'line',{x1:x,x2:x,y1:T,y2:B,class:'grid'})}let step=null;"
     "series.forEach((p,k)=>{const from=p.length?p:k?[]:now;if(!from.length)return;let n=from[from.length-1];"
     "if(c.at!=null){for(const q of from)if(Math.abs(X(q[0])-c.at)<Math.abs(X(n[0])-c.at))n=q;svg(g,'circle',{class:'s'+k,cx:X(n[0]),cy:Y(n[1]),r:4});step=n[0]}"
     "const s=add(c.legend,'span');add(s,'i',undefined,'s'+k);s.append(label[c.keys[k]]+' '+c.show(n[1]))});"
-    "if(step!==null)add(c.legend,'span','at step '+step.toLocaleString('en'));if(log)add(c.legend,'span','logarithmic')}"
+    "c.head.textContent=c.title+(step!==null?' at step '+step.toLocaleString('en'):log?', logarithmic':'')}"
     "const cell=(to,v,right)=>add(to,'td',v===undefined||v===null?'–':typeof v==='number'?num(v):typeof v==='object'?JSON.stringify(v):String(v),right?'right':'');",
 
     "function showRanks(){$('ranked').hidden=!tasks.length;if(!tasks.length)return;$('tasks').textContent=tasks.length===1?'1 rank':tasks.length+' ranks';"
@@ -154,11 +161,12 @@ static const char *const dt__status_page[] = {
 
 // ---- what is known
 
-enum { DT__STATUS_GUESTS = 64, DT__STATUS_REQUEST = 8192, DT__STATUS_TASKS = 4096, DT__STATUS_TASK_BYTES = 2048, DT__STATUS_BLOCK = 65536 };
+enum { DT__STATUS_GUESTS = 64, DT__STATUS_REQUEST = 8192, DT__STATUS_TASK_BYTES = 2048, DT__STATUS_BLOCK = 65536 };
 
 typedef struct {           // of tasks/*.json
     char name[64], *text;
     size_t n;
+    time_t changed;
     int kind, number;      // "worker 3" is of kind 1 and number 3
 } dt__status_task;
 
@@ -181,7 +189,7 @@ struct dt_status {
     pthread_mutex_t lock;  // over json, for as long as copying it takes
     char *json, *page;
     size_t n_page;
-    dt__status_task task[DT__STATUS_TASKS];
+    dt__status_task task[DT_STATUS_RANKS];
     int n_tasks;
     double tasks_until, polled, rest_until;  // polled: when a page last asked; rest_until: no connection is taken before
     dt__status_guest guest[DT__STATUS_GUESTS];
@@ -218,6 +226,7 @@ static int dt__status_is(const char *text, size_t n, const char *state) {
 static int dt__status_task_read(dt_status *s, const char *file, dt__status_task *t) {
     static const char *const kind[] = {"chief", "worker ", "ps ", "evaluator"};
     char path[1300];
+    const char *text;
     struct stat is;
     ssize_t n;
     dt__json j;
@@ -229,21 +238,24 @@ static int dt__status_task_read(dt_status *s, const char *file, dt__status_task 
     close(fd);
     if (n <= 0 || n > DT__STATUS_TASK_BYTES) return 0;
     j.p = s->block, j.end = s->block + n, j.error = NULL;
-    if (dt__json_peek(&j) != '{' || !dt__json_skip(&j) || dt__json_peek(&j) || j.p != j.end) return 0;
-    while (s->block[n - 1] != '}') n--;
-    if (!dt__status_field(s->block, (size_t)n, "task", &j) || !dt__json_string(&j, t->name, sizeof t->name - 1, &t->n) || !t->n || t->n >= sizeof t->name) return 0;
+    if (dt__json_peek(&j) != '{') return 0;
+    text = j.p;
+    if (!dt__json_skip(&j) || (n = j.p - text, dt__json_peek(&j)) || j.p != j.end) return 0;
+    if (!dt__status_field(text, (size_t)n, "task", &j) || !dt__json_string(&j, t->name, sizeof t->name - 1, &t->n) || !t->n || t->n >= sizeof t->name) return 0;
     t->name[t->n] = 0;
     for (t->kind = 0; t->kind < DT__COUNT(kind) && strncmp(t->name, kind[t->kind], strlen(kind[t->kind])); t->kind++) {}
     t->number = (int)dt__parse_whole(t->name + strcspn(t->name, "0123456789"), INT_MAX, &ok);
     if (!ok) t->number = 0;
+    t->changed = is.st_mtime;
     t->text = (char *)malloc(t->n = (size_t)n);
-    if (t->text) memcpy(t->text, s->block, t->n);
+    if (t->text) memcpy(t->text, text, t->n);
     return t->text != NULL;
 }
 
 static int dt__status_task_order(const void *a, const void *b) {
     const dt__status_task *x = (const dt__status_task *)a, *y = (const dt__status_task *)b;
-    return x->kind != y->kind ? x->kind - y->kind : x->number != y->number ? (x->number < y->number ? -1 : 1) : strcmp(x->name, y->name);
+    int order = x->kind != y->kind ? x->kind - y->kind : x->number != y->number ? (x->number < y->number ? -1 : 1) : strcmp(x->name, y->name);
+    return order ? order : x->changed < y->changed ? 1 : -(x->changed > y->changed);
 }
 
 static void dt__status_tasks_forget(dt_status *s) { while (s->n_tasks) free(s->task[--s->n_tasks].text); }
@@ -254,18 +266,22 @@ static void dt__status_tasks_read(dt_status *s) {
     double began = dt__now();
     struct dirent *e;
     DIR *d;
-    int i;
+    int i, n;
     if (!*s->folder || began < s->tasks_until) return;
     dt__status_tasks_forget(s);
     dt__format(path, sizeof path, "%s/tasks", s->folder);
     d = opendir(path);
-    while (d && s->n_tasks < DT__STATUS_TASKS && (e = readdir(d)) != NULL) {
-        size_t n = strlen(e->d_name);
-        if (n > 5 && *e->d_name != '.' && !strcmp(e->d_name + n - 5, ".json")) s->n_tasks += dt__status_task_read(s, e->d_name, &s->task[s->n_tasks]);
+    while (d && s->n_tasks < DT_STATUS_RANKS && (e = readdir(d)) != NULL) {
+        size_t length = strlen(e->d_name);
+        if (length > 5 && *e->d_name != '.' && !strcmp(e->d_name + length - 5, ".json")) s->n_tasks += dt__status_task_read(s, e->d_name, &s->task[s->n_tasks]);
     }
     if (d) closedir(d);
     qsort(s->task, (size_t)s->n_tasks, sizeof s->task[0], dt__status_task_order);
-    for (i = s->n_tasks - 1; i > 0; i--) if (!strcmp(s->task[i].name, s->task[i - 1].name)) s->task[i].name[0] = 0;  // no two metrics may be alike
+    for (i = n = 0; i < s->n_tasks; i++) {  // the newest of a task: Prometheus takes no two metrics that are alike
+        if (n && !strcmp(s->task[i].name, s->task[n - 1].name)) free(s->task[i].text);
+        else s->task[n++] = s->task[i];
+    }
+    s->n_tasks = n;
     s->tasks_until = dt__now() + DT__MAX(0.5, 10 * (dt__now() - began));
 }
 
@@ -301,7 +317,7 @@ static void dt__status_metrics(dt_status *s, const char *json, dt__writer *w) {
         const dt__status_task *t = &s->task[i];
         const char *c;
         v = dt__status_is(t->text, t->n, "RUNNING");
-        if (!*t->name || (each[k].field && !dt__status_number(t->text, t->n, each[k].field, &v))) continue;
+        if (each[k].field && !dt__status_number(t->text, t->n, each[k].field, &v)) continue;
         if (!told++) dt__print(w, "# HELP dtrain_rank_%s %s\n# TYPE dtrain_rank_%s %s\n", each[k].name, each[k].help, each[k].name, each[k].kind);
         dt__print(w, "dtrain_rank_%s{task=\"", each[k].name);
         for (c = t->name; *c; c++) { if (*c == '"' || *c == '\\') dt__put(w, '\\'); dt__put(w, *c > 0 && *c < ' ' ? ' ' : *c); }
@@ -371,7 +387,12 @@ static void dt__status_file(dt_status *s, dt__status_guest *g, const char *name,
     if (!*s->folder) { dt__status_text(s, g, "404 Not Found", "%s: this process has no folder; ask the chief\n", name); return; }
     g->file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (g->file < 0 && errno != ENOENT) { dt__status_text(s, g, "500 Internal Server Error", "%s: %s\n", name, strerror(errno)); return; }
-    if (g->file >= 0 && (fstat(g->file, &is) || !S_ISREG(is.st_mode))) { dt__status_text(s, g, "500 Internal Server Error", "%s is no file\n", name); return; }
+    if (g->file >= 0 && (fstat(g->file, &is) || !S_ISREG(is.st_mode))) {
+        close(g->file);
+        g->file = -1;
+        dt__status_text(s, g, "500 Internal Server Error", "%s is no file\n", name);
+        return;
+    }
     g->n_body = g->file >= 0 ? (uint64_t)is.st_size : 0;  // none yet: it has no rows
     dt__status_reply(s, g, "200 OK", type);
 }
@@ -433,6 +454,8 @@ static void dt__status_look(dt_status *s, dt__status_guest *g) {
 // ---- connections
 
 static void dt__status_guest_close(dt__status_guest *g) {
+    const struct linger now = {1, 0};  // what it did not take leaves the system's memory, too
+    if (g->phase == DT__STATUS_ANSWERING && g->sent < g->n_head + g->n_body) setsockopt(g->fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
     if (g->file >= 0) close(g->file);
     close(g->fd);
     free(g->owned);
@@ -460,7 +483,7 @@ static int dt__status_guest_send(dt_status *s, dt__status_guest *g, double now) 
         if (gone < 0) return dt__later() ? 0 : -1;
         g->sent += (uint64_t)gone;
         g->since = now;
-        g->until = now + 10;
+        g->until = now + 2 * DT_STATUS_PATIENCE;
     }
     return g->sent == g->n_head + g->n_body;
 }
@@ -511,7 +534,7 @@ static void dt__status_accept(dt_status *s) {
         g->sent = g->n_body = 0;
         g->body = NULL;
         g->since = now;
-        g->until = now + 5;
+        g->until = now + DT_STATUS_PATIENCE;
         dt__status_guest_serve(s, g);  // its request may be here
     }
 }
