@@ -80,6 +80,7 @@ LC_ALL=C awk -v folder="$folder" -v least="$LEAST" '
         # ---- what nobody ran
         list = folder "/uncovered.txt"
         printf "" >list
+        close(list)
         for (key in calls) {
             split(key, part, SUBSEP)
             if (!calls[key]) { printf "%s:%05d: never called: %s\n", part[1], where[key], part[2] | ("sort >>" list); n_functions++ }
