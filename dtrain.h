@@ -23,7 +23,7 @@
 //    >>train        the loop, progress, flags, dt_main
 //    >>licence
 //
-// ========================================
+// ================
 // >>manual - how to use it
 //
 // QUICK START  A model is a C function from tensor to tensor. dt_main does the rest: it reads the command line, opens
@@ -82,7 +82,7 @@
 //    DTRAIN_ISA (environment variable) avx512, avx2, sse2, neon, vector or plain: for tests
 // -std=c99 hides POSIX and stops gcc from fusing multiply and add: use -std=gnu99 (or no -std), or add
 // -D_POSIX_C_SOURCE=200809L -ffp-contract=fast.
-// ========================================
+// ================
 
 #ifndef DTRAIN_H
 #define DTRAIN_H
@@ -106,9 +106,9 @@ extern "C" {
 #define DT_API static
 #endif
 
-// ========================================
+// ================
 // >>interface - every public type and function
-// ========================================
+// ================
 
 #define DT_MAX_RANK 6      // of a tensor, the batch included
 #define DT_MAX_INPUTS 8    // of one operation; inputs and labels of one model
@@ -855,7 +855,7 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #ifndef DTRAIN_IMPLEMENTED
 #define DTRAIN_IMPLEMENTED
 
-// ========================================
+// ================
 // >>base - errors, memory, numbers, text, JSON, files, clock, threads, random bits
 //
 // What:    what C99 does not give in a form that is checked, portable and locale-proof.
@@ -863,7 +863,7 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 // Uses:    libc, and pthreads unless DTRAIN_NO_THREADS.   Used by: everybody.
 // Promise: no size from outside meets malloc or a pointer unchecked; no text overruns its buffer; a file is replaced
 //          whole or not at all.
-// ========================================
+// ================
 
 #if defined(DTRAIN_NO_MALLOC) && !defined(DTRAIN_NO_STDIO)
 #define DTRAIN_NO_STDIO  // files and data sets need malloc
@@ -1738,7 +1738,7 @@ static void dt__meeting_leave(dt__meeting *b, int rank) {
 static int dt__cores(void) { return 1; }
 #endif
 
-// ========================================
+// ================
 // >>kernels - matrix multiply, convolution's inner loop, vector loops; chosen for the CPU at run time
 //
 // What:    one micro-kernel template with free strides on A, a row stride on B and a two-level k: the same
@@ -1750,7 +1750,7 @@ static int dt__cores(void) { return 1; }
 //          unless its caller says that the memory behind it is real.
 // How:     vector loops are ordinary functions on GCC's vector types, always inlined into one wrapper per
 //          instruction set, so that plain `cc -O2` needs no -march. gcc at -O2 would leave them scalar.
-// ========================================
+// ================
 
 #if defined(__GNUC__) && !defined(__TINYC__) && !defined(DTRAIN_NO_SIMD)
 #define DT__SIMD 1
@@ -2735,7 +2735,7 @@ static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrd
 	}
 }
 
-// ========================================
+// ================
 // >>graph - tensors, parameters, the memory plan, forward and backward
 //
 // What:    net builds nodes; dt__graph_finish numbers them in post-order from net's output, names them and
@@ -2746,7 +2746,7 @@ static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrd
 // Uses:    >>kernels, >>base.   Used by: everything below. Operations are records of >>layers and >>losses.
 // Promise: a step allocates nothing; a partial batch runs the same plan; numbers, names and seeds depend on
 //          the graph alone, not on a compiler's order of evaluation.
-// ========================================
+// ================
 
 typedef struct dt__replica dt__replica;
 typedef struct dt__graph dt__graph;
@@ -2841,6 +2841,7 @@ struct dt__graph {
 	ptrdiff_t statistics, totals, n_gradients;  // gradient array: trainable, batch statistics, totals
 	int mixed_losses;  // their weights differ and are exchanged before backward
 	int training, input_gradient, hwc_files, profile, no_fusion;
+	void (*span)(dt__replica *r, int what, double from, double to);  // profile: hears of each; what: as in .seconds, -1: data
 	ptrdiff_t rows, block_floats, lower_bound;  // rows: planned for one replica
 };
 
@@ -3448,6 +3449,14 @@ static void dt__check_phase(dt__replica *r, const dt_tensor *t, int back) {
 	}
 }
 
+// Profile: the time since start was for what.
+static double dt__spent(dt__replica *r, int what, double start) {
+	double now = dt__now();
+	if (what >= 0) r->seconds[what] += now - start;
+	if (r->graph->span) r->graph->span(r, what, start, now);
+	return now;
+}
+
 static void dt__run_strip(dt__replica *r, const dt__segment *s, int seeded) {
 	const dt__graph *g = r->graph;
 	int time;
@@ -3459,7 +3468,7 @@ static void dt__run_strip(dt__replica *r, const dt__segment *s, int seeded) {
 		if (!phase || (back ? loss ? seeded : !r->written[t->number] : loss && !r->labelled)) continue;
 		phase(r, t);
 		if (r->checking && time == (back ? dt__backward_time(t) : dt__forward_time(t))) dt__check_phase(r, t, back);
-		if (g->profile) r->seconds[2 * t->number + back] += dt__now() - start;
+		if (g->profile) dt__spent(r, 2 * t->number + back, start);
 	}
 }
 
@@ -3519,7 +3528,7 @@ static void dt__gradients_clear(dt__replica *r) {
 	dt__zero(r->graph->n_gradients - r->graph->statistics, r->gradients + r->graph->statistics);
 }
 
-// ========================================
+// ================
 // >>layers - one record per operation, reached from its layer function
 //
 // What:    for each operation its shape rule, forward, backward and record. No list holds them, so the linker
@@ -3527,7 +3536,7 @@ static void dt__gradients_clear(dt__replica *r) {
 // Owns:    nothing.
 // Uses:    >>graph, >>kernels.   Used by: net, through the interface.
 // Promise: forward and backward run with any number of rows, 0 included; backward adds where asked to.
-// ========================================
+// ================
 
 #define DT__SET_OPTIONS(type, t) type *o = (type *)(t)->options
 #define DT__OPTIONS(type, t) DT__SET_OPTIONS(const type, t)
@@ -4586,7 +4595,7 @@ DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
 #undef DT__LAYER
 #undef DT__BOTH_WAYS
 
-// ========================================
+// ================
 // >>losses - losses, and the metrics that are counted with them
 //
 // What:    a loss is a node at the graph's end. Forward sums weight * loss and the weights of its rows, and keeps the
@@ -4595,7 +4604,7 @@ DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
 // Owns:    nothing. Labels lie in the loss node's value buffer, as int32 classes or floats.
 // Uses:    >>graph, >>kernels.   Used by: net, >>replicas.
 // Promise: definitions equal PyTorch's. Labels are checked when they are fed, not when they do harm.
-// ========================================
+// ================
 
 static int dt__loss_shape(dt_tensor *t) {
 	DT__SET_OPTIONS(dt_loss_options, t);
@@ -4843,14 +4852,14 @@ static int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_ty
 	return 0;
 }
 
-// ========================================
+// ================
 // >>optimizers - update rules, schedules, clipping
 //
 // What:    the options as numbers, the learning rate of a step, the update of one slice.
 // Owns:    nothing; moments lie beside the flat array of variables.
 // Uses:    >>kernels, >>base.   Used by: >>replicas.
 // Promise: definitions equal PyTorch's to rounding.
-// ========================================
+// ================
 
 typedef struct {
 	dt_optimizer kind;
@@ -4933,7 +4942,7 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 	}
 }
 
-// ========================================
+// ================
 // >>data - data sets: IDX, arrays, callbacks
 //
 // What:    a source is opened into parts that stay as they are on disk (mapped where possible); a replica converts the
@@ -4942,7 +4951,7 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 // Uses:    >>losses (labels), >>base.   Used by: >>replicas, >>train.
 // Promise: every header is compared with the bytes there are before anything is allocated or multiplied; a sample and
 //          its augmentation depend on (seed, epoch, index) alone.
-// ========================================
+// ================
 
 #define DT__MAX_PARTS 64
 typedef struct { const uint8_t *x, *y; long n; } dt__part;
@@ -5335,7 +5344,7 @@ static int dt__augment(const dt_options *o, const dt_tensor *t, float *x, int tr
 	return code ? dt__fail(err, DT_ERR_CALLBACK, "augment returned %d for sample %ld", code, index) : 0;
 }
 
-// ========================================
+// ================
 // >>replicas - collectives between threads; the model, its replicas, and the strategies of one process
 //
 // What:    a replica is a thread with its own activations and gradients; a batch is split over the replicas by rows.
@@ -5347,7 +5356,7 @@ static int dt__augment(const dt_options *o, const dt_tensor *t, float *x, int tr
 // Uses:    >>data, >>optimizers, >>losses, >>graph.   Used by: >>checkpoint, >>train.
 // Promise: sums are a binary tree over the replica index, so a setup gives the same bits every time; a replica that
 //          fails still comes to every barrier, and then nothing is updated.
-// ========================================
+// ================
 
 // ---- reduction of slices
 
@@ -5400,17 +5409,19 @@ typedef enum { DT__ALLREDUCE, DT__REDUCE_SCATTER, DT__ALLGATHER, DT__BROADCAST, 
 static const char *const dt__kind_names[] = {"dt_allreduce", "dt_reduce_scatter", "dt_allgather", "dt_broadcast", "dt_barrier", "a parameter server's round"};
 
 // What a worker tells its parameter servers, and is told: DT__PUSH: gradients for values; DT__STRETCH: values, once all workers
-// ask, and how many batches there are to share; DT__SETUP: the chief's values and settings; DT__SETUP_DECAY: where they decay.
-enum { DT__PUSH, DT__STRETCH, DT__SETUP, DT__SETUP_DECAY };
+// ask, and how many batches there are to share; DT__SETUP: the chief's values and settings; DT__SETUP_DECAY: where they decay;
+// DT__SETUP_SLOT, DT__FETCH: the optimizer's moments, there and back.
+enum { DT__PUSH, DT__STRETCH, DT__SETUP, DT__SETUP_DECAY, DT__SETUP_SLOT, DT__FETCH };
 typedef struct {  // as it travels: eight bytes each
 	uint64_t sequence, begin, trained, all;  // number of the round; the server's slice
 	uint64_t version;  // updates of the values that the gradients are based on, or that come back
-	int64_t stop, batches, next;  // stop: as the model's; next: the batch to work on, or -1
+	int64_t stop, batches, next;  // stop: as the model's; next: the batch to work on, or -1; moments: which
 	double rate, weight, seeds;  // weight and seeds: as dt__divisor takes them
 	double staleness;  // updates between
 	double momentum, beta1, beta2, alpha, epsilon, decay;  // DT__SETUP: these and the last
 	int64_t kind, n_slots, sync, ahead, backup, full_rate;
 } dt__order;
+static int dt__order_answers(int kind) { return kind < DT__SETUP || kind == DT__FETCH; }  // with values
 typedef struct {
 	int kind;
 	float *out, *into, *sums;  // [all] that leaves; [trained] that comes, and what lies behind it
@@ -5658,12 +5669,12 @@ struct dt_model {
 	dt_comm *comm;  // with the other processes, or NULL
 	int process, processes, world;  // this one's rank of how many; replicas of all
 	int servers, own;  // parameter servers; 1: every process works on batches of its own
-	int served, changed;  // the servers hold the variables; these have been written since
+	int served, changed;  // the servers hold the variables; these have been written since, with the moments: 2
 	dt__push push;  // the last one
 	int local_batch; // samples of a step that fall to one process, at most
 	int stop, stopped;  // shall this run stop? 1: it asks to, DT__BY_SIGNAL: it was signalled; … and all processes' sum
 	dt__replica *replica;
-	float *slot[2];  // moments, as long as the trainable variables
+	float *slot[2];  // moments, as long as the trainable variables; of servers: the chief's copy
 	float **buf;  // [n_replicas], for reductions
 	long step;
 	int resumed;  // from a checkpoint: the next dt_train goes on with its run
@@ -5682,6 +5693,7 @@ struct dt_model {
 	size_t bytes;
 	int lost;  // the memory is not enough
 	void (*job)(dt__replica *set, int n);
+	void (*watch)(dt_model *m, double scale);  // sees the reduced gradients, not yet scaled
 #ifndef DTRAIN_NO_THREADS
 	dt__meeting meeting;
 	pthread_t *thread;
@@ -5829,7 +5841,7 @@ static void dt__feed(dt__replica *r, int part) {
 	r->sample_weight = k->batch && k->batch->weight ? k->batch->weight + r->first_row : NULL;
 	for (i = 0; i < r->rows && !r->error.code; i++) if (k->data) dt__feed_sample(r, i); else dt__feed_row(r, i);
 	if (r->error.code) r->rows = 0;  // go on without rows, so that nobody waits for this replica in vain
-	r->data_seconds += dt__now() - start;
+	r->data_seconds += dt__spent(r, -1, start) - start;
 }
 
 // global_totals: the sums over the parts so far.
@@ -5968,20 +5980,13 @@ static void dt__update_statistics(dt__replica *r) {
 	for (i = 0; i < g->n_variables; i++) if (g->variable[i]->statistic) dt__spread(r, g->variable[i]->offset, g->variable[i]->size);
 }
 
-// Profile: the time since the last mark was for what (-1: nothing).
-static void dt__profile_mark(dt__replica *r, int what) {
-	double now;
-	if (!r->seconds) return;
-	now = dt__now();
-	if (what >= 0) r->seconds[2 * r->graph->n + what] += now - r->marked;
-	r->marked = now;
-}
+static void dt__profile_mark(dt__replica *r, int what) { if (r->seconds) r->marked = dt__spent(r, 2 * r->graph->n + what, r->marked); }
 
 static void dt__job_update(dt__replica *set, int n) {
 	dt_model *m = set->model;
 	double totals[DT__TOTALS] = {0}, clip = m->optimizer.clip, scale, norm = 0, loss, clipped = 1;
 	int i, need_norm = clip > 0 || !m->o.no_nan_guard, bad, failed = 0;
-	dt__profile_mark(set, -1);
+	if (set->seconds) set->marked = dt__now();
 	if (m->state != DT__REDUCED) dt__job_reduce(set, n);
 	dt__profile_mark(set, DT__PROFILED_REDUCE);
 	for (i = 0; i < n && need_norm; i++) dt__slice_squares(&set[i]);
@@ -5989,6 +5994,7 @@ static void dt__job_update(dt__replica *set, int n) {
 	dt__totals_add(totals, m->replica[0].gradients + set->graph->totals);
 	scale = dt__totals_divisor(set->graph, totals);
 	scale = scale > 0 ? 1 / scale : 0;
+	if (m->watch && !set->rank) m->watch(m, scale);
 	loss = dt__totals_loss(set->graph, totals);
 	for (i = 0; i < m->n_replicas; i++) failed |= m->replica[i].error.code;
 	for (i = 0; i < m->world && need_norm; i++) norm += m->squares[i];
@@ -6117,7 +6123,7 @@ static int dt__model_memory(dt_model *m, dt_error *err) {
 #ifndef DTRAIN_NO_THREADS
 	m->thread = DT__RESERVE(pthread_t, m->n_replicas);
 #endif
-	for (i = 0; i < m->optimizer.n_slots && g->training && !m->servers; i++) m->slot[i] = DT__RESERVE(float, g->n_trainable);
+	for (i = 0; i < m->optimizer.n_slots && g->training && !(m->servers && m->process); i++) m->slot[i] = DT__RESERVE(float, g->n_trainable);
 	for (i = 0; i < m->n_replicas; i++) {
 		dt__replica none, *r = m->replica ? &m->replica[i] : &none;
 		r->graph = g; r->model = m; r->rank = i; r->seed = m->o.seed;
@@ -6427,12 +6433,25 @@ static int dt__diagnose(dt_model *m, dt_error *err) {
 	return dt__collect_errors(m, "training", err) ? DT_ERR_NUMERIC : dt__not_finite(m, "training", err);
 }
 
+// Moments go from the chief to the servers, or come from them, as they are between two rounds.
+static int dt__exchange_slots(dt_model *m, int kind, dt_error *err) {
+	dt__push *p = &m->push, before = *p;
+	int i, code = 0;
+	for (i = 0; i < m->optimizer.n_slots && !code; i++) {
+		p->kind = kind; p->out = p->into = m->slot[i];
+		p->order.next = i;
+		code = m->comm->push(m->comm, p, err);
+	}
+	*p = before;
+	return code;
+}
+
 // All workers' values become the chief's, on the servers too; batches: to be drawn from now on.
 static int dt__stretch(dt_model *m, long batches, dt_error *err) {
 	const dt__optimizer *q = &m->optimizer;
 	const dt_options *o = &m->o;
 	dt__push *p = &m->push;
-	const dt__order order = {0, 0, 0, 0, 0, m->stop, batches, m->served, 0, 0, 0, 0, q->momentum, q->beta1, q->beta2, q->alpha, q->epsilon, q->decay,
+	const dt__order order = {0, 0, 0, 0, (uint64_t)m->step, m->stop, batches, m->served, 0, 0, 0, 0, q->momentum, q->beta1, q->beta2, q->alpha, q->epsilon, q->decay,
 		q->kind, q->n_slots, o->sync, o->staleness, o->backup, o->full_rate};
 	int code = 0;
 	ptrdiff_t i;
@@ -6449,6 +6468,7 @@ static int dt__stretch(dt_model *m, long batches, dt_error *err) {
 		p->kind = DT__SETUP_DECAY; p->out = p->sums;
 		if (!code && m->optimizer.decay > 0) code = m->comm->push(m->comm, p, err);
 		memset(p->sums, 0, (size_t)p->trained * sizeof(float));
+		if (!code && m->changed > 1) code = dt__exchange_slots(m, DT__SETUP_SLOT, err);
 	}
 	p->kind = DT__STRETCH; p->order = order;
 	if (!code) code = m->comm->push(m->comm, p, err);
@@ -6749,7 +6769,7 @@ DT_API long dt_model_step(const dt_model *m) { return m ? m->step : 0; }
 DT_API void dt_set_learning_rate(dt_model *m, double rate) { if (m && rate >= 0 && rate < 1e6) m->optimizer.rate = rate; }
 DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->optimizer, m->step) : 0; }
 
-// ========================================
+// ================
 // >>wire - a group of processes: joining, frames, collectives over TCP
 //
 // What:    every two processes share a connection: the higher rank dials the lower. Rank 0 hears from all first and hands out
@@ -6760,7 +6780,7 @@ DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->o
 // Promise: every wait has a deadline, every length is checked first, and all ranks that outlive a failure tell the same cause.
 //          Who joins proves that he knows the secret, and so does each of his frames; nothing is encrypted.
 // Frame:   dt__frame and its payload, in the byte order of the machines, which must be one.
-// ========================================
+// ================
 
 #ifndef DTRAIN_NO_SOCKETS
 
@@ -7303,9 +7323,10 @@ static int dt__net_push_all(dt_comm *c, dt__push *p, dt_error *err) {
 		dt__link_begin(l, i >= c->size);
 		if (i < c->size) continue;
 		if (i == net->n - 1) held.end = p->all;
-		if (p->kind != DT__STRETCH) l->part_out = p->kind == DT__PUSH ? held : slice;
-		if (p->kind < DT__SETUP) l->result_in = p->kind == DT__PUSH ? held : slice;
-		l->order = p->order; l->order.sequence = net->call; l->order.version = version;
+		if (p->kind != DT__STRETCH && p->kind != DT__FETCH) l->part_out = p->kind == DT__PUSH ? held : slice;
+		if (dt__order_answers(p->kind)) l->result_in = p->kind == DT__PUSH ? held : slice;
+		l->order = p->order; l->order.sequence = net->call;
+		if (p->kind != DT__SETUP) l->order.version = version;
 		l->order.begin = (uint64_t)held.begin;
 		l->order.trained = (uint64_t)dt__length(slice);
 		l->order.all = (uint64_t)dt__length(held);
@@ -7805,7 +7826,7 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 }
 #endif
 
-// ========================================
+// ================
 // >>server - parameter servers
 //
 // What:    each holds a slice of the variables and their moments, and runs the optimizer. A push is applied front to back
@@ -7816,7 +7837,7 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 // Owns:    dt_server.
 // Uses:    >>wire, >>optimizers.   Used by: >>cluster.
 // Promise: a push that comes twice is applied once; with sync the bits are those of DT_MULTIWORKER.
-// ========================================
+// ================
 
 #ifndef DTRAIN_NO_SOCKETS
 
@@ -7867,6 +7888,7 @@ static int dt__server_setup(dt_server *s, const dt__order *o) {
 	int i, n = 1;
 	if (o->all > most || o->trained > o->all || o->begin > most || !(o->kind >= 0 && o->kind <= DT_RMSPROP && o->n_slots <= 2 && o->n_slots >= dt__slots((dt_optimizer)o->kind, o->momentum))) return 0;
 	s->sync = o->sync > 0; s->ahead = (double)o->ahead; s->backup = (int)DT__MIN(DT__MAX(o->backup, 0), s->workers - 1); s->full_rate = o->full_rate > 0;
+	s->base += o->version - s->version; s->version = o->version;  // Adam counts steps
 	if (o->next && dt__server_holds(s, o)) return 1;
 	for (i = 0; i < s->workers; i++) {  // nobody else's array is in use
 		const dt__client *c = &s->client[i];
@@ -7876,7 +7898,6 @@ static int dt__server_setup(dt_server *s, const dt__order *o) {
 	s->optimizer.kind = (dt_optimizer)(int)o->kind; s->optimizer.momentum = o->momentum; s->optimizer.beta1 = o->beta1; s->optimizer.beta2 = o->beta2;
 	s->optimizer.alpha = o->alpha; s->optimizer.epsilon = o->epsilon; s->optimizer.decay = o->decay;
 	s->begin = (ptrdiff_t)o->begin; s->trained = (ptrdiff_t)o->trained; s->all = (ptrdiff_t)o->all;
-	s->version = 0;
 	s->variables = (float *)calloc(each * (size_t)(1 + (int)o->n_slots + s->workers), sizeof(float));
 	if (!s->variables) {
 		dt__fail(&s->net->cause, DT_ERR_MEMORY, "a parameter server has no memory for %td values of %d workers", s->all, s->workers);
@@ -7918,7 +7939,7 @@ static uint8_t *dt__server_place(dt__net *net, dt__link *l) {
 		return NULL;
 	}
 	if (!l->frame.bytes) return l->small;
-	return (uint8_t *)((c->frame.detail == DT__SETUP ? s->variables : c->buf) + l->part_in.begin);
+	return (uint8_t *)((c->frame.detail == DT__SETUP ? s->variables : c->frame.detail == DT__SETUP_SLOT ? s->slot[c->order.next] : c->buf) + l->part_in.begin);
 }
 
 // An order has come.
@@ -7926,20 +7947,20 @@ static void dt__server_take(dt_server *s, int rank) {
 	dt__client *c = &s->client[rank];
 	dt__link *l = c->link;
 	const dt__order *o = &c->order;
-	int kind = l->frame.detail, ok = rank < s->workers && kind <= DT__SETUP_DECAY && l->frame.bytes == sizeof *o &&
+	int kind = l->frame.detail, ok = rank < s->workers && kind <= DT__FETCH && l->frame.bytes == sizeof *o &&
 		c->state == DT__ANSWERED && !dt__length(l->result_out) && !l->out[1].iov_len;
 	l->greeted = 0;
 	if (ok) {
 		memcpy(&c->order, l->small, sizeof c->order);
 		c->frame = l->frame;
 		if (kind == DT__SETUP) ok = !rank && dt__server_setup(s, o);
-		else if (kind != DT__STRETCH) ok = dt__server_holds(s, o);
+		else if (kind != DT__STRETCH) ok = dt__server_holds(s, o) && (kind < DT__SETUP_SLOT || (!rank && (o->next == 0 || o->next == 1) && s->slot[o->next]));
 	}
 	if (!ok) { dt__net_lost(s->net, l, "its order does not fit the servers' state"); return; }
 	c->state = DT__COMES; c->arrived = ++s->orders;
 	s->stop = DT__MAX(s->stop, o->stop);
 	l->part_in.begin = l->result_out.begin = l->result_out.end = 0;
-	l->part_in.end = kind == DT__PUSH ? s->all : kind == DT__STRETCH ? 0 : s->trained;
+	l->part_in.end = kind == DT__PUSH ? s->all : kind == DT__STRETCH || kind == DT__FETCH ? 0 : s->trained;
 }
 
 static int dt__client_waits(const dt__client *c, int kind) { return c->state == DT__COMES && c->frame.detail == kind; }
@@ -7961,7 +7982,7 @@ static void dt__server_begin(dt_server *s, dt__client *const *who, int n) {
 		c->state = DT__AT_WORK; c->done = 0;
 		c->sums[0] = (float)o->weight; c->sums[1] = (float)o->seeds;
 		s->part[i] = c->sums;
-		if (c->frame.detail < DT__SETUP) c->link->result_out.end = push ? s->all : s->trained;
+		if (dt__order_answers(c->frame.detail)) c->link->result_out.end = push ? s->all : s->trained;
 	}
 	dt__reduce_slice(s->part, n, both, DT_SUM, 0);
 	first->scale = dt__divisor((double)first->sums[0], (double)first->sums[1]);
@@ -8071,7 +8092,9 @@ static int dt__server_work(dt_server *s) {
 		if (dt__client_waits(c, DT__PUSH)) dt__server_admit(s, c);
 		if (c->state != DT__COMES || c->frame.detail < DT__SETUP || dt__length(c->link->part_in)) continue;
 		if (c->frame.detail == DT__SETUP_DECAY) dt__server_mask(s, c->buf);
+		if (c->frame.detail == DT__FETCH) memcpy(c->buf, s->slot[c->order.next], (size_t)s->trained * sizeof(float));
 		dt__server_begin(s, &c, 1);
+		if (c->frame.detail == DT__FETCH) c->done = s->trained;
 	}
 	dt__server_stretch(s);
 	if (s->sync && !s->n_group) dt__server_gather(s);
@@ -8126,6 +8149,8 @@ static dt_server *dt__server_on(dt_comm *c, dt_error *err) {
 	return s;
 }
 
+static void (*dt__watch_server)(dt_server *s);  // of job.h: sees it between two turns
+
 DT_API int dt_server_run(dt_server *s, dt_error *err) {
 	dt__net *net;
 	dt__link *l;
@@ -8145,6 +8170,7 @@ DT_API int dt_server_run(dt_server *s, dt_error *err) {
 			if (i < s->workers && l->fd >= 0) { moved |= dt__server_send(s, i); open = 1; }
 		}
 		moved |= dt__server_work(s);
+		if (dt__watch_server) dt__watch_server(s);
 		if (!moved && open) dt__net_wait(net);
 		if (DT__LOAD(&s->stopped) || DT__STOPPED)
 			dt__fail(&net->cause, DT_ERR_PEER, "parameter server %d was stopped%s", net->comm.rank - s->workers, DT__STOPPED ? " by a signal" : "");
@@ -8167,7 +8193,7 @@ DT_API void dt_server_stop(dt_server *s) {}
 DT_API void dt_server_close(dt_server *s) {}
 #endif
 
-// ========================================
+// ================
 // >>cluster - who am I: the variables of launchers; a cluster on this machine
 //
 // What:    rank, number of processes and rank 0's address, from dt_cluster, DTRAIN_*, TF_CONFIG, CLUSTER_SPEC, torchrun, PET_*,
@@ -8175,7 +8201,7 @@ DT_API void dt_server_close(dt_server *s) {}
 // Owns:    nothing.
 // Uses:    >>wire, >>base (JSON).   Used by: >>train.
 // Promise: a family of variables set by half is an error, never one process.
-// ========================================
+// ================
 
 #ifndef DTRAIN_NO_SOCKETS
 
@@ -8338,7 +8364,7 @@ static int dt__who_spec(dt__who *w, const char *name, const char *text, int *spo
 	has_chief = s.count[DT__CHIEF] > 0;
 	workers = has_chief + s.count[DT__WORKER];
 	w->servers = s.count[DT__SERVER]; w->size = workers + w->servers;
-	if (s.task && s.role == DT__EVALUATOR) return dt__fail(err, DT_ERR_CONFIG, "%s: the task is an evaluator, which this version has not: leave it out", name);
+	if (s.task && s.role == DT__EVALUATOR) return dt__fail(err, DT_ERR_CONFIG, "%s: the task is an evaluator: examples/job.h has it, start it with dt_job_main", name);
 	if (!s.task && w->size == 1 && s.count[DT__CHIEF] < 2) return 0;
 	if (!s.task) return dt__fail(err, DT_ERR_CONFIG, "%s has a \"cluster\" and no \"task\": which of %d processes is this one?", name, w->size);
 	if (s.count[DT__CHIEF] > 1 || s.index < 0 || s.index >= s.count[s.role])
@@ -8564,7 +8590,7 @@ DT_API dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) { dt__disab
 DT_API dt_server *dt_server_open(const dt_cluster *given, dt_error *err) { dt__disabled(err, "dt_server_open", "DTRAIN_NO_SOCKETS"); return NULL; }
 #endif
 
-// ========================================
+// ================
 // >>checkpoint - parameters by name, and weights as .safetensors
 //
 // What:    the one place that knows file order: variables are walked from memory's layout to PyTorch's and back.
@@ -8573,7 +8599,7 @@ DT_API dt_server *dt_server_open(const dt_cluster *given, dt_error *err) { dt__d
 // Promise: a file is checked completely, as strictly as the format allows, before one value changes; what is written
 //          appears whole or not at all, with the same bytes on every machine.
 // Source:  the safetensors format, github.com/huggingface/safetensors
-// ========================================
+// ================
 
 DT_API int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error *err) {
 	const dt__variable *v;
@@ -9116,7 +9142,7 @@ DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *er
 	return dt_load_opt(m, &o, err);
 }
 
-// ========================================
+// ================
 // >>train - the loop, progress, flags, dt_main
 //
 // What:    dt_train walks epochs of shuffled batches through the model's step, evaluates, reports and listens. One
@@ -9124,7 +9150,7 @@ DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *er
 // Owns:    while dt_run runs: the handlers of SIGINT and SIGTERM, standard output and error.
 // Uses:    >>checkpoint, >>replicas, >>data.   Used by: programs.
 // Promise: a run can be stopped at every step's border; the numbers shown are of the whole batch.
-// ========================================
+// ================
 
 // ---- what a run shows
 
@@ -9381,7 +9407,7 @@ static int dt__train_together(dt_model *m, long n, dt_error *err) {
 	m->step = (long)state[0]; m->resumed = (int)state[1];
 	memcpy(m->progress, state + 2, sizeof m->progress);
 	code = dt_broadcast(m->comm, m->replica[0].variables, (size_t)m->graph.n_floats, 0, err);
-	for (i = 0; i < 2 && !code && m->resumed; i++) if (m->slot[i]) code = dt_broadcast(m->comm, m->slot[i], (size_t)m->graph.n_trainable, 0, err);
+	for (i = 0; i < 2 && !code && m->resumed && !m->servers; i++) if (m->slot[i]) code = dt_broadcast(m->comm, m->slot[i], (size_t)m->graph.n_trainable, 0, err);
 	dt__spread(m->replica, 0, m->graph.n_floats);
 	return code;
 }
@@ -9724,18 +9750,16 @@ static void dt__show_start(const dt_model *m) {
 
 // Seconds are replica 0's, evaluation included. See examples/profile.h.
 static void dt__show_profile(const dt_model *m) {
-	static const char *const rest_name[] = {"data", "reduce", "update", "other, waiting"};
+	static const char *const rest[] = {"data", "reduce", "update"};
 	const dt__graph *g = &m->graph;
-	const double *s = m->replica[0].seconds, all = m->report.seconds;
-	double rest[4] = {m->report.data_s, s[2 * g->n + DT__PROFILED_REDUCE], s[2 * g->n + DT__PROFILED_UPDATE], all};
+	const double *s = m->replica[0].seconds;
 	int i;
 	printf("%-24s %10s %10s %9s\n", "layer", "forward s", "backward s", "share");
-	for (i = 0; i < g->n; i++) {
-		if (s[2 * i] + s[2 * i + 1] > 0) printf("%-24.24s %10.3f %10.3f %7.1f %%\n", g->node[i]->name, s[2 * i], s[2 * i + 1], dt__ratio(100 * (s[2 * i] + s[2 * i + 1]), all));
-		rest[3] -= s[2 * i] + s[2 * i + 1];
+	for (i = 0; i < g->n + 3; i++) {
+		int k = i - g->n;
+		double forward = k < 0 ? s[2 * i] : k ? s[2 * g->n + DT__PROFILED_REDUCE + k - 1] : m->report.data_s, back = k < 0 ? s[2 * i + 1] : 0;
+		if (forward + back > 0) printf("%-24.24s %10.3f %10.3f %7.1f %%\n", k < 0 ? g->node[i]->name : rest[k], forward, back, dt__ratio(100 * (forward + back), m->report.seconds));
 	}
-	for (i = 0; i < 3; i++) rest[3] -= rest[i];
-	for (i = 0; i < 4; i++) printf("%-24s %10.3f %18.1f %%\n", rest_name[i], DT__MAX(rest[i], 0), dt__ratio(100 * DT__MAX(rest[i], 0), all));
 }
 
 static int dt__run_model(dt_model *m, const dt_options *o, dt_error *err) {
@@ -9753,7 +9777,7 @@ static int dt__run_model(dt_model *m, const dt_options *o, dt_error *err) {
 static int dt__run_as(dt_options *o, dt_comm *comm, dt_error *err) {
 	dt_model *m = NULL;
 	int code = 0, status;
-	if (dt_comm_rank(comm)) { o->progress = DT_OFF; o->json = o->profile = 0; o->save = o->load = NULL; }  // the chief does that for all
+	if (dt_comm_rank(comm)) { o->progress = DT_OFF; o->json = 0; o->save = o->load = NULL; }  // the chief does that for all
 	o->comm = comm;
 	if (o->save) code = dt__new_file_try("--save", o->save, err);
 	if (!code && (m = dt_model_create(o, err)) == NULL) code = err->code;
@@ -9764,12 +9788,14 @@ static int dt__run_as(dt_options *o, dt_comm *comm, dt_error *err) {
 		status = code == DT_ERR_PEER ? DT__ELSE(status, 143) : code == DT_ERR_CONFIG ? 78 : usage ? 64 : 1;
 		fprintf(stderr, "%s\n", err->text);
 	} else if (status && o->progress > 0) printf("stopped by signal %d after %ld steps\n", DT__ELSE((int)dt__signal, SIGTERM), m->report.steps);
-	if (m && m->o.profile) dt__show_profile(m);
+	if (m && m->o.profile && !m->process) dt__show_profile(m);
 	if (o->json) dt__show_json(m, code ? "failed" : status ? "stopped" : "succeeded", err);
 	if ((fflush(stdout) || ferror(stdout)) && !status) { fprintf(stderr, "standard output cannot be written: %s\n", strerror(errno)); status = 1; }
 	dt_model_free(m);
 	return status;
 }
+
+static char dt__run_error[240];  // of the last dt_run, for job.h
 
 DT_API int dt_run(const dt_options *options) {
 	static const int caught[2] = {SIGINT, SIGTERM};
@@ -9793,6 +9819,7 @@ DT_API int dt_run(const dt_options *options) {
 		status = dt__run_as(&o, comm, &err);
 		if (comm != options->comm) dt__run_leave(comm, &err);
 	}
+	strcpy(dt__run_error, err.text);
 	dt__signal = 0;
 	for (i = 0; i < 2; i++) signal(caught[i], old[i] == SIG_ERR ? SIG_DFL : old[i]);
 	return status;
@@ -9822,9 +9849,9 @@ DT_API int dt_main_opt(int argc, char **argv, const dt_options *o) { return DT_E
 #endif  // DTRAIN_IMPLEMENTED
 #endif  // DTRAIN_IMPLEMENTATION
 
-// ========================================
+// ================
 // >>licence - MIT or public domain, whichever you prefer
-// ========================================
+// ================
 //
 // ALTERNATIVE A - MIT License
 // Copyright (c) 2026 the dtrain authors
@@ -9844,21 +9871,4 @@ DT_API int dt_main_opt(int argc, char **argv, const dt_options *o) { return DT_E
 // DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT
 // OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
 //
-// ALTERNATIVE B - Public Domain (www.unlicense.org)
-// This is free and unencumbered software released into the public domain.
-//
-// Anyone is free to copy, modify, publish, use, compile, sell, or distribute this software, either in
-// source code form or as a compiled binary, for any purpose, commercial or non-commercial, and by any
-// means.
-//
-// In jurisdictions that recognize copyright laws, the author or authors of this software dedicate any
-// and all copyright interest in the software to the public domain. We make this dedication for the
-// benefit of the public at large and to the detriment of our heirs and successors. We intend this
-// dedication to be an overt act of relinquishment in perpetuity of all present and future rights to
-// this software under copyright law.
-//
-// THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT
-// NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
-// NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY,
-// WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE
-// SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+// ALTERNATIVE B - Public Domain: the Unlicense, whose text is at unlicense.org and in LICENSE beside the original of this file.

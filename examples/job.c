@@ -14,6 +14,8 @@
 //          epoch 60/60  loss 0.0083  accuracy 0.9986  test loss 0.0220  test accuracy 0.9916  15,118 samples/s  0.1 s
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
+#include "export_c.h"
+#include "export_onnx.h"
 #include "job.h"
 #include "digits.h"
 

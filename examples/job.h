@@ -1,57 +1,64 @@
-// job.h - a run as a job: a directory with checkpoints, status and curves, from which it comes back by itself
+// job.h - a run as a job: a directory with checkpoints, status, logs and curves, from which it comes back by itself
 //
-// DO THIS   Behind dtrain.h, in the file that defines DTRAIN_IMPLEMENTATION: it looks into dtrain's rooms.
+// DO THIS   Behind dtrain.h, in the file that defines DTRAIN_IMPLEMENTATION: it looks into dtrain's rooms. checkpoint.h,
+//           events.h, status.h and trace.h must lie beside it.
 //              #define DTRAIN_IMPLEMENTATION
 //              #include "dtrain.h"
 //              #include "job.h"
 //              int main(int argc, char **argv) { return dt_job_main(argc, argv, .net = net, …); }
-//           in place of dt_main. cluster.c and train.c, beside this file, do so.
+//           in place of dt_main. job.c and train.c, beside this file, do so. With export_onnx.h and export_c.h included
+//           before job.h, a finished job also leaves the net as ONNX and as C.
 //           ./program --job-dir out          the same command again, after whatever happened, goes on
-//           ./program --job-dir out --checkpoint-every 500 --keep 5; --fresh begins anew
-//           ./program submit --job-dir out   the same in the background, its output in out/logs; prints the job's id
-//           ./program status --job-dir out   its status.json (--follow: until it ends); cancel ends it with SIGTERM; list out out2 compares jobs
-//           ./program --job-dir out --status-port 8080     http://127.0.0.1:8080: a page with live curves; /status, /metrics, /healthz
+//           ./program --job-dir out2 --checkpoint-every 500 --keep 5 --init-from out
+//           ./program --job-dir out2 --plan  memory, bytes a step, bytes of a checkpoint; nothing is trained
+//           ./program submit --job-dir out3  in the background, its output in out3/logs; prints the job's id
+//           ./program status --job-dir out3  its status.json (--follow: until it ends); cancel ends it with SIGTERM
+//           ./program list out out2          compares jobs
+//           ./program evaluate --job-dir out beside the run, or afterwards: evaluates each checkpoint once
+//           ./program --job-dir out4 --status-port 8080   http://127.0.0.1:8080: a page with live curves; /status, /metrics, /healthz
 //           tensorboard --logdir out         while it runs, or afterwards
 //
 // What:    listens to a run's events. Before the first step it goes back to the newest good checkpoint; then it saves after
 //          epochs, and every so many steps or seconds, from a copy, by a thread, so that a step waits for the copy alone.
 //          On SIGTERM the step ends, is saved, and the exit status is 143: start me again. Of several processes the chief does
 //          all this; the others get its state when they join.
-//          out/job.json            id, command, versions              out/checkpoints/step-500.safetensors, …, best.safetensors
-//          out/status.json         state, step, losses, last error    out/export/model.safetensors     when it has finished
-//          out/metrics.csv         a row per epoch                    out/events/                      the same for TensorBoard
-// Owns:    one job per process, and its thread while it saves.
-// Uses:    >>train, >>checkpoint, >>base.   Used by: programs.
-// Promise: the bits of a run that was never interrupted (with parameter servers: every sample once, the optimizer's moments
-//          anew); no file is ever half written; a damaged checkpoint is told, and the one before it taken; a save that
-//          fails is told, and training goes on; nothing is removed but checkpoints that this wrote.
-// Source:  TensorBoard's event files: records of tensorflow/core/lib/io/record_writer.h around event.proto.
+//          out/job.json            id, command, settings, versions    out/checkpoints/step-500.safetensors, …, best.safetensors
+//          out/status.json         state, step, losses, last error    out/export/model.safetensors (.onnx, .c) when it has finished
+//          out/metrics.csv         a row per epoch                    out/events/            the same for TensorBoard, and more
+//          out/logs/chief.log, …   what happened, a file per task     out/tasks/chief.json, …        how far each task is
+//          out/evaluator.csv       a row per evaluated checkpoint     out/trace/chief.json, …        for Perfetto (--trace)
+// Owns:    one job per process, and its threads while it saves and answers.
+// Uses:    >>train, >>checkpoint, >>server, >>base; checkpoint.h, events.h, status.h, trace.h.   Used by: programs.
+// Promise: the bits of a run that was never interrupted (asynchronous parameter servers: every sample once); no file is ever
+//          half written; a damaged checkpoint is told, and the one before it taken; a save that fails is told, and training
+//          goes on; nothing is removed but what this wrote; two runs never share a directory.
 #ifndef DTRAIN_JOB_H
 #define DTRAIN_JOB_H
 
 #if defined(DTRAIN_NO_STDIO) || defined(DTRAIN_NO_MALLOC) || !DT__POSIX
 #error "job.h needs files, malloc and POSIX"
 #endif
-#include <sys/time.h>
-
-// dt_checkpoint_save - dt_save with the optimizer's moments, and where dt_train stands. dt_load takes the weights.
-DT_API int dt_checkpoint_save(dt_model *m, const char *path, dt_error *err);
-
-// dt_checkpoint_load - the next dt_train, or that of this DT_EVENT_BEGIN, goes on where the model's first one was, in the
-// middle of an epoch too, and ends with the bits of a run never interrupted. Of several processes rank 0 loads for all.
-// A damaged file or one of another net (DT_ERR_FORMAT, DT_ERR_SHAPE), optimizer, batch or seed (DT_ERR_STATE) changes
-// nothing. (With parameter servers the moments are theirs: they begin anew.)
-DT_API int dt_checkpoint_load(dt_model *m, const char *path, dt_error *err);
+#include <dirent.h>
+#include <sys/file.h>
+#include "checkpoint.h"
+#include "events.h"
+#include "status.h"
+#include "trace.h"
 
 // The flags of a job, as texts; NULL or "": the default.
 typedef struct {
-    const char *dir;       // NULL: no job, a plain run
-    const char *id;        // letters, digits, _, a letter first; default: the program's name, date and time
-    const char *every;     // a checkpoint after so many steps, too
-    const char *seconds;   // … or so many seconds
-    const char *keep;      // so many checkpoints; default 3
-    const char *fresh;     // "1": remove the checkpoints that are there
-    const char *port;      // the chief answers HTTP there, read only: "8080" on this machine, "0.0.0.0:8080" to all
+    const char *dir;        // NULL: no job, a plain run
+    const char *id;         // letters, digits, _, a letter first; default: the program's name, date and time
+    const char *every;      // a checkpoint after so many steps, too
+    const char *seconds;    // … or so many seconds
+    const char *keep;       // so many checkpoints; default 3
+    const char *best;       // best.safetensors is judged by eval_loss, eval_accuracy, loss or accuracy; default: eval_loss, or loss
+    const char *fresh;      // "1": remove the checkpoints that are there
+    const char *init;       // another job's directory: begin with its best weights
+    const char *port;       // the chief answers HTTP there, read only: "8080" on this machine, "0.0.0.0:8080" to all; server i on port + 1 + i
+    const char *histograms; // "1": weights and gradients after every epoch, for TensorBoard
+    const char *trace;      // so many steps as a Chrome trace
+    const char *plan;       // "1": show what it takes, and stop
 } dt_job;
 
 // For a program's own table of flags, before its {NULL, NULL, NULL}.
@@ -61,123 +68,62 @@ typedef struct {
     {"checkpoint-every", &(job).every, "a checkpoint after so many steps, not after epochs only"}, \
     {"checkpoint-seconds", &(job).seconds, "… or so many seconds"}, \
     {"keep", &(job).keep, "so many checkpoints stay; default 3"}, \
+    {"best", &(job).best, "what the best checkpoint is judged by: eval_loss, eval_accuracy, loss or accuracy"}, \
     {"fresh", &(job).fresh, "1: remove the job's checkpoints and begin anew"}, \
-    {"status-port", &(job).port, "the chief shows the job there by HTTP, on this machine; HOST:PORT elsewhere"}
+    {"init-from", &(job).init, "another job's directory: begin with its best weights"}, \
+    {"status-port", &(job).port, "the chief shows the job there by HTTP, on this machine; HOST:PORT elsewhere"}, \
+    {"histograms", &(job).histograms, "1: weights and gradients after every epoch, for TensorBoard"}, \
+    {"trace", &(job).trace, "so many steps as a Chrome trace, for Perfetto"}, \
+    {"plan", &(job).plan, "1: show memory, bytes a step and bytes of a checkpoint, and stop"}
 
-// dt_job_run - dt_run as a job. Returns its exit status; 64 or 1 if the job's flags or directory are no good.
+// dt_job_run - dt_run as a job. Returns its exit status; 64, 78 or 1 if the job's flags or directory are no good.
 DT_API int dt_job_run(const dt_options *o, const dt_job *job, int argc, char **argv);
 
 // dt_job_main(argc, argv, .net = net, …) - dt_main with the flags of a job.
 #define dt_job_main(argc, argv, ...) dt_job_main_opt(argc, argv, &(dt_options){__VA_ARGS__})
 DT_API int dt_job_main_opt(int argc, char **argv, const dt_options *o);
 
-// dt_job_command - submit, status, cancel or list as a program's first argument: 1 if that was all, with the exit status.
-// dt_job_main calls it; others before they parse. Of submit, the child gets 0 and its command line without the word.
-DT_API int dt_job_command(int *argc, char **argv, int *status);
+// dt_job_command - what comes before a job's flags are parsed; dt_job_main calls it, and programs that parse themselves.
+// submit, status, cancel and list as the first argument: 1 if that was all, with the exit status. Else 0, and a command line
+// without the word (of submit: in the child), with the fields of --config FILE as flags in front of the others, and --fresh,
+// --histograms and --plan without a value as --fresh=1. It lives until the next call.
+DT_API int dt_job_command(int *argc, char ***argv, int *status);
 
 // dt_job_id_valid - as the platform has it: letters, digits and underscore, a letter first, at most 128.
 DT_API int dt_job_id_valid(const char *id);
 
-// ---- checkpoints: dt_save's file, with the optimizer's moments and a line of text
-
-// A checkpoint's metadata: whose run it is, where that stands, and a checksum of this text and all values:
-// "seed 0 batch 32 optimizer 3 step 128 loss … crc32c 2868354213".
-static const char *const dt__state_names[] = {"step", "loss", "accuracy", "samples", "best", "waited"};  // the last as in m->progress
-static size_t dt__put_run(dt__writer *w, const dt_model *m) {
-    dt__print(w, "seed %ju batch %d optimizer %d", (uintmax_t)m->o.seed, m->batch, (int)m->optimizer.kind);
-    return w->n;
-}
-
-DT_API int dt_checkpoint_save(dt_model *m, const char *path, dt_error *err) {
-    char text[512];
-    dt__writer state = dt__writer_on(text, sizeof text);
-    uint32_t crc;
-    int k;
-    if (!m) return dt__is_null(err, "dt_checkpoint_save", "model");
-    dt__put_run(&state, m);
-    for (k = 0; k < DT__COUNT(dt__state_names); k++) dt__print(&state, " %s %.17g", dt__state_names[k], k ? m->progress[k - 1] : (double)m->step);
-    crc = dt__crc32c(0, text, state.n);
-    dt__write_values(m, 1, dt__write_crc32c, &crc);
-    dt__print(&state, " crc32c %ju", (uintmax_t)crc);
-    return dt__save(m, "dt_checkpoint_save", text, path, err);
-}
-
-// Is it a checkpoint, whole, and of the same run? values: the step, then m->progress.
-static int dt__state_read(const dt_model *m, dt__tensors *t, double *values) {
-    char text[512] = "", run[128];
-    dt__writer w = dt__writer_on(run, sizeof run);
-    dt__stored s = DT_DEFAULTS;
-    dt__json j = t->state;
-    const char *at, *end;
-    size_t n, i;
-    uint32_t crc;
-    if (!j.p) return dt__bad_file(t->err, "\"%s\" is no checkpoint, it holds weights alone: dt_load takes it", t->path);
-    dt__json_string(&j, text, sizeof text - 1, &n);
-    end = strstr(text, " crc32c ");
-    crc = dt__crc32c(dt__crc32c(0, text, end ? (size_t)(end - text) : 0), t->memory + t->data_at, (size_t)(t->size - t->data_at));
-    if (!end || dt__parse_double(end + 8, text + strlen(text), &at) != crc || *at)
-        return dt__bad_file(t->err, "\"%s\" is damaged (%s there, its contents have %ju)", t->path, end ? end + 1 : "no crc32c", (uintmax_t)crc);
-    n = dt__put_run(&w, m);
-    at = strstr(text, " step ");
-    if (!at || (size_t)(at - text) != n || memcmp(text, run, n))
-        return dt__fail(t->err, DT_ERR_STATE, "\"%s\" is of another run: %.*s there, %s here", t->path, at ? (int)DT__MIN(at - text, 80) : 0, text, run);
-    for (i = 0; i < DT__COUNT(dt__state_names); i++) {
-        n = strlen(dt__state_names[i]);
-        if (*at != ' ' || strncmp(at + 1, dt__state_names[i], n)) return dt__bad_file(t->err, "\"%s\": the checkpoint's state lacks \"%s\"", t->path, dt__state_names[i]);
-        values[i] = dt__parse_double(at + n + 2, end, &at);
-    }
-    while (dt__next_stored(m, 1, &s)) t->moments |= s.part && *dt__tensors_slot(t, s.name, strlen(s.name));  // all of them, or none
-    return values[0] >= 0 && values[0] < DT__MIN(1e15, (double)LONG_MAX) ? 0 : dt__bad_file(t->err, "\"%s\": step %g is none", t->path, values[0]);
-}
-
-DT_API int dt_checkpoint_load(dt_model *m, const char *path, dt_error *err) {
-    dt_load_options o = DT_DEFAULTS;
-    double state[DT__COUNT(dt__state_names)] = {0};
-    dt__tensors t;
-    int code;
-    if (!m || !path) return dt__is_null(err, "dt_checkpoint_load", m ? "path" : "model");
-    o.path = path;
-    code = dt__tensors_open(&t, "dt_checkpoint_load", &m->o, &o, err);
-    if (!code) code = dt__state_read(m, &t, state);
-    if (!code) code = dt__load_tensors(m, &t, &o);
-    if (!code) {
-        m->step = (long)state[0];
-        m->resumed = 1;
-        memcpy(m->progress, state + 1, sizeof m->progress);
-    }
-    dt__tensors_close(&t);
-    return code;
-}
-
 // ---- what a job knows
 
 typedef struct {
-    dt_options o;          // the program's, with its on_event
+    dt_options o;           // the program's, with its on_event and .profile
     dt_job flags;
-    long every, keep, seconds;
+    long every, keep, seconds, trace_steps;
     char id[129], error[240];
-    int chief;
-    dt_event last;         // the last event that was told
+    char task[32];          // chief, worker 1, ps 0, evaluator
+    const char *strategy;   // once the model is there, with
+    int replicas, processes;
+    int lock;               // the file that keeps a second run out
+    int evaluates;          // this process is the evaluator
+    dt_event last;          // the last event that was told
     double started, saved, told;
-    long resumed, newest;  // steps: where it went on, the last one saved; -1: none
-    long skipped;          // saves left out because one was running
-    double best;
-    FILE *events;
+    long resumed, newest;   // steps: where it went on, the last one saved; -1: none
+    long skipped;           // saves left out because one was running
+    double best;            // by the metric of --best, smaller is better
+    dt_events *events;
+    int want_gradients;     // of the next step
+    dt_trace *trace;
+    long trace_end;
+    dt_status *page;
+    FILE *log;
     // what is being written: a copy of the model with values of its own
     dt_model copy;
     dt__replica replica;
     float *values;
-    int writing;           // 1: by the thread; 2: it has finished
+    int writing;            // 1: by the thread; 2: it has finished
     char path[1024];
     dt_error failed;
 #ifndef DTRAIN_NO_THREADS
     pthread_t thread;
-#endif
-    int door, closing;     // the listener of --status-port, or -1
-    char answer[4096];     // status.json as it was last written, for the page
-#if !defined(DTRAIN_NO_THREADS) && !defined(DTRAIN_NO_SOCKETS)
-    pthread_t porter;
-    pthread_mutex_t lock;  // over the answer
 #endif
 } dt__job;
 static dt__job dt__the_job;
@@ -187,6 +133,10 @@ DT_API int dt_job_id_valid(const char *id) {
     return n > 0 && n <= 128 && !id[n] && !(*id >= '0' && *id <= '9') && *id != '_';
 }
 
+static int dt__job_is_on(const char *flag) { return flag && !strcmp(flag, "1"); }
+
+// ---- files of the directory
+
 // The directory, a folder or file in it, or a checkpoint: 0 if the path is too long.
 static int dt__job_path(const char *inside, long step, char path[1024]) {
     size_t n = dt__format(path, 1024, "%s%s%s", dt__the_job.flags.dir, *inside ? "/" : "", inside);
@@ -194,22 +144,33 @@ static int dt__job_path(const char *inside, long step, char path[1024]) {
     return n < 960;
 }
 
-// Replace a file of the directory whole.
-static int dt__job_put(const char *name, const char *text, dt_error *err) {
-    char path[1024];
-    dt__new_file file;
+// folder/<task><end>, the task's blanks as dashes.
+static void dt__job_task_path(const char *folder, const char *end, char path[1024]) {
+    char name[100];
+    size_t n = dt__format(name, sizeof name, "%s/", folder);
+    dt__format(name + n, sizeof name - n, "%s%s", dt__the_job.task, end);
+    for (char *c = name; *c; c++) if (*c == ' ') *c = '-';
     dt__job_path(name, -1, path);
+}
+
+static int dt__job_put_at(const char *path, const char *text, dt_error *err) {
+    dt__new_file file;
     if (dt__new_file_open(&file, "--job-dir", path, err)) return DT_ERR_IO;
     if (fputs(text, file.f) < 0) return dt__new_file_fail(&file, err, "cannot write");
     return dt__new_file_close(&file, err);
 }
 
-static void dt__job_put_time(dt__writer *w, const char *name, double when) {
+// Replace a file of the directory whole.
+static int dt__job_put(const char *name, const char *text, dt_error *err) {
+    char path[1024];
+    dt__job_path(name, -1, path);
+    return dt__job_put_at(path, text, err);
+}
+
+static void dt__job_time(double when, char text[32]) {
     time_t t = (time_t)when;
     struct tm utc;
-    char text[32] = "";
-    if (gmtime_r(&t, &utc)) strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    dt__print(w, ", \"%s\": \"%s\"", name, text);
+    if (!gmtime_r(&t, &utc) || !strftime(text, 32, "%Y-%m-%dT%H:%M:%SZ", &utc)) *text = 0;
 }
 
 static void dt__job_put_string(dt__writer *w, const char *name, const char *text) {
@@ -218,7 +179,95 @@ static void dt__job_put_string(dt__writer *w, const char *name, const char *text
     dt__put(w, '"');
 }
 
-static void dt__job_show(const char *text);
+static void dt__job_put_time(dt__writer *w, const char *name, double when) {
+    char text[32];
+    dt__job_time(when, text);
+    dt__job_put_string(w, name, text);
+}
+
+// The member of a JSON object: a string's text, or else the value as it stands there; "-" if there is none or it is null.
+static int dt__job_member(const char *text, const char *name, char *out, size_t size) {
+    dt__json j = {text, text ? text + strlen(text) : NULL, NULL};
+    char key[64];
+    size_t n;
+    dt__format(out, size, "-");
+    if (!text || !dt__json_expect(&j, '{', "")) return 0;
+    while (dt__json_more(&j, '}') && dt__json_key(&j, key, sizeof key, &n)) {
+        const char *from;
+        int found = dt__equals(name, strlen(name), (key[DT__MIN(n, sizeof key - 1)] = 0, key));
+        if (!found) { dt__json_skip(&j); continue; }
+        if (dt__json_peek(&j) == '"') {
+            if (!dt__json_string(&j, out, size - 1, &n)) break;
+            out[DT__MIN(n, size - 1)] = 0;
+            return 1;
+        }
+        from = j.p;
+        if (!dt__json_skip(&j) || !strncmp(from, "null", 4)) break;
+        dt__format(out, size, "%.*s", (int)(j.p - from), from);
+        return 1;
+    }
+    return 0;
+}
+
+// A file of a job's directory as text, for the caller to free; NULL if it is not there.
+static char *dt__job_text(const char *dir, const char *name) {
+    char path[1024], *text = NULL;
+    FILE *f = dt__format(path, sizeof path, "%s/%s", dir, name) < sizeof path ? fopen(path, "r") : NULL;
+    if (f && (text = (char *)calloc(1, 65536)) != NULL && fread(text, 1, 65535, f) == 0) { free(text); text = NULL; }
+    if (f) fclose(f);
+    return text;
+}
+
+static void dt__job_of(const char *dir, const char *file, const char *name, char *out, size_t size) {
+    char *text = dt__job_text(dir, file);
+    dt__job_member(text, name, out, size);
+    free(text);
+}
+
+// ---- log, status and tasks
+
+// A line in the task's log.
+static void dt__job_log(const char *text) {
+    dt__job *j = &dt__the_job;
+    char path[1024], when[32];
+    if (!j->log) {
+        dt__job_task_path("logs", ".log", path);
+        j->log = fopen(path, "a");
+    }
+    dt__job_time((double)time(NULL), when);
+    if (j->log) { fprintf(j->log, "%s %s\n", when, text); fflush(j->log); }
+}
+
+// Something went wrong that training survives.
+static void dt__job_warn(const char *text, const char *then) {
+    char line[1400];
+    dt__format(line, sizeof line, "%s%s%s", text, *then ? ": " : "", then);
+    fprintf(stderr, "%s\n", line);
+    dt__job_log(line);
+}
+
+static double dt__job_cpu_seconds(void) {
+    struct rusage u;
+    if (getrusage(RUSAGE_SELF, &u)) return 0;
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
+// What the table of tasks shows of this process.
+static void dt__job_put_task(const char *state, double step, double speed) {
+    char text[1024], host[128] = "", path[1024];
+    dt__writer w = dt__writer_on(text, sizeof text);
+    dt_error err = DT_DEFAULTS;
+    gethostname(host, sizeof host - 1);
+    dt__print(&w, "{\"task\": \"%s\", \"state\": \"%s\", \"pid\": %ld", dt__the_job.task, state, (long)getpid());
+    dt__job_put_string(&w, "host", host);
+    dt__print(&w, ", \"step\": %.0f, \"samples_per_s\": ", step);
+    dt__put_json_number(&w, speed);
+    dt__print(&w, ", \"cpu_seconds\": %.2f, \"memory_mb\": %.1f", dt__job_cpu_seconds(), dt__peak_rss() / 1e6);
+    dt__job_put_time(&w, "updated", (double)time(NULL));
+    dt__put_text(&w, "}\n");
+    dt__job_task_path("tasks", ".json", path);
+    dt__job_put_at(path, text, &err);
+}
 
 // e: NULL: the last one, if there was any.
 static void dt__job_status(const char *state, const dt_event *e) {
@@ -233,30 +282,54 @@ static void dt__job_status(const char *state, const dt_event *e) {
     dt__print(&w, ", \"pid\": %ld", (long)getpid());
     dt__job_put_time(&w, "started", j->started);
     dt__job_put_time(&w, "updated", (double)time(NULL));
+    if (j->strategy) dt__print(&w, ", \"strategy\": \"%s\", \"processes\": %d, \"replicas\": %d", j->strategy, j->processes, j->replicas);
     if (e) {
         const struct { const char *name; double value; } measure[] = {{"loss", e->loss}, {"accuracy", e->accuracy}, {"eval_loss", e->eval_loss},
-            {"eval_accuracy", e->eval_accuracy}, {"samples_per_s", e->samples_per_s}, {"seconds", e->seconds}};
+            {"eval_accuracy", e->eval_accuracy}, {"learning_rate", e->learning_rate}, {"samples_per_s", e->samples_per_s}, {"seconds", e->seconds}};
         dt__print(&w, ", \"step\": %ld, \"steps\": %ld, \"epoch\": %d, \"epochs\": %d", e->step, e->steps, e->epoch, e->epochs);
         for (int i = 0; i < DT__COUNT(measure); i++) {
             dt__print(&w, ", \"%s\": ", measure[i].name);
             dt__put_json_number(&w, measure[i].value);
         }
     }
-    dt__print(&w, ", \"checkpoint\": %ld, \"saves_skipped\": %ld", j->newest, j->skipped);
+    dt__print(&w, ", \"cpu_seconds\": %.2f, \"memory_mb\": %.1f, \"checkpoint\": %ld, \"saves_skipped\": %ld, \"generation\": %ld", dt__job_cpu_seconds(), dt__peak_rss() / 1e6,
+        j->newest, j->skipped, dt_checkpoint_last().generation);
     if (*j->error) dt__job_put_string(&w, "error", j->error);
     dt__put_text(&w, "}\n");
     if (dt__job_put("status.json", text, &err)) fprintf(stderr, "%s\n", err.text);
-    dt__job_show(text);
+    if (j->page) dt_status_put(j->page, text);
+    if (*j->task) dt__job_put_task(state, e ? (double)e->step : 0, e ? e->samples_per_s : 0);
     j->told = dt__now();
 }
 
+// Its settings: every flag whose value is not the standard's.
+static void dt__job_put_settings(dt__writer *w, const dt_options *o) {
+    int n = 0;
+    dt__put_text(w, ", \"settings\": {");
+    for (int i = 0; i < DT__COUNT(dt__flags); i++) {
+        const dt__flag f = dt__flag_at(i);
+        char value[300];
+        const char *text = f.type == DT__TITLE ? NULL : dt__flag_value(o, &f, value, sizeof value);
+        if (!text || text == f.standard) continue;
+        dt__print(w, "%s\"%s\": \"", n++ ? ", " : "", f.name);
+        dt__put_json(w, text);
+        dt__put(w, '"');
+    }
+    dt__put(w, '}');
+}
+
 static int dt__job_describe(int argc, char **argv, dt_error *err) {
-    char text[8192];
-    dt__writer w = dt__writer_on(text, sizeof text);
-    dt__print(&w, "{\"id\": \"%s\", \"dtrain\": \"%s\"", dt__the_job.id, dt_version());
-    dt__job_put_time(&w, "started", dt__the_job.started);
+    dt__job *j = &dt__the_job;
+    const size_t size = 32768;
+    char *text = (char *)malloc(size);
+    dt__writer w = dt__writer_on(text, text ? size : 0);
+    int code;
+    if (!text) return dt__fail(err, DT_ERR_MEMORY, "no memory for job.json");
+    dt__print(&w, "{\"id\": \"%s\", \"dtrain\": \"%s\", \"cpu\": \"%s\"", j->id, dt_version(), dt__cpu()->name);
+    dt__job_put_time(&w, "started", j->started);
+    dt__job_put_settings(&w, &j->o);
     dt__put_text(&w, ", \"command\": [");
-    for (int i = 0; i < argc && w.n < sizeof text - 600; i++) {
+    for (int i = 0; i < argc && w.n < size - 2000; i++) {
         char word[512];
         dt__format(word, 500, "%s", argv[i]);
         dt__put_text(&w, i ? ", \"" : "\"");
@@ -264,153 +337,10 @@ static int dt__job_describe(int argc, char **argv, dt_error *err) {
         dt__put(&w, '"');
     }
     dt__put_text(&w, "]}\n");
-    return dt__job_put("job.json", text, err);
+    code = dt__job_put("job.json", text, err);
+    free(text);
+    return code;
 }
-
-// The value of a field of status.json as text, without quotes; "-" if it is not there or null.
-static void dt__job_field(const char *text, const char *name, char *out, size_t size) {
-    char key[64];
-    const char *p;
-    size_t n;
-    dt__format(key, sizeof key, "\"%s\": ", name);
-    p = text ? strstr(text, key) : NULL;
-    if (p) p += strlen(key);
-    if (p && *p == '"') { p++; n = strcspn(p, "\""); } else n = p ? strcspn(p, ",}") : 0;
-    if (!p || !n || !strncmp(p, "null", 4)) { p = "-"; n = 1; }
-    dt__format(out, size, "%.*s", (int)n, p);
-}
-
-// ---- the status port: HTTP/1.0 GET, one request at a time, read only
-
-#if !defined(DTRAIN_NO_THREADS) && !defined(DTRAIN_NO_SOCKETS)
-static const char dt__job_page[] =
-    "<!doctype html><meta charset=utf-8><title>dtrain</title><style>body{font:15px sans-serif;margin:2em;color:#222}"
-    "td{padding:.15em 1.2em .15em 0}canvas{border:1px solid #ccc;margin:0 1em 1em 0}h1{font-size:1.3em}</style>"
-    "<h1 id=h>job</h1><canvas id=l width=460 height=260></canvas><canvas id=s width=460 height=260></canvas><table id=t></table><script>"
-    "function draw(id,names,rows){const c=document.getElementById(id),g=c.getContext('2d'),col=['#06c','#c40'];g.clearRect(0,0,460,260);"
-    "const v=rows.flatMap(r=>names.map(n=>r[n])).filter(x=>isFinite(x)),hi=Math.max(...v),lo=Math.min(0,...v);g.font='12px sans-serif';"
-    "names.forEach((n,k)=>{g.strokeStyle=g.fillStyle=col[k];g.fillText(n+(rows.length?' '+rows[rows.length-1][n]:''),60+k*200,16);g.beginPath();"
-    "let first=true;rows.forEach((r,i)=>{if(!isFinite(r[n]))return;const x=50+400*(rows.length>1?i/(rows.length-1):0),y=245-215*(r[n]-lo)/(hi-lo||1);"
-    "first?g.moveTo(x,y):g.lineTo(x,y);first=false});g.stroke()});g.fillStyle='#555';if(v.length){g.fillText(hi.toPrecision(4),4,32);g.fillText(lo.toPrecision(3),4,245)}}"
-    "async function tick(){try{const j=await(await fetch('status')).json();document.getElementById('h').textContent=j.id+': '+j.state;"
-    "document.getElementById('t').innerHTML='';for(const k in j){const r=document.getElementById('t').insertRow();r.insertCell().textContent=k;r.insertCell().textContent=j[k]}"
-    "const t=(await(await fetch('metrics.csv')).text()).trim().split('\\n').map(x=>x.split(',')),rows=t.slice(1).map(x=>Object.fromEntries(t[0].map((n,i)=>[n,x[i]===''?NaN:+x[i]])));"
-    "draw('l',['loss','eval_loss'],rows);draw('s',['samples_per_s'],rows)}catch(e){document.getElementById('h').textContent='no answer'}}tick();setInterval(tick,1000)</script>";
-
-static void dt__job_show(const char *text) {
-    dt__job *j = &dt__the_job;
-    if (j->door < 0) return;
-    pthread_mutex_lock(&j->lock);
-    dt__format(j->answer, sizeof j->answer, "%s", text);
-    pthread_mutex_unlock(&j->lock);
-}
-
-// Prometheus' text format: a gauge for each number of the status.
-static size_t dt__job_gauges(const char *status, char *out, size_t size) {
-    static const struct { const char *field, *name, *help; } gauge[] = {
-        {"step", "step", "Steps done."}, {"steps", "planned_steps", "Steps in all."}, {"epoch", "epoch", "Epoch, from 1."},
-        {"loss", "loss", "Training loss of the step or epoch."}, {"accuracy", "accuracy", "Training accuracy, 0 to 1."},
-        {"eval_loss", "evaluation_loss", "Loss of the last evaluation."}, {"eval_accuracy", "evaluation_accuracy", "Accuracy of the last evaluation, 0 to 1."},
-        {"samples_per_s", "samples_per_second", "Training speed."}, {"seconds", "run_seconds", "Time since this run began."},
-        {"checkpoint", "checkpoint_step", "Step of the newest checkpoint."}, {"saves_skipped", "skipped_saves", "Checkpoints left out because one was being written."}};
-    dt__writer w = dt__writer_on(out, size);
-    for (int i = 0; i < DT__COUNT(gauge); i++) {
-        char value[64];
-        dt__job_field(status, gauge[i].field, value, sizeof value);
-        if (strcmp(value, "-")) dt__print(&w, "# HELP dtrain_%s %s\n# TYPE dtrain_%s gauge\ndtrain_%s %s\n", gauge[i].name, gauge[i].help, gauge[i].name, gauge[i].name, value);
-    }
-    dt__print(&w, "# HELP dtrain_up 1 while the job runs.\n# TYPE dtrain_up gauge\ndtrain_up %d\n", strstr(status, "\"RUNNING\"") != NULL);
-    return w.n;
-}
-
-static void dt__job_answer(int fd) {
-    static char body[65536];
-    char request[8192] = "", status[4096], head[200];
-    const char *type = "text/plain; charset=utf-8", *from = body, *code = "200 OK";
-    size_t have = 0, n = 0;
-    struct pollfd p = {fd, POLLIN, 0};
-    double until = dt__now() + 2;
-    while (have < sizeof request - 1 && dt__now() < until && !strstr(request, "\r\n\r\n")) {
-        ssize_t got = poll(&p, 1, 200) > 0 ? recv(fd, request + have, sizeof request - 1 - have, 0) : -2;
-        if (got == 0 || got == -1) return;
-        if (got > 0) request[have += (size_t)got] = 0;
-    }
-    pthread_mutex_lock(&dt__the_job.lock);
-    strcpy(status, dt__the_job.answer);
-    pthread_mutex_unlock(&dt__the_job.lock);
-    if (!strncmp(request, "GET / ", 6)) { from = dt__job_page; n = sizeof dt__job_page - 1; type = "text/html; charset=utf-8"; }
-    else if (!strncmp(request, "GET /status ", 12)) { from = status; n = strlen(status); type = "application/json"; }
-    else if (!strncmp(request, "GET /metrics ", 13)) { n = dt__job_gauges(status, body, sizeof body); type = "text/plain; version=0.0.4"; }
-    else if (!strncmp(request, "GET /healthz ", 13)) n = dt__format(body, sizeof body, "ok\n");
-    else if (!strncmp(request, "GET /metrics.csv ", 17)) {
-        char path[1024];
-        FILE *f = dt__job_path("metrics.csv", -1, path) ? fopen(path, "r") : NULL;
-        if (f) { n = fread(body, 1, sizeof body, f); fclose(f); }
-    } else { code = strstr(request, "\r\n\r\n") ? "404 Not Found" : "400 Bad Request"; n = dt__format(body, sizeof body, "%s\n", code); }
-    have = dt__format(head, sizeof head, "HTTP/1.0 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n\r\n", code, type, n);
-    p.events = POLLOUT;
-    for (int part = 0; part < 2; part++)
-        for (const char *at = part ? from : head, *end = at + (part ? n : have); at < end && dt__now() < until;) {
-            ssize_t gone = poll(&p, 1, 200) > 0 ? send(fd, at, (size_t)(end - at), MSG_NOSIGNAL) : 0;
-            if (gone < 0 && !dt__later()) return;
-            if (gone > 0) at += gone;
-        }
-}
-
-static void *dt__job_porter(void *user) {
-    dt__job *j = (dt__job *)user;
-    struct pollfd p = {j->door, POLLIN, 0};
-    while (!DT__LOAD(&j->closing)) {
-        int fd = poll(&p, 1, 200) > 0 ? accept(j->door, NULL, NULL) : -1;
-        if (fd < 0) continue;
-        dt__socket_ready(fd);
-        dt__job_answer(fd);
-        shutdown(fd, SHUT_WR);
-        close(fd);
-    }
-    return NULL;
-}
-
-// Before the first step, in the chief. What cannot be had is told, and training goes on.
-static void dt__job_open_door(void) {
-    dt__job *j = &dt__the_job;
-    char host[256] = "127.0.0.1";
-    const char *why = "the system refuses a socket";
-    int port = 0, ok = 1, one = 1;
-    struct addrinfo *a;
-    if (!j->flags.port || !*j->flags.port) return;
-    if (!dt__address(j->flags.port, host, sizeof host, &port)) port = (int)dt__parse_whole(j->flags.port, 65535, &ok);
-    if (!ok || !port) { fprintf(stderr, "--status-port is \"%.60s\": a port or HOST:PORT is needed: training goes on without\n", j->flags.port); return; }
-    a = dt__resolve(host, AF_UNSPEC, port);
-    j->door = a ? socket(a->ai_family, SOCK_STREAM, 0) : -1;
-    if (j->door >= 0) {
-        setsockopt(j->door, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-        dt__socket_ready(j->door);
-        ok = !bind(j->door, a->ai_addr, a->ai_addrlen) && !listen(j->door, 16);
-        why = strerror(errno);
-        if (ok && !pthread_mutex_init(&j->lock, NULL) && !pthread_create(&j->porter, NULL, dt__job_porter, j)) {
-            if (j->o.progress != DT_OFF) printf("status: http://%s:%d\n", host, port);
-        } else { close(j->door); j->door = -1; }
-    }
-    if (a) freeaddrinfo(a);
-    if (j->door < 0) fprintf(stderr, "--status-port %.60s: %s: training goes on without\n", j->flags.port, a ? why : "that host is not known");
-}
-
-static void dt__job_close_door(void) {
-    dt__job *j = &dt__the_job;
-    if (j->door < 0) return;
-    DT__STORE(&j->closing, 1);
-    pthread_join(j->porter, NULL);
-    close(j->door);
-    j->door = -1;
-}
-#else
-static void dt__job_show(const char *text) { (void)text; }
-static void dt__job_open_door(void) {
-    if (dt__the_job.flags.port && *dt__the_job.flags.port) fprintf(stderr, "--status-port needs threads and sockets: training goes on without\n");
-}
-static void dt__job_close_door(void) {}
-#endif
 
 // ---- curves: metrics.csv and TensorBoard's events
 
@@ -423,165 +353,185 @@ static void dt__job_trim_metrics(long step) {
     dt_error err = DT_DEFAULTS;
     dt__job_path("metrics.csv", -1, path);
     FILE *old = fopen(path, "r");
-    if (dt__new_file_open(&file, "--job-dir", path, &err)) fprintf(stderr, "%s\n", err.text);
+    if (dt__new_file_open(&file, "--job-dir", path, &err)) dt__job_warn(err.text, "");
     else {
         fputs(dt__job_columns, file.f);
         while (old && fgets(line, sizeof line, old))
             if (*line >= '0' && *line <= '9' && strchr(line, '\n') && strtol(line, NULL, 10) <= step) fputs(line, file.f);
-        if (dt__new_file_close(&file, &err)) fprintf(stderr, "%s\n", err.text);
+        if (dt__new_file_close(&file, &err)) dt__job_warn(err.text, "");
     }
     if (old) fclose(old);
 }
 
-static size_t dt__job_varint(uint8_t *p, uint64_t v) {
-    size_t n = 0;
-    for (; v > 127; v >>= 7) p[n++] = (uint8_t)(v | 128);
-    p[n++] = (uint8_t)v;
-    return n;
-}
-
-// One record: length, its masked CRC, the event, its masked CRC, all in one write, so that a reader never sees a part.
-static void dt__job_record(const uint8_t *event, size_t n) {
-    uint8_t record[1024];
-    uint32_t crc;
-    if (!dt__the_job.events || n > sizeof record - 16) return;
-    dt__write_le(record, n, 8);
-    crc = dt__crc32c(0, record, 8);
-    dt__write_le(record + 8, (crc >> 15 | crc << 17) + 0xa282ead8u, 4);
-    memcpy(record + 12, event, n);
-    crc = dt__crc32c(0, event, n);
-    dt__write_le(record + 12 + n, (crc >> 15 | crc << 17) + 0xa282ead8u, 4);
-    if (fwrite(record, 1, n + 16, dt__the_job.events) < n + 16 || fflush(dt__the_job.events)) {
-        fprintf(stderr, "the events for TensorBoard cannot be written: %s\n", strerror(errno));
-        fclose(dt__the_job.events);
-        dt__the_job.events = NULL;
+static void dt__job_row(const char *name, const char *head, long step, int epoch, const double *value, int n, double seconds) {
+    char path[1024], line[512];
+    dt__writer w = dt__writer_on(line, sizeof line);
+    dt__job_path(name, -1, path);
+    FILE *f = fopen(path, "a");
+    if (f && *head && ftell(f) == 0) fputs(head, f);
+    dt__print(&w, "%ld,%d", step, epoch);
+    for (int i = 0; i < n; i++) { dt__put(&w, ','); if (value[i] == value[i]) dt__print(&w, "%.9g", value[i]); }
+    dt__print(&w, ",%.3f\n", seconds);
+    if (f) fputs(line, f);
+    if (!f || fclose(f)) {
+        char what[1200];
+        dt__format(what, sizeof what, "\"%s\" cannot be written", path);
+        dt__job_warn(what, strerror(errno));
     }
 }
 
-// Event {1: wall time, 2: step, and a last field: number, bytes}
-static void dt__job_event(long step, int field, const void *bytes, size_t n) {
-    uint8_t event[800];
-    struct timeval now;
-    double wall;
-    uint64_t bits;
-    size_t at = 9;
-    gettimeofday(&now, NULL);
-    wall = (double)now.tv_sec + (double)now.tv_usec * 1e-6;
-    memcpy(&bits, &wall, sizeof bits);
-    event[0] = 1 << 3 | 1;
-    dt__write_le(event + 1, bits, 8);
-    if (step) { event[at++] = 2 << 3; at += dt__job_varint(event + at, (uint64_t)step); }
-    event[at++] = (uint8_t)(field << 3 | 2);
-    at += dt__job_varint(event + at, n);
-    memcpy(event + at, bytes, n);
-    dt__job_record(event, at + n);
+// An event that could not be written is told once; training goes on without events.
+static void dt__job_events_failed(const dt_error *err) {
+    dt__job *j = &dt__the_job;
+    dt__job_warn(err->text, "training goes on without events for TensorBoard");
+    dt_events_close(j->events);
+    j->events = NULL;
 }
 
-static void dt__job_open_events(long step) {
-    char path[1024], name[64] = "host", file[160];
-    gethostname(name, sizeof name - 1);
-    dt__format(file, sizeof file, "events/events.out.tfevents.%010ld.%s.%ld", (long)time(NULL), name, (long)getpid());
-    dt__job_path(file, -1, path);
-    dt__the_job.events = fopen(path, "ab");
-    dt__job_event(0, 3, "brain.Event:2", 13);
-    if (step > 0) dt__job_event(step + 1, 7, "\x08\x01", 2);  // START: older points from here on are dropped
+static void dt__job_open_events(const char *folder, long resumed) {
+    dt__job *j = &dt__the_job;
+    char path[1024];
+    dt_error err = DT_DEFAULTS;
+    dt__job_path(folder, -1, path);
+    j->events = dt_events_open(path, resumed, &err);
+    if (!j->events) dt__job_events_failed(&err);
 }
 
-// Summary {value {1: tag, 2: float}, …}
-static void dt__job_scalars(const dt_event *e, int n, const char *const *tag, const double *value) {
-    uint8_t summary[700];
-    size_t at = 0;
-    for (int i = 0; i < n; i++) {
-        size_t length = strlen(tag[i]);
-        if (value[i] != value[i]) continue;
-        summary[at++] = 1 << 3 | 2;
-        summary[at++] = (uint8_t)(length + 7);
-        summary[at++] = 1 << 3 | 2;
-        summary[at++] = (uint8_t)length;
-        memcpy(summary + at, tag[i], length);
-        at += length;
-        summary[at++] = 2 << 3 | 5;
-        dt__write_le(summary + at, dt__float_bits((float)value[i]), 4);
-        at += 4;
+// The command and the settings, as TensorBoard's Text and HParams show them.
+static void dt__job_tell_settings(void) {
+    dt__job *j = &dt__the_job;
+    static const char *const metric[] = {"loss/train", "loss/eval", "accuracy/eval"};
+    const char *name[64], *value[64];
+    char names[64][24], values[64][300];
+    dt_error err = DT_DEFAULTS;
+    char *text = dt__job_text(j->flags.dir, "job.json");
+    int n = 0;
+    for (int i = 0; i < DT__COUNT(dt__flags) && n < 64; i++) {
+        const dt__flag f = dt__flag_at(i);
+        const char *v = f.type == DT__TITLE ? NULL : dt__flag_value(&j->o, &f, values[n], sizeof values[n]);
+        if (!v || v == f.standard) continue;
+        dt__format(names[n], sizeof names[n], "%s", f.name);
+        name[n] = names[n];
+        value[n++] = v;
     }
-    dt__job_event(e->step, 5, summary, at);
+    if (text && dt_events_text(j->events, 0, "job", text, &err)) dt__job_events_failed(&err);
+    if (j->events && dt_events_hparams(j->events, j->id, n, name, value, DT__COUNT(metric), metric, &err)) dt__job_events_failed(&err);
+    free(text);
+}
+
+static void dt__job_histogram(const dt_model *m, const char *kind, const float *values, long step) {
+    dt__job *j = &dt__the_job;
+    dt_error err = DT_DEFAULTS;
+    for (int i = 0; i < m->graph.n_variables && j->events; i++) {
+        const dt__variable *v = m->graph.variable[i];
+        char tag[DT_MAX_NAME + 64];
+        if (!dt__trains(v)) continue;
+        dt__format(tag, sizeof tag, "%s/%s", kind, v->name);
+        if (dt_events_histogram(j->events, step, tag, values + v->offset, (size_t)v->size, &err)) dt__job_events_failed(&err);
+    }
+}
+
+// In the middle of a step: the reduced gradients, which scale makes the mean's. Of the first step after an epoch.
+static void dt__job_watch(dt_model *m, double scale) {
+    dt__job *j = &dt__the_job;
+    size_t n = (size_t)m->graph.n_trainable;
+    float *mean = j->want_gradients && j->events ? (float *)malloc(DT__MAX(n, 1) * sizeof *mean) : NULL;
+    if (!mean) return;
+    j->want_gradients = 0;
+    for (size_t i = 0; i < n; i++) mean[i] = (float)(m->replica[0].gradients[i] * scale);
+    dt__job_histogram(m, "gradients", mean, m->step + 1);
+    free(mean);
 }
 
 static void dt__job_curves(const dt_event *e) {
     static const char *const tag[] = {"loss/train", "accuracy/train", "loss/eval", "accuracy/eval", "learning_rate", "samples_per_s", "cpu_seconds", "memory_mb"};
-    struct rusage u;
-    double cpu = 0, memory = 0;
-    char path[1024];
-    if (!getrusage(RUSAGE_SELF, &u)) {
-        cpu = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
-        memory = dt__peak_rss() / 1e6;
+    const double value[] = {e->loss, e->accuracy, e->eval_loss, e->eval_accuracy, e->learning_rate, e->samples_per_s, dt__job_cpu_seconds(), dt__peak_rss() / 1e6};
+    dt__job *j = &dt__the_job;
+    dt_error err = DT_DEFAULTS;
+    if (j->events && dt_events_scalars(j->events, e->step, DT__COUNT(tag), tag, value, &err)) dt__job_events_failed(&err);
+    if (dt__job_is_on(j->flags.histograms)) {
+        dt__job_histogram(e->model, "weights", e->model->replica[0].variables, e->step);
+        j->want_gradients = 1;
     }
-    const double value[] = {e->loss, e->accuracy, e->eval_loss, e->eval_accuracy, e->learning_rate, e->samples_per_s, cpu, memory};
-    if (!dt__the_job.events) dt__job_open_events(dt__the_job.resumed);
-    dt__job_scalars(e, DT__COUNT(tag), tag, value);
-    dt__job_path("metrics.csv", -1, path);
-    FILE *f = fopen(path, "a");
-    if (f) {
-        char line[512];
-        dt__writer w = dt__writer_on(line, sizeof line);
-        dt__print(&w, "%ld,%d", e->step, e->epoch);
-        for (int i = 0; i < 6; i++) { dt__put(&w, ','); if (value[i] == value[i]) dt__print(&w, "%.9g", value[i]); }
-        dt__print(&w, ",%.3f\n", e->seconds);
-        fputs(line, f);
-    }
-    if (!f || fclose(f)) fprintf(stderr, "\"%s\" cannot be written: %s\n", path, strerror(errno));
+    dt__job_row("metrics.csv", "", e->step, e->epoch, value, 6, e->seconds);
 }
 
 // ---- checkpoints
 
-// The last step below `below` of which there is one, or -1.
-static long dt__job_newest(long below, int sweep) {
+// The last step below `below` of which there is one, or -1; first: the first step above it instead.
+static long dt__job_checkpoint(long bound, int first) {
     char path[1024];
     struct dirent *e;
     long best = -1;
     DIR *d = dt__job_path("checkpoints", -1, path) ? opendir(path) : NULL;
     while (d && (e = readdir(d)) != NULL) {
-        char *end = strstr(e->d_name, ".safetensors"), part[1400];
-        size_t n = strlen(e->d_name);
+        char *end = strstr(e->d_name, ".safetensors");
         int ok = 0;
-        if (!end || (strncmp(e->d_name, "step-", 5) && strncmp(e->d_name, "best.", 5))) continue;
-        if (n > 4 && !strcmp(e->d_name + n - 4, ".tmp") && sweep) {  // whoever wrote it was killed
-            dt__format(part, sizeof part, "%s/%s", path, e->d_name);
-            remove(part);
-        }
-        if (strcmp(end, ".safetensors") || *e->d_name == 'b') continue;
+        long step;
+        if (!end || strcmp(end, ".safetensors") || strncmp(e->d_name, "step-", 5)) continue;
         *end = 0;
-        long step = (long)dt__parse_whole(e->d_name + 5, LONG_MAX, &ok);
-        if (ok && step < below && step > best) best = step;
+        step = (long)dt__parse_whole(e->d_name + 5, LONG_MAX, &ok);
+        if (ok && (first ? step > bound && (best < 0 || step < best) : step < bound && step > best)) best = step;
     }
     if (d) closedir(d);
     return best;
 }
 
+// What a killed process left half written, in a folder.
+static void dt__job_sweep(const char *folder, const char *begins) {
+    char path[1024], part[1400];
+    struct dirent *e;
+    DIR *d = dt__job_path(folder, -1, path) ? opendir(path) : NULL;
+    while (d && (e = readdir(d)) != NULL) {
+        size_t n = strlen(e->d_name);
+        if (strncmp(e->d_name, begins, strlen(begins)) || n < 5 || strcmp(e->d_name + n - 4, ".tmp")) continue;
+        dt__format(part, sizeof part, "%s/%s", path, e->d_name);
+        remove(part);
+    }
+    if (d) closedir(d);
+}
+
 static void dt__job_prune(long keep) {
     char path[1024];
-    for (long step = LONG_MAX; (step = dt__job_newest(step, 0)) >= 0;)
+    for (long step = LONG_MAX; (step = dt__job_checkpoint(step, 0)) >= 0;)
         if (keep-- <= 0 && dt__job_path("checkpoints", step, path)) remove(path);
+}
+
+// Where it goes on, and why the bits may not be those of one run.
+static void dt__job_tell_resumed(const dt_model *m, long step) {
+    dt__job *j = &dt__the_job;
+    const dt_checkpoint_info c = dt_checkpoint_last();
+    char line[1600];
+    dt__format(line, sizeof line, "goes on from step %ld of %s", step, j->flags.dir);
+    dt__job_log(line);
+    if (j->o.progress != DT_OFF) printf("%s\n", line);
+    if (c.other_replicas) {
+        dt__format(line, sizeof line, "it was saved by %d replicas in %d process%s, here are %d in %d: every sample once, as before, but the bits may differ from one run's",
+            c.replicas, c.processes, c.processes == 1 ? "" : "es", m->world, m->processes);
+        dt__job_log(line);
+        if (j->o.progress != DT_OFF) printf("%s\n", line);
+    }
+    if (c.other_config) dt__job_warn("the optimizer's settings, or what is done to the samples, differ from those it was saved with", "it goes on with the new ones");
+    fflush(stdout);
 }
 
 // Go back to the newest good one. One of another run is an error: to go on without it would lose it.
 static int dt__job_resume(dt_model *m, dt_error *err) {
     dt__job *j = &dt__the_job;
     char path[1024];
-    for (long step = LONG_MAX; (step = dt__job_newest(step, 0)) >= 0;) {
+    for (long step = LONG_MAX; (step = dt__job_checkpoint(step, 0)) >= 0;) {
         err->code = 0;
         dt__job_path("checkpoints", step, path);
         if (!dt_checkpoint_load(m, path, err)) {
             j->resumed = j->newest = step;
-            j->best = m->progress[3];
-            if (j->o.progress != DT_OFF) printf("goes on from step %ld of %s\n", step, j->flags.dir);
+            dt__job_tell_resumed(m, step);
             return 0;
         }
         if (err->code != DT_ERR_FORMAT && err->code != DT_ERR_IO) break;
-        fprintf(stderr, "%s: going back to the checkpoint before\n", err->text);
+        dt__job_warn(err->text, "going back to the checkpoint before");
     }
     if (!err->code) return 0;
-    fprintf(stderr, "%s: give another --job-dir, or --fresh 1\n", err->text);
+    dt__job_warn(err->text, "give another --job-dir, or --fresh");
     return err->code;
 }
 
@@ -599,7 +549,7 @@ static void dt__job_wait(void) {
     pthread_join(j->thread, NULL);
 #endif
     if (j->failed.code) {
-        fprintf(stderr, "%s: training goes on without this checkpoint\n", j->failed.text);
+        dt__job_warn(j->failed.text, "training goes on without this checkpoint");
         dt__format(j->error, sizeof j->error, "%s", j->failed.text);
         j->newest = -1;  // the next one is tried even at this step
     }
@@ -610,16 +560,20 @@ static void dt__job_wait(void) {
 static void dt__job_save(dt_model *m, int last) {
     dt__job *j = &dt__the_job;
     const dt__graph *g = &m->graph;
+    dt_error err = DT_DEFAULTS;
     if (DT__LOAD(&j->writing) == 1 && !last) { j->skipped++; return; }
     dt__job_wait();
     if (!j->values) j->values = (float *)malloc(((size_t)g->n_floats + 2 * (size_t)g->n_trainable) * sizeof(float));
-    if (!j->values) { fprintf(stderr, "no memory for a checkpoint: training goes on without\n"); return; }
+    if (!j->values) { dt__job_warn("no memory for a checkpoint", "training goes on without"); return; }
+    if (m->servers && m->served && dt__exchange_slots(m, DT__FETCH, &err)) { dt__job_warn(err.text, "training goes on without this checkpoint"); return; }
     memset(&j->copy, 0, sizeof j->copy);  // what saving reads; of the rest the replicas' threads wait at some
     j->copy.o = m->o;
     j->copy.graph = m->graph;
     j->copy.optimizer = m->optimizer;
     j->copy.batch = m->batch;
     j->copy.step = m->step;
+    j->copy.world = m->world;
+    j->copy.processes = m->processes;
     j->copy.columns = m->columns;
     memcpy(j->copy.progress, m->progress, sizeof m->progress);
     j->copy.replica = &j->replica;
@@ -645,128 +599,551 @@ static void dt__job_save(dt_model *m, int last) {
 
 // ---- the run's events
 
-static int dt__job_begin(dt_model *m) {
+// The value of --best, smaller is better.
+static double dt__job_judge(const dt_event *e) {
+    const char *by = dt__the_job.flags.best;
+    if (!by || !*by) by = e->eval_loss == e->eval_loss ? "eval_loss" : "loss";
+    return !strcmp(by, "loss") ? e->loss : !strcmp(by, "eval_loss") ? e->eval_loss : !strcmp(by, "accuracy") ? -e->accuracy : -e->eval_accuracy;
+}
+
+// best.txt keeps what the best one was judged by: "eval_loss 0.25 step 500".
+static void dt__job_best(const dt_event *e) {
+    dt__job *j = &dt__the_job;
+    const double judged = dt__job_judge(e);
+    char path[1024], text[100];
+    dt__writer w = dt__writer_on(text, sizeof text);
+    dt_error err = DT_DEFAULTS;
+    if (!(judged < j->best)) return;
+    j->best = judged;
+    dt__print(&w, "{\"value\": %.17g, \"step\": %ld}\n", judged, e->step);
+    dt__job_path("checkpoints/best.safetensors", -1, path);
+    if (dt_save(e->model, path, &err) || dt__job_put("checkpoints/best.json", text, &err)) dt__job_warn(err.text, "training goes on without it");
+}
+
+static void dt__job_open_page(int offset) {
     dt__job *j = &dt__the_job;
     dt_error err = DT_DEFAULTS;
+    if (!j->flags.port || !*j->flags.port) return;
+    j->page = dt_status_open(j->flags.port, offset, j->flags.dir, &err);
+    if (!j->page) dt__job_warn(err.text, "training goes on without");
+    else if (j->o.progress != DT_OFF) { printf("status: %s\n", dt_status_url(j->page)); fflush(stdout); }
+}
+
+// Of a run with more processes: what this one writes for itself. The others' files go, and come again within a second.
+static void dt__job_sweep_tasks(void) {
+    char path[1024], part[1400];
+    struct dirent *e;
+    DIR *d = dt__job_path("tasks", -1, path) ? opendir(path) : NULL;
+    while (d && (e = readdir(d)) != NULL) {
+        if (strncmp(e->d_name, "worker-", 7) && strncmp(e->d_name, "ps-", 3) && strncmp(e->d_name, "chief.", 6)) continue;
+        dt__format(part, sizeof part, "%s/%s", path, e->d_name);
+        if (strstr(e->d_name, ".json")) remove(part);
+    }
+    if (d) closedir(d);
+}
+
+static int dt__job_begin_chief(dt_model *m) {
+    dt__job *j = &dt__the_job;
+    dt_error err = DT_DEFAULTS;
+    char best[64], path[1024];
     j->resumed = j->newest = -1;
-    j->best = DBL_MAX;
-    j->saved = dt__now();
-    dt__job_newest(LONG_MAX, 1);
-    if (j->flags.fresh && !strcmp(j->flags.fresh, "1")) dt__job_prune(0);
+    dt__job_sweep("checkpoints", "step-");
+    dt__job_sweep("checkpoints", "best.");
+    dt__job_sweep_tasks();
+    if (dt__job_is_on(j->flags.fresh)) {
+        dt__job_prune(0);
+        for (int i = 0; i < 4; i++) {
+            static const char *const made[] = {"checkpoints/best.safetensors", "checkpoints/best.json", "evaluator.csv", "metrics.csv"};
+            if (dt__job_path(made[i], -1, path)) remove(path);
+        }
+    }
     if (dt__job_resume(m, &err)) { dt__format(j->error, sizeof j->error, "%s", err.text); return 1; }
+    j->best = DBL_MAX;
+    dt__job_of(j->flags.dir, "checkpoints/best.json", "value", best, sizeof best);
+    if (j->resumed >= 0 && strcmp(best, "-")) {
+        const char *end;
+        j->best = dt__parse_double(best, best + strlen(best), &end);
+    }
     dt__job_trim_metrics(j->resumed);
-    dt__job_open_door();
+    dt__job_open_events("events", j->resumed);
+    if (j->events) dt__job_tell_settings();
+    if (j->events && dt__job_is_on(j->flags.histograms)) { m->watch = dt__job_watch; j->want_gradients = 1; }
+    dt__job_open_page(0);
     dt__job_status("RUNNING", NULL);
     return 0;
 }
 
-static void dt__job_end(const dt_event *e) {
+static int dt__job_begin(dt_model *m) {
     dt__job *j = &dt__the_job;
+    dt_error err = DT_DEFAULTS;
+    char line[200];
+    m->o.profile = j->o.profile;  // a trace needs the clocks alone
+    dt__format(j->task, sizeof j->task, m->process ? "worker %d" : "chief", m->process);
+    j->saved = dt__now();
+    j->strategy = dt__strategy_name[m->strategy];
+    j->replicas = m->n_replicas;
+    j->processes = m->processes;
+    dt__format(line, sizeof line, "begins: process %ld, %d replicas, rank %d of %d, strategy %s", (long)getpid(), m->n_replicas, m->process, m->processes, dt__strategy_name[m->strategy]);
+    dt__job_log(line);
+    if (!m->process && dt__job_begin_chief(m)) return 1;
+    if (m->process) dt__job_put_task("RUNNING", (double)m->step, 0);
+    if (j->trace_steps > 0 && !(j->trace = dt_trace_open(m, (size_t)DT__MIN(j->trace_steps, 10000) * 400, &err))) dt__job_warn(err.text, "training goes on without");
+    return 0;
+}
+
+static void dt__job_write_trace(void) {
+    dt__job *j = &dt__the_job;
+    char path[1024], line[1100];
+    dt_error err = DT_DEFAULTS;
+    if (!j->trace) return;
+    dt__job_path("trace", -1, path);
+    mkdir(path, 0777);
+    dt__job_task_path("trace", ".json", path);
+    if (dt_trace_close(j->trace, path, &err)) dt__job_warn(err.text, "");
+    else {
+        dt__format(line, sizeof line, "wrote \"%s\"", path);
+        dt__job_log(line);
+    }
+    j->trace = NULL;
+}
+
+// A finished job's net, also in the formats whose headers are there.
+static void dt__job_export(dt_model *m) {
     char path[1024];
     dt_error err = DT_DEFAULTS;
+    dt__job_path("export/model.safetensors", -1, path);
+#ifdef DTRAIN_EXPORT_ONNX_H
+    {
+        char onnx[1024];
+        dt_error none = DT_DEFAULTS;
+        dt__job_path("export/model.onnx", -1, onnx);
+        if (dt_export_onnx(m, onnx, &none)) dt__job_warn(none.text, "there is no export/model.onnx");
+    }
+#endif
+#ifdef DTRAIN_EXPORT_C_H
+    {
+        char c[1024];
+        dt_error none = DT_DEFAULTS;
+        dt__job_path("export/model.c", -1, c);
+        if (dt_export_c(m, c, NULL, &none)) dt__job_warn(none.text, "there is no export/model.c");
+    }
+#endif
+    if (dt_save(m, path, &err)) dt__job_warn(err.text, "");  // the last: a job with this file has finished
+}
+
+static void dt__job_end_chief(const dt_event *e) {
+    dt__job *j = &dt__the_job;
+    dt_error err = DT_DEFAULTS;
+    int whole = e->model->stopped < DT__BY_SIGNAL;
     if (e->step > 0 && j->newest != dt_model_step(e->model)) dt__job_save(e->model, 1);
     dt__job_wait();
-    if (e->model->stopped < DT__BY_SIGNAL && dt__job_path("export/model.safetensors", -1, path) && dt_save(e->model, path, &err)) fprintf(stderr, "%s\n", err.text);
-    if (j->events) fclose(j->events);
+    if (whole) dt__job_export(e->model);
+    if (j->events && whole) dt_events_hparams_end(j->events, 1, &err);
+    dt_events_close(j->events);
     j->events = NULL;
     free(j->values);
     j->values = NULL;
     dt__job_status("RUNNING", e);
-    dt__job_close_door();
 }
 
 static void dt__job_epoch(const dt_event *e) {
-    dt__job *j = &dt__the_job;
-    double judged = e->eval_loss == e->eval_loss ? e->eval_loss : e->loss;
-    char path[1024];
-    dt_error err = DT_DEFAULTS;
+    char line[240];
+    dt__writer w = dt__writer_on(line, sizeof line);
+    dt__print(&w, "epoch %d/%d  step %ld", e->epoch, e->epochs, e->step);
+    dt__put_measure(&w, "loss", e->loss);
+    dt__put_measure(&w, "accuracy", e->accuracy);
+    dt__put_measure(&w, "test loss", e->eval_loss);
+    dt__put_measure(&w, "test accuracy", e->eval_accuracy);
+    dt__print(&w, "  %.0f samples/s", e->samples_per_s);
+    dt__job_log(line);
+    if (dt_model_report(e->model).process) return;
     dt__job_curves(e);
     dt__job_save(e->model, 0);
-    if (judged < j->best) {
-        j->best = judged;
-        dt__job_path("checkpoints/best.safetensors", -1, path);
-        if (dt_save(e->model, path, &err)) fprintf(stderr, "%s\n", err.text);
-    }
+    dt__job_best(e);
     dt__job_status("RUNNING", e);
 }
 
 static int dt__job_on_event(const dt_event *e, void *user) {
     dt__job *j = &dt__the_job;
     dt_report r = dt_model_report(e->model);
-    int stop = 0;
-    j->chief = r.process == 0;
-    if (j->chief && e->kind == DT_EVENT_BEGIN && dt__job_begin(e->model)) return 1;
+    int stop = 0, chief = !r.process, due;
+    if (e->kind == DT_EVENT_BEGIN && dt__job_begin(e->model)) return 1;
     if (j->o.on_event) stop = j->o.on_event(e, user);
-    if (!j->chief) return stop;
     if (e->kind == DT_EVENT_EPOCH) dt__job_epoch(e);
-    if (e->kind == DT_EVENT_END) dt__job_end(e);
-    if (e->kind == DT_EVENT_STEP) {
-        int whole = r.strategy != DT_PARAMETER_SERVER || j->o.sync;  // or else others are in the middle of batches
-        int due = (j->every && e->step % j->every == 0) || (j->seconds && dt__now() - j->saved >= (double)j->seconds);
-        if (due && whole && !e->ends_epoch && !stop) dt__job_save(e->model, 0);
-        if (dt__now() - j->told >= 1) dt__job_status("RUNNING", e);
-    }
+    if (e->kind == DT_EVENT_END || (j->trace && e->kind == DT_EVENT_STEP && --j->trace_steps <= 0)) dt__job_write_trace();
+    if (e->kind == DT_EVENT_END && chief) dt__job_end_chief(e);
+    if (e->kind == DT_EVENT_END) dt__job_log("ends");
+    if (e->kind == DT_EVENT_END && !chief) dt__job_put_task("ENDED", (double)e->step, e->samples_per_s);
+    if (e->kind != DT_EVENT_STEP) return stop;
+    // with asynchronous servers, others are in the middle of batches
+    due = chief && (r.strategy != DT_PARAMETER_SERVER || (j->o.sync && !j->o.backup)) && !e->ends_epoch && !stop;
+    if (due && ((j->every && e->step % j->every == 0) || (j->seconds && dt__now() - j->saved >= (double)j->seconds))) dt__job_save(e->model, 0);
+    if (dt__now() - j->told < 1) return stop;
+    if (chief) dt__job_status("RUNNING", e);
+    else { dt__job_put_task("RUNNING", (double)e->step, e->samples_per_s); j->told = dt__now(); }
     return stop;
+}
+
+// ---- a parameter server's part
+
+#ifndef DTRAIN_NO_SOCKETS
+static void dt__job_on_server(dt_server *s) {
+    dt__job *j = &dt__the_job;
+    char text[600];
+    dt__writer w = dt__writer_on(text, sizeof text);
+    int number = s->net->comm.rank - s->workers;
+    if (!*j->task) {
+        dt__format(j->task, sizeof j->task, "ps %d", number);
+        dt__job_log("begins");
+        dt__job_open_page(1 + number);
+    } else if (dt__now() - j->told < 1) return;
+    dt__print(&w, "{\"state\": \"RUNNING\", \"id\": \"%s\", \"task\": \"ps %d\", \"pid\": %ld, \"step\": %ju, \"values\": %td, \"staleness\": %.3f, \"cpu_seconds\": %.2f, \"memory_mb\": %.1f",
+        j->id, number, (long)getpid(), (uintmax_t)s->version, s->trained, s->version ? s->sum_staleness / (double)s->version : 0, dt__job_cpu_seconds(), dt__peak_rss() / 1e6);
+    dt__job_put_time(&w, "updated", (double)time(NULL));
+    dt__put_text(&w, "}\n");
+    if (j->page) dt_status_put(j->page, text);
+    dt__job_put_task("RUNNING", (double)s->version, (double)NAN);
+    j->told = dt__now();
+}
+#endif
+
+// ---- the evaluator: no rank, in touch with nobody; it looks into the job's directory
+
+// Is this process one, by DTRAIN_ROLE, TF_CONFIG or CLUSTER_SPEC?
+static int dt__job_evaluates(void) {
+#ifndef DTRAIN_NO_SOCKETS
+    static const char *const names[] = {"TF_CONFIG", "CLUSTER_SPEC"};
+    const char *role = dt__variable_of("DTRAIN_ROLE");
+    if (role && !strcmp(role, "evaluator")) return 1;
+    for (int i = 0; i < 2 && !role; i++) {
+        const char *text = dt__variable_of(names[i]);
+        dt__json j = {text, text ? text + strlen(text) : NULL, NULL};
+        dt__spec s;
+        memset(&s, 0, sizeof s);
+        if (!text) continue;
+        dt__spec_read(&j, 0, &s);
+        return s.task && s.role == DT__EVALUATOR;
+    }
+#endif
+    return 0;
+}
+
+// The last step that evaluator.csv has, or -1.
+static long dt__job_evaluated(void) {
+    char path[1024], line[256];
+    long step = -1;
+    FILE *f = dt__job_path("evaluator.csv", -1, path) ? fopen(path, "r") : NULL;
+    while (f && fgets(line, sizeof line, f)) if (*line >= '0' && *line <= '9' && strchr(line, '\n')) step = strtol(line, NULL, 10);
+    if (f) fclose(f);
+    return step;
+}
+
+static int dt__job_evaluate_one(dt_model *m, long step, dt_error *err) {
+    static const char *const tag[] = {"loss/eval", "accuracy/eval"};
+    dt__job *j = &dt__the_job;
+    char path[1024], line[200];
+    dt_metrics metrics = DT_DEFAULTS;
+    double start = dt__now(), value[2];
+    dt__writer w = dt__writer_on(line, sizeof line);
+    dt__job_path("checkpoints", step, path);
+    if (dt_load(m, path, NULL, err) || dt_evaluate(m, &j->o.test, &metrics, err)) return err->code;
+    value[0] = metrics.loss;
+    value[1] = metrics.accuracy;
+    dt__job_row("evaluator.csv", "step,samples,eval_loss,eval_accuracy,seconds\n", step, (int)DT__MIN(metrics.n, INT_MAX), value, 2, dt__now() - start);
+    if (j->events && dt_events_scalars(j->events, step, 2, tag, value, err)) dt__job_events_failed(err);
+    dt__print(&w, "step %ld", step);
+    dt__put_measure(&w, "test loss", value[0]);
+    dt__put_measure(&w, "test accuracy", value[1]);
+    if (j->o.progress != DT_OFF) { printf("%s\n", line); fflush(stdout); }
+    dt__job_log(line);
+    dt__job_put_task("RUNNING", (double)step, (double)metrics.n / DT__MAX(dt__now() - start, 1e-9));
+    return 0;
+}
+
+// The evaluator's whole life: each checkpoint once, the old ones first, until the job has ended. Its exit status.
+static int dt__job_evaluate(void) {
+    dt__job *j = &dt__the_job;
+    static const int caught[2] = {SIGINT, SIGTERM};
+    const struct timespec pause = {0, 200000000};
+    const dt_source none = DT_DEFAULTS;
+    dt_options o = j->o;
+    dt_error err = DT_DEFAULTS;
+    dt_model *m;
+    long failed = -1;
+    int waits = 0, status = 0;
+    strcpy(j->task, "evaluator");
+    if (!o.test.open) return fprintf(stderr, "the evaluator has nothing to evaluate on: set .test\n"), 64;
+    o.inference = 1;
+    o.on_event = NULL;
+    o.workers = o.servers = o.tier = 0;
+    o.strategy = DT_STRATEGY_DEFAULT;
+    m = dt_model_create(&o, &err);
+    o.train = none;
+    if (!m) return fprintf(stderr, "%s\n", err.text), 1;
+    dt__signal = 0;
+    for (int i = 0; i < 2; i++) signal(caught[i], dt__on_signal);
+    dt__job_open_events("events/evaluator", dt__job_evaluated());
+    dt__job_log("begins");
+    while (!DT__STOPPED) {
+        char state[32];
+        dt__job_of(j->flags.dir, "status.json", "state", state, sizeof state);  // before the look at the checkpoints
+        long done = dt__job_evaluated(), step = dt__job_checkpoint(DT__MAX(done, failed), 1);
+        err.code = 0;
+        if (step >= 0) {
+            char path[1024];
+            dt__job_path("checkpoints", step, path);
+            if (dt__job_evaluate_one(m, step, &err) && !access(path, F_OK)) { dt__job_warn(err.text, "it is left out"); failed = step; }  // else it was pruned meanwhile
+            if (err.code == DT_ERR_SHAPE) { status = 1; break; }
+            continue;
+        }
+        if (!strcmp(state, "SUCCEEDED") || !strcmp(state, "FAILED") || !strcmp(state, "CANCELLED")) break;
+        if (!waits++ && j->o.progress != DT_OFF) { printf("waits for checkpoints in %s\n", j->flags.dir); fflush(stdout); }
+        nanosleep(&pause, NULL);
+    }
+    if (DT__STOPPED) status = dt__signal == SIGINT ? 130 : 143;
+    dt__job_put_task("ENDED", (double)dt__job_evaluated(), (double)NAN);
+    dt__job_log("ends");
+    dt_events_close(j->events);
+    dt_model_free(m);
+    return status;
+}
+
+// ---- --plan
+
+static void dt__job_show_bytes(const char *name, double bytes, const char *more) { printf("%-12s %10.1f MB  %s\n", name, bytes / 1e6, more); }
+
+// What the job would take. Activations and variables are those of a model made for one process's part.
+static int dt__job_plan(const dt_options *options, long keep) {
+    static const int tiers[4][2] = {{0, 0}, {0, 0}, {4, 3}, {19, 11}};
+    dt_options o = *options;
+    int processes = 1 + (o.tier ? tiers[o.tier & 3][0] : o.workers), servers = o.tier ? tiers[o.tier & 3][1] : o.servers, alone;
+    dt_error err = DT_DEFAULTS;
+    size_t block = 0, least = 0;
+    uint64_t checkpoint = 0, weights = 0;
+    char more[300];
+    double gradients, trained, moved = 0;
+    dt_model *m;
+    dt_report r;
+#ifndef DTRAIN_NO_SOCKETS
+    dt__who w;
+    if (processes == 1 && !dt__who_am_i(NULL, &w, &err) && w.size > 1) { servers = DT__MAX(servers, w.servers); processes = w.size - servers; }
+#endif
+    alone = servers && !o.sync;  // every worker has batches of its own
+    if (processes > 1 && o.batch && !alone) o.batch = (o.batch - 1) / processes + 1;
+    o.workers = o.servers = o.tier = 0;
+    if (o.strategy > DT_CENTRAL) o.strategy = DT_STRATEGY_DEFAULT;
+    m = dt_model_create(&o, &err);
+    if (!m) return fprintf(stderr, "%s\n", err.text), 64;
+    r = dt_model_report(m);
+    dt_model_plan_bytes(m, &block, &least);
+    dt__write_safetensors(m, "seed 0 batch 32 optimizer 3 step 128 loss 0.12345678901234567 accuracy 0 samples 0 best 0 waited 0 replicas 2 processes 1", dt__count_bytes, &checkpoint);
+    dt__write_safetensors(m, NULL, dt__count_bytes, &weights);
+    gradients = 4.0 * (double)m->graph.n_gradients;
+    trained = 4.0 * (double)m->graph.n_trainable;
+    printf("strategy %s, %d process%s of %d replica%s", servers ? "ps" : processes > 1 ? "multiworker" : dt__strategy_name[r.strategy], processes, processes > 1 ? "es" : "", r.replicas, r.replicas > 1 ? "s" : "");
+    if (servers) printf(", %d parameter server%s", servers, servers > 1 ? "s" : "");
+    printf("\n");
+    dt__format(more, sizeof more, "%zu of them, as float", r.parameters);
+    dt__job_show_bytes("parameters", 4.0 * (double)r.parameters, more);
+    dt__format(more, sizeof more, "of each process; %.1f MB of it activations and scratch of each replica", (double)block / 1e6);
+    dt__job_show_bytes("memory", (double)r.arena_bytes, more);
+    dt__job_show_bytes("", (double)checkpoint, "more in the chief while a checkpoint is written");
+    if (servers) dt__job_show_bytes("", (trained * (1 + m->optimizer.n_slots + processes)) / servers, "of each parameter server");
+    if (processes > 1) moved = 2 * gradients * (processes - 1) / processes;
+    if (servers) moved = gradients;
+    dt__format(more, sizeof more, "out of each process, and %.1f MB into it, in every step", (servers ? trained : moved) / 1e6);
+    if (processes > 1 || servers) dt__job_show_bytes("network", moved, more);
+    dt__format(more, sizeof more, "%ld are kept, and the best weights: %.1f MB on disk", keep, ((double)keep * (double)checkpoint + (double)weights) / 1e6);
+    dt__job_show_bytes("checkpoint", (double)checkpoint, more);
+    if (m->data[0]) {
+        const long batch = options->batch ? options->batch : (long)m->batch * (alone ? 1 : processes), n = m->data[0]->info.n, each = (n - 1) / batch + 1;
+        long steps = each * DT__MAX(options->epochs, 1);
+        if (options->steps && (steps > options->steps || !options->epochs)) steps = options->steps;
+        printf("%-12s %10ld     of %ld samples; %ld an epoch\n", "steps", steps, batch, each);
+    }
+    dt_model_free(m);
+    return 0;
+}
+
+// ---- --config: the platform's description of a job becomes flags in front of the command line's own
+
+enum { DT__JOB_WORDS = 512 };
+typedef struct { int n, failed; char *word[DT__JOB_WORDS]; } dt__job_words;
+
+static void dt__job_add(dt__job_words *w, const char *before, const char *text) {
+    size_t n = strlen(before) + strlen(text) + 1;
+    char *word = w->n < DT__JOB_WORDS ? (char *)malloc(n) : NULL;
+    if (!word) { w->failed = 1; return; }
+    dt__format(word, n, "%s%s", before, text);
+    w->word[w->n++] = word;
+}
+
+// The fields of an object, of trainingInput too.
+static void dt__job_config_fields(dt__json *j, dt__job_words *w, int inner) {
+    static const struct { const char *field, *flag; } as_flag[] = {{"scaleTier", "--tier="}, {"workerCount", "--workers="}, {"parameterServerCount", "--ps="}, {"jobDir", "--job-dir="}, {"jobId", "--job-id="}};
+    static const char unused[] = "region,masterType,workerType,parameterServerType,evaluatorType,evaluatorCount,masterConfig,workerConfig,parameterServerConfig,evaluatorConfig,packageUris,pythonModule,"
+        "runtimeVersion,pythonVersion,scheduling,network,serviceAccount,labels,encryptionConfig,useChiefInTfConfig,enableWebAccess,createTime,state,etag";
+    char key[64], text[1024];
+    size_t n;
+    if (!dt__json_expect(j, '{', "'{' is expected")) return;
+    while (dt__json_more(j, '}') && dt__json_key(j, key, sizeof key - 1, &n)) {
+        int k = 0;
+        key[DT__MIN(n, sizeof key - 1)] = 0;
+        if (!inner && !strcmp(key, "trainingInput")) { dt__job_config_fields(j, w, 1); continue; }
+        if (!strcmp(key, "args")) {
+            if (!dt__json_expect(j, '[', "a list of words is expected")) return;
+            while (dt__json_more(j, ']') && dt__json_string(j, text, sizeof text - 1, &n)) {
+                if (n > sizeof text - 1 || strlen((text[n] = 0, text)) != n) { dt__json_fail(j, "this word is too long"); return; }
+                dt__job_add(w, "", text);
+            }
+            continue;
+        }
+        while (k < DT__COUNT(as_flag) && strcmp(key, as_flag[k].field)) k++;
+        if (k < DT__COUNT(as_flag)) {
+            const char *from = (dt__json_peek(j), j->p);
+            if (dt__json_peek(j) == '"') { if (!dt__json_string(j, text, sizeof text - 1, &n)) return; text[DT__MIN(n, sizeof text - 1)] = 0; }
+            else if (dt__json_skip(j)) dt__format(text, sizeof text, "%.*s", (int)DT__MIN(j->p - from, 1000), from);
+            else return;
+            dt__job_add(w, as_flag[k].flag, text);
+        } else if (!strcmp(key, "hyperparameters")) { dt__json_fail(j, "tuning is not here: leave hyperparameters out"); return; }
+        else if (dt__glob(unused, key)) { fprintf(stderr, "--config: \"%s\" is not used here\n", key); dt__json_skip(j); }
+        else { dt__json_fail(j, "no field of the platform's trainingInput has this name"); return; }
+    }
+}
+
+static int dt__job_config(const char *path, dt__job_words *w) {
+    char *text = (char *)malloc(1 << 20);
+    FILE *f = fopen(path, "r");
+    size_t n = f && text ? fread(text, 1, 1 << 20, f) : 0;
+    int ok = n > 0 && n < 1 << 20 && !ferror(f);
+    if (!ok) fprintf(stderr, "--config: \"%.200s\" %s\n", path, f ? "is empty, or larger than a megabyte" : "cannot be read");
+    if (ok) {
+        dt__json j = {text, text + n, NULL};
+        dt__job_config_fields(&j, w, 0);
+        if (dt__json_peek(&j)) dt__json_fail(&j, "nothing is expected behind the end");
+        if (j.error) {
+            int line = 1;
+            for (const char *p = text; p < j.p; p++) line += *p == '\n';
+            fprintf(stderr, "--config: \"%.200s\", line %d, before \"%.20s\": %s\n", path, line, j.p < j.end ? (text[DT__MIN(n, (1 << 20) - 1)] = 0, j.p) : "", j.error);
+            ok = 0;
+        }
+        if (w->failed) { fprintf(stderr, "--config: \"%.200s\" has too many words\n", path); ok = 0; }
+    }
+    if (f) fclose(f);
+    free(text);
+    return ok;
 }
 
 // ---- submit, status, cancel, list
 
-// A file of a job's directory as text, for the caller to free; NULL if it is not there.
-static char *dt__job_text(const char *dir, const char *name) {
-    char path[1024], *text = NULL;
-    FILE *f = dt__format(path, sizeof path, "%s/%s", dir, name) < sizeof path ? fopen(path, "r") : NULL;
-    if (f && (text = (char *)calloc(1, 16384)) != NULL && fread(text, 1, 16383, f) == 0) { free(text); text = NULL; }
-    if (f) fclose(f);
-    return text;
+static double dt__job_core_seconds(const char *job) {
+    char folder[1024], file[400], value[64];
+    const char *end;
+    double sum = 0;
+    struct dirent *e;
+    DIR *d = dt__format(folder, sizeof folder, "%s/tasks", job) < sizeof folder ? opendir(folder) : NULL;
+    while (d && (e = readdir(d)) != NULL) {
+        if (*e->d_name == '.' || dt__format(file, sizeof file, "tasks/%s", e->d_name) >= sizeof file) continue;
+        dt__job_of(job, file, "cpu_seconds", value, sizeof value);
+        sum += dt__parse_double(value, value + strlen(value), &end);
+    }
+    if (d) closedir(d);
+    return sum;
 }
 
 static int dt__job_list(int argc, char **argv) {
-    static const char *const field[] = {"state", "step", "epoch", "loss", "eval_loss", "eval_accuracy", "seconds", "samples_per_s"};
+    static const char *const setting[] = {"batch", "optimizer", "learning-rate"};
+    static const char *const field[] = {"step", "epoch", "loss", "eval_loss", "eval_accuracy", "seconds", "samples_per_s"};
     int bad = 0;
     if (argc < 3) return fprintf(stderr, "list: which jobs? Give their directories\n"), 64;
-    printf("%-32s", "id");
+    printf("%-32s %-10s %-11s", "id", "state", "strategy");
+    for (int k = 0; k < DT__COUNT(setting); k++) printf(" %13s", setting[k]);
     for (int k = 0; k < DT__COUNT(field); k++) printf(" %13s", field[k]);
-    printf("\n");
+    printf(" %13s\n", "core_seconds");
     for (int i = 2; i < argc; i++) {
-        char *text = dt__job_text(argv[i], "status.json"), value[160];
-        if (!text) { fprintf(stderr, "\"%s\" is no job's directory: it has no status.json\n", argv[i]); bad = 1; continue; }
-        dt__job_field(text, "id", value, sizeof value);
+        char *text = dt__job_text(argv[i], "status.json"), *job = dt__job_text(argv[i], "job.json"), value[160], settings[4096];
+        if (!text) { fprintf(stderr, "\"%s\" is no job's directory: it has no status.json\n", argv[i]); free(job); bad = 1; continue; }
+        dt__job_member(text, "id", value, sizeof value);
         printf("%-32.80s", value);
-        for (int k = 0; k < DT__COUNT(field); k++) { dt__job_field(text, field[k], value, sizeof value); printf(" %13.13s", value); }
-        printf("\n");
+        dt__job_member(text, "state", value, sizeof value);
+        printf(" %-10.20s", value);
+        dt__job_member(text, "strategy", value, sizeof value);
+        printf(" %-11.20s", value);
+        dt__job_member(job, "settings", settings, sizeof settings);
+        for (int k = 0; k < DT__COUNT(setting); k++) { dt__job_member(settings, setting[k], value, sizeof value); printf(" %13.13s", value); }
+        for (int k = 0; k < DT__COUNT(field); k++) { dt__job_member(text, field[k], value, sizeof value); printf(" %13.13s", value); }
+        printf(" %13.1f\n", dt__job_core_seconds(argv[i]));
         free(text);
+        free(job);
     }
     return bad;
 }
 
-static int dt__job_cancel(const char *dir) {
-    char *text = dt__job_text(dir, "status.json"), state[32], pid[32];
+// The process of the job in dir if that runs, else 0.
+static long dt__job_pid(const char *dir, char state[32]) {
+    char pid[32];
     long number;
-    dt__job_field(text, "state", state, sizeof state);
-    dt__job_field(text, "pid", pid, sizeof pid);
-    free(text);
+    dt__job_of(dir, "status.json", "state", state, 32);
+    dt__job_of(dir, "status.json", "pid", pid, sizeof pid);
     number = strtol(pid, NULL, 10);
-    if (!text) return fprintf(stderr, "\"%s\" is no job's directory: it has no status.json\n", dir), 1;
-    if ((strcmp(state, "RUNNING") && strcmp(state, "PREPARING")) || number < 2 || kill((pid_t)number, 0))
-        return fprintf(stderr, "the job in \"%s\" does not run (%s, process %s)\n", dir, state, pid), 1;
-    if (kill((pid_t)number, SIGTERM)) return fprintf(stderr, "process %s cannot be told: %s\n", pid, strerror(errno)), 1;
-    printf("told process %s to save and stop\n", pid);
+    return (!strcmp(state, "RUNNING") || !strcmp(state, "PREPARING") || !strcmp(state, "QUEUED")) && number > 1 && !kill((pid_t)number, 0) ? number : 0;
+}
+
+// Has it told how it ended?
+static int dt__job_settled(const char *dir) {
+    char state[32];
+    dt__job_of(dir, "status.json", "state", state, sizeof state);
+    return !strcmp(state, "SUCCEEDED") || !strcmp(state, "FAILED") || !strcmp(state, "CANCELLED");
+}
+
+static int dt__job_none(const char *dir) { return fprintf(stderr, "\"%s\" is no job's directory: it has no status.json\n", dir), 1; }
+
+static int dt__job_cancel(const char *dir) {
+    char state[32];
+    long pid = dt__job_pid(dir, state);
+    if (!strcmp(state, "-")) return dt__job_none(dir);
+    if (!pid) return fprintf(stderr, "the job in \"%s\" does not run (%s)\n", dir, state), 1;
+    if (kill((pid_t)pid, SIGTERM)) return fprintf(stderr, "process %ld cannot be told: %s\n", pid, strerror(errno)), 1;
+    printf("told process %ld to save and stop\n", pid);
     return 0;
 }
 
+// Its name: as given, or as the directory has it, or of the program, date and time.
+static void dt__job_name(const char *given, const char *dir, const char *program, char id[129]) {
+    const char *base = strrchr(program, '/') ? strrchr(program, '/') + 1 : program;
+    time_t now = time(NULL);
+    struct tm local;
+    char when[32] = "";
+    if (given && *given) { dt__format(id, 129, "%s", strlen(given) <= 128 ? given : "-"); return; }
+    dt__job_of(dir, "job.json", "id", id, 129);
+    if (dt_job_id_valid(id)) return;
+    if (localtime_r(&now, &local)) strftime(when, sizeof when, "%Y%m%d_%H%M%S", &local);
+    dt__format(id, 129, "%.100s_%s", base, when);
+    for (char *c = id; *c; c++) if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", *c)) *c = '_';
+    if (!dt_job_id_valid(id)) dt__format(id, 129, "job_%s", when);
+}
+
+static int dt__job_mkdir(const char *path) {
+    if (!mkdir(path, 0777) || errno == EEXIST) return 0;
+    return fprintf(stderr, "--job-dir: \"%.200s\" cannot be made: %s\n", path, strerror(errno)), 1;
+}
+
 // 1 in the parent, once the job has described itself; 0 in the child.
-static int dt__job_submit(const char *dir, int *status) {
-    char path[1024], id[160], before[40];
-    char *text = dt__job_text(dir, "status.json");
-    int log;
+static int dt__job_submit(const char *dir, const char *given, const char *program, int *status) {
+    char path[1024], state[32], queued[300], id[129];
+    long pid = dt__job_pid(dir, state);
+    dt_error err = DT_DEFAULTS;
+    int log, gone = 0, code = 0;
     pid_t child;
-    dt__job_field(text, "started", before, sizeof before);
-    free(text);
     *status = 1;
-    for (int k = 0; k < 2; k++)
-        if (dt__format(path, sizeof path, "%s%s", dir, k ? "/logs" : "") >= sizeof path || (mkdir(path, 0777) && errno != EEXIST))
-            return fprintf(stderr, "--job-dir: \"%.200s\" cannot be made: %s\n", path, strerror(errno)), 1;
-    dt__format(path, sizeof path, "%s/logs/chief.log", dir);
+    if (pid) return fprintf(stderr, "the job in \"%s\" runs already, as process %ld: cancel ends it\n", dir, pid), 1;
+    for (int k = 0; k < 2; k++) {
+        if (dt__format(path, sizeof path, "%s%s", dir, k ? "/logs" : "") >= 960) return fprintf(stderr, "--job-dir: \"%.60s…\" is too long\n", dir), 1;
+        if (dt__job_mkdir(path)) return 1;
+    }
+    dt__job_name(given, dir, program, id);
+    if (!dt_job_id_valid(id)) return fprintf(stderr, "--job-id is \"%.130s\": letters, digits and _ are allowed, a letter first, at most 128\n", given), *status = 64, 1;
+    dt__format(path, sizeof path, "%s/logs/output.log", dir);
     log = open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
     fflush(stdout);
     if (log < 0 || (child = fork()) < 0) return fprintf(stderr, "the job cannot be started: %s\n", strerror(errno)), 1;
@@ -775,24 +1152,22 @@ static int dt__job_submit(const char *dir, int *status) {
         for (int fd = 1; fd < 3; fd++) dup2(log, fd);
         close(log);
         if ((log = open("/dev/null", O_RDONLY)) >= 0) { dup2(log, 0); close(log); }
+        dt__the_job.flags.dir = dir;
+        dt__format(queued, sizeof queued, "{\"state\": \"QUEUED\", \"id\": \"%s\", \"pid\": %ld}\n", id, (long)getpid());
+        if (dt__job_put("status.json", queued, &err)) fprintf(stderr, "%s\n", err.text);
         return 0;
     }
     close(log);
-    for (int i = 0; i < 200 && !waitpid(child, &log, WNOHANG); i++) {  // until the status is this run's
+    for (int i = 0; i < 200 && !gone; i++) {  // until it prepares itself, or has ended
         struct timespec pause = {0, 50000000};
-        text = dt__job_text(dir, "status.json");
-        dt__job_field(text, "pid", id, sizeof id);
-        log = text && strtol(id, NULL, 10) == (long)child;
-        dt__job_field(text, "started", id, sizeof id);
-        log |= text && strcmp(id, before);
-        free(text);
-        if (log) break;
-        nanosleep(&pause, NULL);
+        char now[32];
+        gone = waitpid(child, &code, WNOHANG) != 0;
+        dt__job_of(dir, "status.json", "state", now, sizeof now);
+        if (dt__job_pid(dir, now) && strcmp(now, "QUEUED")) break;
+        if (!gone) nanosleep(&pause, NULL);
     }
-    text = dt__job_text(dir, "status.json");
-    dt__job_field(text, "id", id, sizeof id);
-    free(text);
-    if (!text) return fprintf(stderr, "the job has not begun: see \"%s\"\n", path), 1;
+    if (gone && code) return fprintf(stderr, "the job has ended with status %d: see \"%s\"\n", WIFEXITED(code) ? WEXITSTATUS(code) : 128 + WTERMSIG(code), path), 1;
+    dt__job_of(dir, "status.json", "id", id, sizeof id);
     printf("%s\n", id);
     *status = 0;
     return 1;
@@ -800,44 +1175,77 @@ static int dt__job_submit(const char *dir, int *status) {
 
 // status.json, and with follow each later one, until the job has ended.
 static int dt__job_tell(const char *dir, int follow) {
-    char state[32] = "", before[4096] = "";
-    do {
-        struct timespec pause = {0, 300000000};
+    const struct timespec pause = {0, 300000000};
+    char before[4096] = "", state[32];
+    for (;;) {
+        long pid = dt__job_pid(dir, state);
         char *text = dt__job_text(dir, "status.json");
-        if (!text) return fprintf(stderr, "\"%s\" is no job's directory: it has no status.json\n", dir), 1;
+        if (!text) return dt__job_none(dir);
         if (strcmp(text, before)) fputs(text, stdout);
         fflush(stdout);
         dt__format(before, sizeof before, "%s", text);
-        dt__job_field(text, "state", state, sizeof state);
         free(text);
-        if (follow) nanosleep(&pause, NULL);
-    } while (follow && (!strcmp(state, "RUNNING") || !strcmp(state, "PREPARING")));
+        if (!follow || !pid) return 0;
+        nanosleep(&pause, NULL);
+    }
+}
+
+static int dt__job_word_evaluate;  // the command was "evaluate"
+
+// The value of a flag in a command line, or NULL.
+static const char *dt__job_flag(int argc, char **argv, const char *name) {
+    size_t n = strlen(name);
+    const char *value = NULL;
+    for (int i = 1; i < argc; i++) {
+        if (strncmp(argv[i], "--", 2) || strncmp(argv[i] + 2, name, n)) continue;
+        if (argv[i][2 + n] == '=') value = argv[i] + 3 + n;
+        else if (!argv[i][2 + n] && i + 1 < argc) value = argv[i + 1];
+    }
+    return value;
+}
+
+// The command line anew: without the words of jobs, with a config's flags, and =1 where a switch has no value.
+static int dt__job_rewrite(int *argc, char ***argv, int without) {
+    static dt__job_words words;
+    static const char *const bare[] = {"--fresh", "--histograms", "--plan"};
+    const char *config = dt__job_flag(*argc, *argv, "config");
+    char **from = *argv;
+    int i = 0, told = !config;
+    while (words.n) free(words.word[--words.n]);
+    words.failed = 0;
+    for (; i < *argc; i++) {
+        int k = 0, last = i + 1 == *argc || !strncmp(from[i + 1], "--", 2);
+        if (i == 1 && without) continue;
+        if (i > 0 && !told && !strncmp(from[i], "--", 2)) { told = 1; if (!dt__job_config(config, &words)) return 64; }
+        if (!strcmp(from[i], "--config") && i + 1 < *argc) { i++; continue; }
+        if (!strncmp(from[i], "--config=", 9)) continue;
+        while (k < DT__COUNT(bare) && strcmp(from[i], bare[k])) k++;
+        dt__job_add(&words, k < DT__COUNT(bare) ? bare[k] : "", k < DT__COUNT(bare) ? last ? "=1" : "" : from[i]);
+    }
+    if (words.failed || words.n == DT__JOB_WORDS) return fprintf(stderr, "the command line has too many words\n"), 64;
+    words.word[words.n] = NULL;
+    *argc = words.n;
+    *argv = words.word;
     return 0;
 }
 
-DT_API int dt_job_command(int *argc, char **argv, int *status) {
-    static const char *const word[] = {"submit", "status", "cancel", "list"};
-    const char *dir = NULL;
+DT_API int dt_job_command(int *argc, char ***argv, int *status) {
+    static const char *const word[] = {"submit", "status", "cancel", "list", "evaluate"};
+    const char *dir;
     int which = 0, follow = 0;
-    while (which < 4 && (*argc < 2 || strcmp(argv[1], word[which]))) which++;
-    if (which == 4) return 0;
-    for (int i = 2; i < *argc; i++) {
-        if (!strncmp(argv[i], "--job-dir=", 10)) dir = argv[i] + 10;
-        else if (!strcmp(argv[i], "--job-dir") && i + 1 < *argc) dir = argv[i + 1];
-        follow |= !strcmp(argv[i], "--follow");
-    }
-    *status = 64;
-    if (which == 3) { *status = dt__job_list(*argc, argv); return 1; }
-    if (!dir) { fprintf(stderr, "%s: which job? Add --job-dir DIR\n", argv[1]); return 1; }
-    if (which == 0 && dt__job_submit(dir, status)) return 1;
-    if (which == 0) {
-        for (int i = 1; i < *argc; i++) argv[i] = argv[i + 1];  // the last one is NULL
-        --*argc;
-        return 0;
-    }
-    if (which == 2) { *status = dt__job_cancel(dir); return 1; }
-    *status = dt__job_tell(dir, follow);
-    return 1;
+    while (which < 5 && (*argc < 2 || strcmp((*argv)[1], word[which]))) which++;
+    *status = 0;
+    if (which == 3) { *status = dt__job_list(*argc, *argv); return 1; }
+    for (int i = 2; i < *argc; i++) follow |= !strcmp((*argv)[i], "--follow");
+    dt__job_word_evaluate = which == 4;
+    if ((*status = dt__job_rewrite(argc, argv, which < 5)) != 0) return 1;
+    if (which == 5) return 0;
+    dir = dt__job_flag(*argc, *argv, "job-dir");
+    if (!dir || !*dir) { fprintf(stderr, "%s: which job? Add --job-dir DIR\n", word[which]); *status = 64; return 1; }
+    if (which == 0) return dt__job_submit(dir, dt__job_flag(*argc, *argv, "job-id"), **argv, status);
+    if (which == 1) *status = dt__job_tell(dir, follow);
+    if (which == 2) *status = dt__job_cancel(dir);
+    return which < 3;
 }
 
 // ---- the whole
@@ -849,51 +1257,69 @@ static int dt__job_number(const char *name, const char *text, long standard, lon
     return ok;
 }
 
-// The exit status of what is wrong; -1: it has finished; 0: go on.
-static int dt__job_open(const dt_options *o, const dt_job *job, int argc, char **argv) {
-    static const char *const folder[] = {"", "checkpoints", "events", "export"};
+// The flags make sense: 0, or 64.
+static int dt__job_check(const dt_job *job) {
+    dt__job *j = &dt__the_job;
+    if (!dt__job_number("checkpoint-every", job->every, 0, &j->every) || !dt__job_number("checkpoint-seconds", job->seconds, 0, &j->seconds)
+        || !dt__job_number("keep", job->keep, 3, &j->keep) || !dt__job_number("trace", job->trace, 0, &j->trace_steps)) return 64;
+    if (j->keep < 1) return fprintf(stderr, "--keep is 0: one checkpoint at least is needed to come back\n"), 64;
+    if (job->best && *job->best && !dt__glob("loss,eval_loss,accuracy,eval_accuracy", job->best))
+        return fprintf(stderr, "--best is \"%.60s\": one of eval_loss, eval_accuracy, loss, accuracy is needed\n", job->best), 64;
+    if (job->best && !strncmp(job->best, "eval_", 5) && !j->o.test.open) return fprintf(stderr, "--best %s: there is no test data to evaluate on: set .test, or use loss\n", job->best), 64;
+    return 0;
+}
+
+// Another run in this directory? Its lock goes with its last process, wherever that is killed.
+static int dt__job_locked(void) {
+    dt__job *j = &dt__the_job;
+    const struct timespec pause = {0, 100000000};
+    char path[1024];
+    dt__job_path("job.lock", -1, path);
+    j->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    for (int i = 0; i < 50 && j->lock >= 0 && flock(j->lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK; i++) {  // those of a run just killed still end
+        if (i == 49) return fprintf(stderr, "--job-dir: another run works in \"%s\": cancel ends it\n", j->flags.dir), 1;
+        nanosleep(&pause, NULL);
+    }
+    return 0;
+}
+
+// The weights that --init-from names: best, or else newest; 0 if there are none.
+static int dt__job_initial(const char *dir, char path[1024]) {
+    const char *own = dt__the_job.flags.dir;
+    long step;
+    int found;
+    if (dt__format(path, 1024, "%s/checkpoints/best.safetensors", dir) < 960 && !access(path, R_OK)) return 1;
+    if (dt__format(path, 1024, "%s/export/model.safetensors", dir) < 960 && !access(path, R_OK)) return 1;
+    dt__the_job.flags.dir = dir;
+    step = dt__job_checkpoint(LONG_MAX, 0);
+    found = step >= 0 && dt__job_path("checkpoints", step, path);
+    dt__the_job.flags.dir = own;
+    return found;
+}
+
+// rank: of this process, where it is known already. The exit status of what is wrong; -1: it has finished; 0: go on.
+static int dt__job_open(int rank, int argc, char **argv) {
+    static const char *const folder[] = {"", "checkpoints", "events", "export", "logs", "tasks"}, *const made[] = {"export/model.safetensors", "export/model.onnx", "export/model.c"};
     dt__job *j = &dt__the_job;
     dt_error err = DT_DEFAULTS;
-    char path[1024], line[512] = "";
-    FILE *old;
-    const char *base = argc > 0 && strrchr(argv[0], '/') ? strrchr(argv[0], '/') + 1 : argc > 0 ? argv[0] : "job";
-    time_t now = time(NULL);
-    struct tm local;
-    memset(j, 0, sizeof *j);
-    j->door = -1;
-    j->flags = *job;
-    j->started = (double)now;
-    if (!dt__job_number("checkpoint-every", job->every, 0, &j->every) || !dt__job_number("checkpoint-seconds", job->seconds, 0, &j->seconds)
-        || !dt__job_number("keep", job->keep, 3, &j->keep)) return 64;
-    if (j->keep < 1) return fprintf(stderr, "--keep is 0: one checkpoint at least is needed to come back\n"), 64;
-    if (job->id && *job->id) dt__format(j->id, sizeof j->id, "%s", strlen(job->id) <= 128 ? job->id : "-");
-    else {
-        char when[32] = "";
-        if (localtime_r(&now, &local)) strftime(when, sizeof when, "%Y%m%d_%H%M%S", &local);
-        dt__format(j->id, sizeof j->id, "%.100s_%s", base, when);
-        for (char *c = j->id; *c; c++) if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", *c)) *c = '_';
-        if (!dt_job_id_valid(j->id)) dt__format(j->id, sizeof j->id, "job_%s", when);
+    char path[1024], old[129];
+    for (int i = 0; i < DT__COUNT(folder); i++) {
+        if (!dt__job_path(folder[i], -1, path)) return fprintf(stderr, "--job-dir: \"%.60s…\" is too long\n", j->flags.dir), 1;
+        if (dt__job_mkdir(path)) return 1;
     }
-    if (!dt_job_id_valid(j->id)) return fprintf(stderr, "--job-id is \"%.130s\": letters, digits and _ are allowed, a letter first, at most 128\n", job->id), 64;
-    for (int i = 0; i < DT__COUNT(folder); i++)
-        if (!dt__job_path(folder[i], -1, path) || (mkdir(path, 0777) && errno != EEXIST)) {
-            fprintf(stderr, "--job-dir: \"%.200s\" cannot be made: %s\n", path, errno ? strerror(errno) : "the path is too long");
-            return 1;
-        }
     dt__job_path("checkpoints", 0, path);
     if (dt__new_file_try("--job-dir", path, &err)) return fprintf(stderr, "%s\n", err.text), 1;
-    dt__job_path("job.json", -1, path);
-    old = fopen(path, "r");
-    if (old && fgets(line, sizeof line, old) && !strncmp(line, "{\"id\": \"", 8) && !(job->id && *job->id)) {  // it keeps its name
-        line[8 + strcspn(line + 8, "\"")] = 0;
-        if (dt_job_id_valid(line + 8)) strcpy(j->id, line + 8);
-    } else *line = 0;
-    if (old) fclose(old);
-    if (!*line && dt__job_describe(argc, argv, &err)) return fprintf(stderr, "%s\n", err.text), 1;
-    dt__job_path("export/model.safetensors", -1, path);
-    if (job->fresh && !strcmp(job->fresh, "1")) remove(path);
+    dt__job_name(j->flags.id, j->flags.dir, argc > 0 ? argv[0] : "job", j->id);
+    if (!dt_job_id_valid(j->id)) return fprintf(stderr, "--job-id is \"%.130s\": letters, digits and _ are allowed, a letter first, at most 128\n", j->flags.id), 64;
+    dt__job_of(j->flags.dir, "job.json", "id", old, sizeof old);
+    if (strcmp(old, "-") && strcmp(old, j->id)) return fprintf(stderr, "--job-id is %s, and \"%.200s\" is the directory of %s: leave out one, or give another\n", j->id, j->flags.dir, old), 64;
+    if (rank || j->evaluates) return 0;
+    if (dt__job_locked()) return 78;
+    if (!strcmp(old, "-") && dt__job_describe(argc, argv, &err)) return fprintf(stderr, "%s\n", err.text), 1;
+    for (int i = 0; i < DT__COUNT(made) && dt__job_is_on(j->flags.fresh); i++) if (dt__job_path(made[i], -1, path)) remove(path);
+    dt__job_path(made[0], -1, path);
     if (!access(path, F_OK)) {
-        if (o->progress != DT_OFF) printf("the job has finished: \"%s\" is its result; --fresh 1 begins anew\n", path);
+        if (j->o.progress != DT_OFF) printf("the job has finished: \"%s\" is its result; --fresh begins anew\n", path);
         return -1;
     }
     dt__job_status("PREPARING", NULL);
@@ -903,29 +1329,73 @@ static int dt__job_open(const dt_options *o, const dt_job *job, int argc, char *
 DT_API int dt_job_run(const dt_options *o, const dt_job *job, int argc, char **argv) {
     dt__job *j = &dt__the_job;
     dt_options with = *o;
-    int status;
+    dt_error err = DT_DEFAULTS;
+    char initial[1024];
+    int status, rank = dt_comm_rank(o->comm), parent = !o->comm && (o->workers || o->servers || o->tier > 1);
     pid_t self = getpid();
-    if (!job->dir || !*job->dir) return dt_run(o);
-    if ((status = dt__job_open(o, job, argc, argv)) != 0) return status < 0 ? 0 : status;
+    if (o->print_options || o->print_cluster) return dt_run(o);
+    memset(j, 0, sizeof *j);
     j->o = *o;
-    with.on_event = dt__job_on_event;
-    status = dt_run(&with);
-    // The chief tells how it ended; if it never began, whoever started it.
-    if (j->chief || (status && self == getpid() && !(o->workers || o->servers || o->tier))) {
-        if (status && !*j->error) dt__format(j->error, sizeof j->error, "exit status %d", status);
-        dt__job_status(!status ? "SUCCEEDED" : status == 130 || status == 143 ? "CANCELLED" : "FAILED", NULL);
+    j->flags = *job;
+    j->started = (double)time(NULL);
+    j->lock = -1;
+    j->evaluates = dt__job_word_evaluate || dt__job_evaluates();
+    if (dt__job_check(job)) return 64;
+    if (dt__job_is_on(job->plan)) return dt__job_plan(o, j->keep);
+    if (!job->dir || !*job->dir) {
+        if (j->evaluates) return fprintf(stderr, "an evaluator needs the job's directory: add --job-dir DIR\n"), 64;
+        if (job->init || job->trace || job->port) fprintf(stderr, "%s works with a job: add --job-dir DIR\n", job->init ? "--init-from" : job->trace ? "--trace" : "--status-port");
+        return job->init || job->trace || job->port ? 64 : dt_run(o);
     }
-    return status;
+#ifndef DTRAIN_NO_SOCKETS
+    if (!o->comm && !j->evaluates) {
+        dt__who w;
+        rank = dt__who_am_i(NULL, &w, &err) ? 1 : w.rank;  // what is wrong, dt_run says
+    }
+    dt__watch_server = dt__job_on_server;
+#endif
+    status = dt__job_open(rank, argc, argv);
+    if (!status && j->evaluates) status = dt__job_evaluate();
+    else if (!status) {
+        if (job->init && *job->init) {
+            int found = dt__job_initial(job->init, initial);
+            if (!found && dt__job_checkpoint(LONG_MAX, 0) < 0) {
+                fprintf(stderr, "--init-from: \"%.200s\" holds no weights of a job\n", job->init);
+                status = 64;
+            }
+            if (found) with.load = initial;
+        }
+        with.on_event = dt__job_on_event;
+        with.profile |= j->trace_steps > 0;
+        if (!status) status = dt_run(&with);
+        dt__job_wait();
+        dt__tracing = NULL;
+        free(j->values);
+        dt_events_close(j->events);
+        if (status && *dt__run_error && !*j->error) dt__format(j->error, sizeof j->error, "%s", dt__run_error);
+        // The chief tells how it ended; if it never began, whoever started it.
+        if (!strcmp(j->task, "chief") || (status && self == getpid() && !rank && (!parent || !dt__job_settled(j->flags.dir)))) {
+            const char *state = !status ? "SUCCEEDED" : (status == 130 || status == 143) && !*j->error ? "CANCELLED" : "FAILED";
+            if (*state == 'F' && !*j->error) dt__format(j->error, sizeof j->error, "exit status %d", status);
+            dt__job_status(state, NULL);
+        } else if (*j->task) dt__job_put_task(status ? "FAILED" : "ENDED", 0, (double)NAN);
+    }
+    if (*j->error && *j->task) dt__job_log(j->error);
+    dt_status_close(j->page);
+    if (j->log) fclose(j->log);
+    if (j->lock >= 0) close(j->lock);
+    return status < 0 ? 0 : status;
 }
 
 DT_API int dt_job_main_opt(int argc, char **argv, const dt_options *o) {
-    dt_job job = {NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+    dt_job job;
     const dt_flag own[] = {DT_JOB_FLAGS(job)};
     dt_flag flags[64] = {{NULL, NULL, NULL}};
     dt_options with = *o;
     dt_error err = DT_DEFAULTS;
     int n = DT__COUNT(own), code;
-    if (dt_job_command(&argc, argv, &code)) return code;
+    memset(&job, 0, sizeof job);
+    if (dt_job_command(&argc, &argv, &code)) return code;
     memcpy(flags, own, sizeof own);
     for (const dt_flag *f = o->flags; f && f->name && n < 63; f++) flags[n++] = *f;
     with.flags = flags;

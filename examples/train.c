@@ -341,7 +341,7 @@ int main(int argc, char **argv) {
     dt_options o;
     dt_error err = DT_DEFAULTS;
 
-    if (dt_job_command(&argc, argv, &status)) return status;
+    if (dt_job_command(&argc, &argv, &status)) return status;
     if (predicting) argv[1] = argv[0], argc--, argv++;
     // Twice: once to learn the model, and again so that flags override what the model brings along.
     defaults(&o, flags, model, 0);

@@ -898,7 +898,7 @@ static void test_tf_config(void) {
         {"{\"cluster\": {\"worker\": [\"a:1\", \"b:2\"]}, \"task\": {\"type\": \"worker\", \"index\": 2}}", "the task is worker 2, of 2"},
         {"{\"cluster\": {\"worker\": [\"a:1\", \"b:2\"]}, \"task\": {\"type\": \"chief\", \"index\": 0}}", "the task is chief 0, of 0"},
         {"{\"cluster\": {\"worker\": [\"a:1\", \"b:2\"]}, \"task\": {\"type\": \"worker\", \"index\": \"x\"}}", "the task is worker"},
-        {"{\"cluster\": {\"worker\": [\"a:1\", \"b:2\"]}, \"task\": {\"type\": \"evaluator\", \"index\": 0}}", "an evaluator, which this version has not"},
+        {"{\"cluster\": {\"worker\": [\"a:1\", \"b:2\"]}, \"task\": {\"type\": \"evaluator\", \"index\": 0}}", "an evaluator: examples/job.h has it"},
         {"{\"cluster\": {\"worker\": [\"a:1\", \"b:2\"]}, \"task\": {\"type\": \"ps\", \"index\": 0}}", "the task is ps 0, of 0"},
         {"{\"cluster\": {\"chief\": [\"a:1\", \"b:2\"]}, \"task\": {\"type\": \"chief\", \"index\": 1}}", "one chief"},
         {"{\"cluster\": {\"worker\": {\"1\": \"a:1\"}}, \"task\": {\"type\": \"worker\", \"index\": 1}}", "sparse"},
