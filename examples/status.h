@@ -117,7 +117,7 @@ static const char *const dt__status_page[] = {
     "const thin=(p,mean)=>{const out=[],u=Math.ceil(p.length/(mean?150:290));for(let i=0;i<p.length;i+=u){const part=p.slice(i,i+u);let a=part[0],b=a,sum=0;"
     "for(const q of part){if(q[1]<a[1])a=q;if(q[1]>b[1])b=q;sum+=q[1]}if(mean)out.push([part[part.length>>1][0],sum/part.length]);else out.push(...a[0]<b[0]?[a,b]:a===b?[a]:[b,a])}return out};"
     "function draw(c){const g=c.box,W=g.clientWidth||440,H=220,L=54,R=W-10,T=10,B=H-24,pick=(from,k)=>from.filter(r=>ok(r[k])&&ok(r.step)).map(r=>[r.step,r[k]]);"
-    "const series=c.keys.map(k=>pick(rows,k)),now=pick(live,c.keys[0]);g.replaceChildren();c.legend.replaceChildren();"
+    "const told=rows.length?rows[rows.length-1].step:-1,series=c.keys.map(k=>pick(rows,k)),now=pick(live.length>rows.length?live:live.filter(r=>r.step>told),c.keys[0]);g.replaceChildren();c.legend.replaceChildren();"
     "let x0=Infinity,x1=-Infinity,y0=Infinity,y1=-Infinity;for(const p of[...series,now])for(const[,y]of p){y0=Math.min(y0,y);y1=Math.max(y1,y)}"
     "for(const r of[...rows,...live])if(ok(r.step)){x0=Math.min(x0,r.step);x1=Math.max(x1,r.step)}"
     "if(y0>y1){svg(g,'text',{x:W/2,y:H/2,'text-anchor':'middle'},'no values yet');return}"
@@ -156,7 +156,7 @@ static const char *const dt__status_page[] = {
     "async function tick(){try{const s=await(await get('status?page')).json(),p=live[live.length-1];if(p&&(s.step<p.step||s.seconds<p.seconds))live=[];"
     "if(ok(s.step)&&!(p&&p.step===s.step)){live.push(s);if(live.length>1500)live=live.filter((_,i)=>i%2)}status=s;"
     "const h=await get('metrics.csv',{method:'HEAD'}),n=h.headers.get('content-length');if(h.ok&&n!==size){rows=rowsOf(await(await get('metrics.csv')).text());size=n}"
-    "const r=await get('ranks');if(r.ok)tasks=await r.json();gone=null}catch(e){gone=gone||new Date()}"
+    "const r=await get('ranks');if(r.ok)tasks=await r.json();gone=null}catch(e){gone=gone||new Date();size=null}"
     "show();setTimeout(tick,document.hidden||gone?4000:1000)}addEventListener('resize',()=>charts.forEach(draw));tick()</script></html>\n"};
 
 // ---- what is known
