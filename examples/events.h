@@ -206,7 +206,7 @@ static int dt__events_check_text(const char *what, const char *name, int n, cons
         size_t length = s ? strlen(s) : 0, at;
         if (!s || length < least) return dt__refuse(err, "%s: %s %d of %d is %s: give it one", what, name, i + 1, n, s ? "empty" : "NULL");
         for (at = 0; at < length; at += (size_t)k) {
-            k = dt__utf8((const uint8_t *)s + at, (ptrdiff_t)DT__MIN(length - at, 4));
+            k = dt__utf8((const uint8_t *)s + at, 4);  // the final zero continues nothing
             if (!k) return dt__refuse(err, "%s: %s %d of %d is no UTF-8, byte %zu is 0x%02x: convert it", what, name, i + 1, n, at, (unsigned)(uint8_t)s[at]);
         }
     }
@@ -425,7 +425,7 @@ DT_API dt_events *dt_events_open(const char *folder, long resumed, dt_error *err
     }
     for (memcpy(e->path, folder, n + 1), p = e->path + 1; p <= e->path + n; p++) {
         char c = *p;
-        if (c && (c != '/' || p[-1] == '/')) continue;
+        if (c && c != '/') continue;
         *p = 0;
         made = !mkdir(e->path, 0777) || errno == EEXIST ? 0 : made ? made : errno;
         *p = c;

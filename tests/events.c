@@ -20,9 +20,13 @@ static ssize_t test_write(int fd, const void *p, size_t n) {
     if (interrupted && writes % 2) { errno = EINTR; return -1; }
     return write(fd, p, pieces && n > (size_t)pieces ? (size_t)pieces : n);
 }
+static int blind;  /* no folder shows what it holds, as if another process made its file at the same time */
+static DIR *test_opendir(const char *path) { return blind ? NULL : opendir(path); }
 #define write(fd, p, n) test_write(fd, p, n)
+#define opendir(path) test_opendir(path)
 #include "../examples/events.h"
 #undef write
+#undef opendir
 #undef malloc
 #undef calloc
 #undef realloc
@@ -134,6 +138,7 @@ static int says(bytes m, const char *path, const char *text) {
 
 /* ---- files -------------------------------------------------------------------------------------- */
 
+static char at_once[512];
 static char names[16][256];  /* of the event files in a folder, in the alphabet's order */
 static int by_name(const void *a, const void *b) { return strcmp((const char *)a, (const char *)b); }
 
@@ -249,13 +254,13 @@ static void test_scalars(void) {
 
 static void test_histogram(void) {
     static float many[3000];
-    static const float huge[] = { -FLT_MAX, FLT_MAX, 0, 1, -1 }, tiny[] = { 1e-45f, 0, -1e-45f, 3e-45f }, near_[] = { 16777215, 16777216 };
+    static const float huge[] = { -FLT_MAX, FLT_MAX, 0, 1, -1 }, tiny[] = { 1e-45f, 0, -1e-45f, 3e-45f }, near_[] = { 16777215, 16777216 }, edge_[] = { -0.1f, 13 / 7.0f };
     const float broken[] = { NAN, 1, INFINITY, 2, -INFINITY, 4 }, none[] = { NAN, INFINITY };
     static const float one[] = { -3.5f };
     for (int i = 0; i < COUNT(many); i++) many[i] = (float)dt__normal(dt__random(1, 2, (uint64_t)i));
     const struct { const char *name; const float *v; size_t n; double low, high, counted; } row[] = {
         { "normal", many, COUNT(many), 0, 0, COUNT(many) },  { "huge", huge, 5, -(double)FLT_MAX, (double)FLT_MAX, 5 },
-        { "tiny", tiny, 4, (double)-1e-45f, (double)3e-45f, 4 },  { "two", near_, 2, 16777215, 16777216, 2 },  { "broken", broken, 6, 1, 4, 3 },
+        { "tiny", tiny, 4, (double)-1e-45f, (double)3e-45f, 4 },  { "two", near_, 2, 16777215, 16777216, 2 },  { "rounded edges", edge_, 2, (double)-0.1f, (double)(13 / 7.0f), 2 },  { "broken", broken, 6, 1, 4, 3 },
         { "none finite", none, 2, 0, 0, 0 },  { "empty", NULL, 0, 0, 0, 0 },  { "one", one, 1, -3.5, -3.5, 1 },
     };
     const char *folder = at("histogram");
@@ -286,7 +291,7 @@ static void test_histogram(void) {
         }
         CHECK_MSG(sum == row[i].counted, "%s: %g counted", row[i].name, sum);
     }
-    bytes v = inside(event_in(folder, 0, 9), "5.1.8.4", NULL);  /* one value: in the last bucket, as TensorFlow has it */
+    bytes v = inside(event_in(folder, 0, 10), "5.1.8.4", NULL);  /* one value: in the last bucket, as TensorFlow has it */
     CHECK(v.n == 720 && f64_at(v.p + 712) == 1);
 }
 
@@ -365,7 +370,7 @@ static void test_hparams(void) {
 
 /* A file opened later is later in the alphabet, and no two are one: in a second and process, and from another process. */
 static void test_names(void) {
-    const char *folder = at("names"), *word = at("names/pipe");
+    const char *folder = at("names");
     dt_error err = DT_DEFAULTS;
     dt_events *open_[4];
     char last[256] = "", path[600];
@@ -388,19 +393,67 @@ static void test_names(void) {
         CHECK(events_in(folder, i) == 3 && whole(event_in(folder, i, 2), "2") == i);
         CHECK(whole(event_in(folder, i, 1), "2") == i % 4 && whole(event_in(folder, i, 1), "7.1") == 1);
     }
+    remove_tree(folder);
+    blind = 1;  /* one name for two is tried, and refused */
+    for (int i = 0; i < 4; i++) dt_events_close(dt_events_open(folder, -1, &err));
+    blind = 0;
+    CHECK(list(folder) == 4);
+    for (int i = 0; i < 4; i++) CHECK(events_in(folder, i) == 2);
     /* behind a clock that was wrong; but no name decides that is none of ours, or has no number behind it */
     remove_tree(folder);
     mkdir(folder, 0777);
     put("names/events.out.tfevents.4000000000.a.1", "", 0);
     put("names/events.out.tfevents.5000000000", "", 0), put("names/other.tfevents.6000000000", "", 0), put("names/events.out.tfevents.70000000x0.a", "", 0);
     put("names/events.out.tfevents.", "", 0), put("names/events.out.tfevents.9999999999.a.1", "", 0);
-    (void)word;
     dt_events_close(dt_events_open(folder, -1, &err));
     CHECK_OK(err);
     snprintf(path, sizeof path, "events.out.tfevents.5000000001.");
     int found = 0;
     for (int i = list(folder); i-- > 0;) found += !strncmp(names[i], path, strlen(path));
     CHECK(found == 1);
+}
+
+#ifndef DTRAIN_NO_THREADS
+static void *open_one(void *number) {
+    dt_events *e = dt_events_open(at_once, -1, NULL);
+    if (e) dt_events_text(e, *(long *)number, "who", "me", NULL);
+    return e;
+}
+
+/* the names are chosen at the same time, and still are no two the same */
+static void test_threads(void) {
+    pthread_t thread[8];
+    long number[8];
+    snprintf(at_once, sizeof at_once, "%s", at("threads"));
+    for (int round = 0; round < 5; round++) {
+        int seen = 0;
+        for (int i = 0; i < 8; i++) { number[i] = i; if (pthread_create(&thread[i], NULL, open_one, &number[i])) SKIP("no threads"); }
+        for (int i = 0; i < 8; i++) {
+            void *e;
+            pthread_join(thread[i], &e);
+            CHECK(e);
+            dt_events_close((dt_events *)e);
+        }
+        CHECK(list(at_once) == 8);
+        for (int i = 0; i < 8; i++) { CHECK(events_in(at_once, i) == 3); seen |= 1 << whole(event_in(at_once, i, 2), "2"); }
+        CHECK(seen == 255);
+        remove_tree(at_once);
+    }
+}
+#endif
+
+/* The reason is that of the folder that cannot be made, not that the file has none. */
+static void test_forbidden(void) {
+    dt_error err = DT_DEFAULTS;
+    uid_t me = geteuid();
+    mkdir(at("forbidden"), 0777);
+    chmod(scratch, 0755), chmod(at("forbidden"), 0555);
+    if (me == 0 && seteuid(65534)) SKIP("cannot be another user");
+    dt_events *e = dt_events_open(at("forbidden/inside/deep"), -1, &err);
+    if (me == 0 && seteuid(0)) CHECK(0);
+    CHECK(!e);
+    CHECK_ERROR(err, DT_ERR_IO, strerror(EACCES));
+    chmod(at("forbidden"), 0755);
 }
 
 static void test_resumed(void) {
@@ -501,10 +554,39 @@ static void test_out_of_memory(void) {
     }
     CHECK_MSG(done && allocation_fails > 4, "%ld allocations", allocation_fails);
     allocation_fails = -1;
-    /* what did not get memory for a large event goes on with small ones */
+    /* where there is no room for the last bytes of an event, none of it is written */
     dt_error err = DT_DEFAULTS;
+    static const char *names_of[40], *values_of[40];
+    char text[5000] = "";
     dt_events *e = dt_events_open(at("memory"), -1, &err);
-    char text[5000];
+    int fit = 0, refused = 0;
+    for (int n = 0; n < 400; n++) {
+        allocations = 0, allocation_fails = 0;
+        int code = dt_events_text(e, n, "t", text, NULL);
+        fit += !code, refused += code == DT_ERR_MEMORY;
+        text[n] = 'x', text[n + 1] = 0;
+    }
+    allocation_fails = -1;
+    dt_events_close(e);
+    CHECK(list(at("memory")) == 1 && fit > 10 && refused > 10 && fit + refused == 400 && events_in(at("memory"), 0) == 2 + fit);
+    remove_tree(at("memory"));
+    for (int i = 0; i < COUNT(names_of); i++) names_of[i] = "a name", values_of[i] = "a value";
+    done = 0;
+    for (int fails = 0; fails < 100 && !done; fails++) {  /* many messages are opened behind the one that fails */
+        e = dt_events_open(at("memory"), -1, &err);
+        allocations = 0, allocation_fails = fails;
+        int code = dt_events_hparams(e, NULL, COUNT(names_of), names_of, values_of, COUNT(names_of), names_of, NULL);
+        allocation_fails = -1;
+        CHECK(code == DT_ERR_MEMORY || code == 0);
+        CHECK(!dt_events_text(e, 1, "t", text, &err));
+        dt_events_close(e);
+        done = !code;
+        CHECK(list(at("memory")) == 1 && events_in(at("memory"), 0) == 3 + done);
+        remove_tree(at("memory"));
+    }
+    CHECK(done);
+    /* what did not get memory for a large event goes on with small ones */
+    e = dt_events_open(at("memory"), -1, &err);
     memset(text, 'x', sizeof text), text[sizeof text - 1] = 0;
     allocations = 0, allocation_fails = 0;
     CHECK(dt_events_text(e, 1, "t", text, &err) == DT_ERR_MEMORY && err.code == DT_ERR_MEMORY);
@@ -653,6 +735,10 @@ int main(int argc, char **argv) {
     RUN(test_text);
     RUN(test_hparams);
     RUN(test_names);
+#ifndef DTRAIN_NO_THREADS
+    RUN(test_threads);
+#endif
+    RUN(test_forbidden);
     RUN(test_resumed);
     RUN(test_arguments);
     RUN(test_out_of_memory);
