@@ -163,10 +163,16 @@ static const char *const dt__status_page[] = {
 
 enum { DT__STATUS_GUESTS = 64, DT__STATUS_REQUEST = 8192, DT__STATUS_TASK_BYTES = 2048, DT__STATUS_BLOCK = 65536 };
 
+static const struct { const char *field, *name, *kind, *help; double unit; } dt__status_rank[] = {  // the metrics of a rank; the last one is its state
+    {"step", "step", "gauge", "Steps done by the process.", 1}, {"samples_per_s", "samples_per_second", "gauge", "Training speed of the process.", 1},
+    {"cpu_seconds", "cpu_seconds_total", "counter", "CPU time of the process.", 1}, {"memory_mb", "memory_bytes", "gauge", "Memory of the process.", 1e6},
+    {NULL, "up", "gauge", "1 while the process runs.", 1}};
+
 typedef struct {           // of tasks/*.json
     char name[64], *text;
     size_t n;
     time_t changed;
+    double value[DT__COUNT(dt__status_rank)];  // NAN: none
     int kind, number;      // "worker 3" is of kind 1 and number 3
 } dt__status_task;
 
@@ -230,7 +236,7 @@ static int dt__status_task_read(dt_status *s, const char *file, dt__status_task 
     struct stat is;
     ssize_t n;
     dt__json j;
-    int fd, ok;
+    int fd, ok, k;
     dt__format(path, sizeof path, "%s/tasks/%s", s->folder, file);
     fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // a FIFO must not hold the thread
     if (fd < 0) return 0;
@@ -249,6 +255,12 @@ static int dt__status_task_read(dt_status *s, const char *file, dt__status_task 
     t->changed = is.st_mtime;
     t->text = (char *)malloc(t->n = (size_t)n);
     if (t->text) memcpy(t->text, text, t->n);
+    for (k = 0; k < DT__COUNT(dt__status_rank); k++) {
+        const char *field = dt__status_rank[k].field;
+        if (!field) t->value[k] = dt__status_is(text, t->n, "RUNNING");
+        else if (dt__status_number(text, t->n, field, &t->value[k])) t->value[k] *= dt__status_rank[k].unit;
+        else t->value[k] = (double)NAN;
+    }
     return t->text != NULL;
 }
 
@@ -296,6 +308,11 @@ static void dt__status_ranks(dt_status *s, const char *json, dt__writer *w) {
     dt__put_text(w, i ? "]\n" : "[]\n");
 }
 
+static void dt__status_value(dt__writer *w, double v) {
+    dt__put_double(w, v, v == floor(v) ? 17 : 9, 0);  // steps in full, the rest as job.h writes it
+    dt__put(w, '\n');
+}
+
 // Prometheus' text format: a gauge for each number of the status, and of each rank.
 static void dt__status_metrics(dt_status *s, const char *json, dt__writer *w) {
     static const struct { const char *field, *name, *help; } own[] = {
@@ -304,24 +321,23 @@ static void dt__status_metrics(dt_status *s, const char *json, dt__writer *w) {
         {"eval_loss", "evaluation_loss", "Loss of the last evaluation."}, {"eval_accuracy", "evaluation_accuracy", "Accuracy of the last evaluation, 0 to 1."},
         {"learning_rate", "learning_rate", "Learning rate."}, {"samples_per_s", "samples_per_second", "Training speed."}, {"seconds", "run_seconds", "Time since this run began."},
         {"checkpoint", "checkpoint_step", "Step of the newest checkpoint."}, {"saves_skipped", "skipped_saves", "Checkpoints left out because one was being written."}};
-    static const struct { const char *field, *name, *kind, *help; double unit; } each[] = {
-        {"step", "step", "gauge", "Steps done by the process.", 1}, {"samples_per_s", "samples_per_second", "gauge", "Training speed of the process.", 1},
-        {"cpu_seconds", "cpu_seconds_total", "counter", "CPU time of the process.", 1}, {"memory_mb", "memory_bytes", "gauge", "Memory of the process.", 1e6}, {NULL, "up", "gauge", "1 while the process runs.", 1}};
     size_t n = strlen(json);
     double v;
     int i, k, told;
-    for (i = 0; i < DT__COUNT(own); i++) if (dt__status_number(json, n, own[i].field, &v))
-        dt__print(w, "# HELP dtrain_%s %s\n# TYPE dtrain_%s gauge\ndtrain_%s %.17g\n", own[i].name, own[i].help, own[i].name, own[i].name, v);
+    for (i = 0; i < DT__COUNT(own); i++) if (dt__status_number(json, n, own[i].field, &v)) {
+        dt__print(w, "# HELP dtrain_%s %s\n# TYPE dtrain_%s gauge\ndtrain_%s ", own[i].name, own[i].help, own[i].name, own[i].name);
+        dt__status_value(w, v);
+    }
     dt__print(w, "# HELP dtrain_up 1 while the job runs.\n# TYPE dtrain_up gauge\ndtrain_up %d\n", dt__status_is(json, n, "RUNNING"));
-    for (k = 0; k < DT__COUNT(each); k++) for (i = told = 0; i < s->n_tasks; i++) {
-        const dt__status_task *t = &s->task[i];
-        const char *c;
-        v = dt__status_is(t->text, t->n, "RUNNING");
-        if (each[k].field && !dt__status_number(t->text, t->n, each[k].field, &v)) continue;
-        if (!told++) dt__print(w, "# HELP dtrain_rank_%s %s\n# TYPE dtrain_rank_%s %s\n", each[k].name, each[k].help, each[k].name, each[k].kind);
-        dt__print(w, "dtrain_rank_%s{task=\"", each[k].name);
-        for (c = t->name; *c; c++) { if (*c == '"' || *c == '\\') dt__put(w, '\\'); dt__put(w, *c > 0 && *c < ' ' ? ' ' : *c); }
-        dt__print(w, "\"} %.17g\n", v * each[k].unit);
+    for (k = 0; k < DT__COUNT(dt__status_rank); k++) for (i = told = 0; i < s->n_tasks; i++) {
+        const char *name = dt__status_rank[k].name, *c;
+        v = s->task[i].value[k];
+        if (v != v) continue;
+        if (!told++) dt__print(w, "# HELP dtrain_rank_%s %s\n# TYPE dtrain_rank_%s %s\n", name, dt__status_rank[k].help, name, dt__status_rank[k].kind);
+        dt__print(w, "dtrain_rank_%s{task=\"", name);
+        for (c = s->task[i].name; *c; c++) { if (*c == '"' || *c == '\\') dt__put(w, '\\'); dt__put(w, *c > 0 && *c < ' ' ? ' ' : *c); }
+        dt__put_text(w, "\"} ");
+        dt__status_value(w, v);
     }
 }
 
