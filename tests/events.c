@@ -5,7 +5,7 @@
  */
 #include <stdlib.h>
 static long allocations, allocation_fails = -1;  /* the one that fails, from 0 */
-static int refuse(void) { return allocations++ == allocation_fails; }
+static int refuse(void) { return __atomic_fetch_add(&allocations, 1, __ATOMIC_RELAXED) == allocation_fails; }  /* threads do so too */
 static void *test_malloc(size_t n) { return refuse() ? NULL : malloc(n); }
 static void *test_calloc(size_t n, size_t size) { return refuse() ? NULL : calloc(n, size); }
 static void *test_realloc(void *p, size_t n) { return refuse() ? NULL : realloc(p, n); }
@@ -16,8 +16,8 @@ static void *test_realloc(void *p, size_t n) { return refuse() ? NULL : realloc(
 #include "../dtrain.h"
 static long writes, pieces, interrupted;  /* calls of write; of so many bytes at most, if not 0; every second one is interrupted */
 static ssize_t test_write(int fd, const void *p, size_t n) {
-    writes++;
-    if (interrupted && writes % 2) { errno = EINTR; return -1; }
+    long nth = __atomic_add_fetch(&writes, 1, __ATOMIC_RELAXED);
+    if (interrupted && nth % 2) { errno = EINTR; return -1; }
     return write(fd, p, pieces && n > (size_t)pieces ? (size_t)pieces : n);
 }
 static int blind;  /* no folder shows what it holds, as if another process made its file at the same time */
@@ -699,7 +699,11 @@ static int write_runs(const char *folder) {
                 if (step % 20) continue;
                 for (int i = 0; i < COUNT(weight); i++) weight[i] = (float)((0.3 + 0.004 * step) * dt__normal(dt__random(9, (uint64_t)(step + 1000 * r), (uint64_t)i)) + 0.002 * step);
                 if (step == 40) weight[0] = NAN, weight[1] = INFINITY, weight[2] = -INFINITY;
-                if (r == 0 && !part) fwrite(weight, sizeof weight[0], COUNT(weight), f);
+                for (int i = 0; i < COUNT(weight) && r == 0 && !part; i++) {
+                    uint8_t b[4];
+                    dt__write_le(b, dt__float_bits(weight[i]), 4);
+                    fwrite(b, 1, 4, f);
+                }
                 dt_events_histogram(e, step, "dense/weight", weight, COUNT(weight), &err);
             }
             if (r == 0 && !part) {

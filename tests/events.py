@@ -217,7 +217,7 @@ def main(program, folder):
         writer = subprocess.Popen([program, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said)
     first = os.path.join(folder, "runs", "first")
     assert writer.stdout.readline() == b"open\n"
-    weights = np.fromfile(os.path.join(folder, "weights"), np.float32).reshape(-1, 4000)
+    weights = np.fromfile(os.path.join(folder, "weights"), "<f4").reshape(-1, 4000)
     for test in (scalars, histograms, messages):
         check(folder, test, first, weights)
     accumulator = load(first)
