@@ -13,8 +13,8 @@
 // What:    one file per dt_events, of records that each hold one event: scalars, a histogram, a text, hyperparameters.
 // Owns:    the open file, and a buffer as large as the largest record.
 // Uses:    >>base.   Used by: job.h, programs.
-// Promise: a reader sees whole records only, from the moment a call returns; when the disk is full the file ends with its
-//          last whole record; the same bytes on every host; nothing is cut or left out but what is said below.
+// Promise: an event is in the file, by one write, when its call returns; when the disk is full the file ends with its last
+//          whole event; the same bytes on every host; nothing is cut or left out but what is said below.
 // Source:  tensorflow/core/lib/io/record_writer.h around tensorflow/core/util/event.proto and framework/summary.proto;
 //          tensorboard/plugins/histogram/summary_v2.py, and plugins/hparams/{plugin_data,api}.proto.
 #ifndef DTRAIN_EVENTS_H
@@ -33,7 +33,7 @@ typedef struct dt_events dt_events;
 // in the alphabet than those that are there, since TensorBoard reads them in that order and never goes back. (So of two that
 // are open in one folder at a time it may follow one alone.)
 //   resumed  the step that the run goes on from: what older files of the folder say of later steps is shown no more (at
-//            once, or, by TensorBoard's fast loader, curve by curve with the first point that comes); -1: a new run, all of it
+//            once, or, by TensorBoard's fast loader, curve by curve with the first point that comes); -1: a new run in their place
 // NULL on failure.
 DT_API dt_events *dt_events_open(const char *folder, long resumed, dt_error *err);
 

@@ -714,6 +714,10 @@ static int write_runs(const char *folder) {
             }
             if (r == 0) stop_here(part ? "resumed" : "open");
             if (part || r) dt_events_hparams_end(e, r < 2, &err);
+            if (r == 2) {  /* a second row of the same run: it changes nothing */
+                dt_events_hparams(e, "another", 5, name, value[0], 0, NULL, &err);
+                dt_events_hparams_end(e, 1, &err);
+            }
             dt_events_close(e);
         }
     }
