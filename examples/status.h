@@ -483,10 +483,12 @@ static void dt__status_guest_close(dt__status_guest *g) {
 static int dt__status_guest_send(dt_status *s, dt__status_guest *g, double now) {
     int round;
     for (round = 0; round < 16 && g->sent < g->n_head + g->n_body; round++) {
-        const char *from = g->head + g->sent;
-        uint64_t at = g->sent - g->n_head, n = g->n_head - g->sent;
+        const char *from;
+        uint64_t at = g->sent, n = g->n_head - g->sent;
         ssize_t gone;
-        if (g->sent >= g->n_head) {
+        if (g->sent < g->n_head) from = g->head + at;
+        else {
+            at -= g->n_head;
             n = DT__MIN(g->n_body - at, g->file < 0 ? g->n_body : (uint64_t)DT__STATUS_BLOCK);
             from = g->file < 0 ? g->body + at : s->block;
             if (g->file >= 0) {

@@ -4,9 +4,19 @@
  */
 #define DT_STATUS_PATIENCE 0.4
 #define DT_STATUS_RANKS 300
+#include <limits.h>
+#include <stdlib.h>
+static int granted = INT_MAX;  /* allocations that still succeed */
+#define GRANT(call) (__atomic_load_n(&granted, __ATOMIC_RELAXED) == INT_MAX || __atomic_fetch_sub(&granted, 1, __ATOMIC_RELAXED) > 0 ? (call) : NULL)
+static inline void *scarce_malloc(size_t n) { return GRANT(malloc(n)); }
+static inline void *scarce_calloc(size_t n, size_t size) { return GRANT(calloc(n, size)); }
+#define malloc scarce_malloc
+#define calloc scarce_calloc
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
 #include "../examples/status.h"
+#undef malloc
+#undef calloc
 #include "test.h"
 
 #ifdef DTRAIN_NO_SOCKETS
@@ -94,11 +104,10 @@ static void check_answers(const dt_status *s, const char *when) {
     free(a);
 }
 
-/* the lowest free descriptor: higher afterwards means that one was left open */
-static int lowest(void) {
-    int fd = dup(0);
-    close(fd);
-    return fd;
+static int open_files(void) {
+    int n = 0;
+    for (int fd = 0; fd < 400; fd++) n += fcntl(fd, F_GETFD) >= 0;
+    return n;
 }
 
 /* ---- requests ------------------------------------------------------------------------------------------ */
@@ -217,7 +226,7 @@ static void test_open(void) {
     dt_error err = DT_DEFAULTS;
     char where[40];
     dt_status *s, *next;
-    int before = lowest();
+    int before = open_files();
     memset(far_folder, 'a', sizeof far_folder - 1);
     for (int i = 0; i < COUNT(open_case); i++) {
         dt_error e = DT_DEFAULTS;
@@ -228,21 +237,22 @@ static void test_open(void) {
     snprintf(where, sizeof where, "%d", port_of(s));
     CHECK(!dt_status_open(where, 0, NULL, &err));
     CHECK_ERROR(err, DT_ERR_IO, "Address already in use");
-    for (int offset = 1; offset < 100; offset++) {  /* one of the next ports is free */
+    next = NULL;
+    for (int offset = 1; offset < 100 && !next; offset++) {  /* one of the next ports is free */
         dt_error e = DT_DEFAULTS;
         if (!(next = dt_status_open(where, offset, NULL, &e))) continue;
         CHECK_MSG(port_of(next) == port_of(s) + offset, "%s is not %d behind %s", dt_status_url(next), offset, where);
         check_answers(next, "behind the first");
         dt_status_close(next);
-        break;
     }
+    CHECK_MSG(next != NULL, "none of the ports behind %s", where);
     dt_status_close(s);
     dt_status_close(NULL);
     dt_status_put(NULL, "{}");
     s = dt_status_open("[::1]:0", 0, NULL, NULL);
     if (s) CHECK_MSG(!strncmp(dt_status_url(s), "http://[::1]:", 13), "%s", dt_status_url(s));
     dt_status_close(s);
-    CHECK_MSG(lowest() == before, "descriptors are left open");
+    CHECK_MSG(open_files() == before, "%d descriptors are left open", open_files() - before);
 }
 
 /* ---- clients that are no good ---------------------------------------------------------------------------- */
@@ -301,7 +311,7 @@ static void test_garbage(void) {
 
 static void test_half_open(void) {
     enum { MANY = 100 };
-    int fd[MANY], before = lowest();
+    int fd[MANY], before = open_files();
     dt_status *s = begin(NULL);
     for (int i = 0; i < MANY; i++) {
         fd[i] = dial(s);
@@ -312,7 +322,7 @@ static void test_half_open(void) {
     for (int i = 0; i < MANY; i++) close(fd[i]);
     check_answers(s, "after them");
     dt_status_close(s);
-    CHECK_MSG(lowest() == before, "descriptors are left open");
+    CHECK_MSG(open_files() == before, "%d descriptors are left open", open_files() - before);
 }
 
 /* A client that takes nothing of a large file holds nobody up, and is closed in the end. Others get the file whole. */
@@ -320,7 +330,7 @@ static void test_large_file(void) {
     size_t size = 16u << 20, n = 0;
     char *bytes = (char *)malloc(size), *a;
     dt_status *s;
-    int lazy[3], narrow = 4096;
+    int lazy[3], narrow = 4096, before = open_files();
     double start = dt__now();
     if (scratch_begin()) { check_failed++; return; }
     for (size_t i = 0; i < size; i++) bytes[i] = (char)('0' + i / 7 % 10 + i % 3);
@@ -357,36 +367,66 @@ static void test_large_file(void) {
     CHECK_MSG(!strncmp(a, "HTTP/1.1 404 ", 13) && strstr(a, "no folder"), "no folder: \"%s\"", a);
     free(a);
     dt_status_close(s);
+    CHECK_MSG(open_files() == before, "%d descriptors are left open", open_files() - before);
     free(bytes);
     scratch_end();
 }
 
-/* Without descriptors nobody is let in, the thread waits instead of spinning, and goes on when there are some. */
+/* Without memory: no half-open port, then an answer that says so, and the last status stays. */
+static void test_no_memory(void) {
+    dt_status *s = NULL;
+    int before = open_files(), n;
+    char *a;
+    for (n = 0; n < 10 && !s; n++) {
+        dt_error err = DT_DEFAULTS;
+        __atomic_store_n(&granted, n, __ATOMIC_RELAXED);
+        s = dt_status_open("0", 0, NULL, &err);
+        if (!s) { CHECK_ERROR(err, DT_ERR_MEMORY, "--status-port"); CHECK(open_files() == before); }
+    }
+    CHECK_MSG(s && n > 3, "%d allocations are enough", n);
+    __atomic_store_n(&granted, INT_MAX, __ATOMIC_RELAXED);
+    dt_status_put(s, "{\"step\": 1}");
+    __atomic_store_n(&granted, 0, __ATOMIC_RELAXED);
+    dt_status_put(s, "{\"step\": 2}");
+    for (int i = 0; i < 3; i++) {
+        a = get_path(s, i == 0 ? "/status" : i == 1 ? "/metrics" : "/ranks");
+        CHECK_MSG(!strncmp(a, "HTTP/1.1 503 ", 13), "\"%.60s\"", a);
+        free(a);
+    }
+    __atomic_store_n(&granted, INT_MAX, __ATOMIC_RELAXED);
+    a = get_path(s, "/status");
+    CHECK_MSG(!strcmp(body_of(a), "{\"step\": 1}"), "\"%s\"", body_of(a));
+    free(a);
+    dt_status_close(s);
+    CHECK(open_files() == before);
+}
+
+/* Without descriptors nobody is let in: the thread waits instead of spinning, and goes on when there are some. */
 static void test_no_descriptors(void) {
     struct rlimit old, few;
     struct timespec before, after;
+    struct sockaddr_in a;
     clockid_t clock;
     dt_status *s = begin(NULL);
-    int fd;
-    char *a;
-    check_answers(s, "before");
-    fd = dial(s);
+    int fd = socket(AF_INET, SOCK_STREAM, 0), free_one = dup(fd);
+    char *answer;
+    close(free_one);
     if (getrlimit(RLIMIT_NOFILE, &old) || pthread_getcpuclockid(s->thread, &clock)) { dt_status_close(s); close(fd); SKIP("no limits here"); }
-    rest(0.05);  /* it has been let in: the next one is not */
     few = old;
-    few.rlim_cur = (rlim_t)fd + 2;
-    int late = dial(s);
+    few.rlim_cur = (rlim_t)free_one;
+    memset(&a, 0, sizeof a);
+    a.sin_family = AF_INET, a.sin_addr.s_addr = htonl(INADDR_LOOPBACK), a.sin_port = htons((uint16_t)port_of(s));
     CHECK(!setrlimit(RLIMIT_NOFILE, &few));
-    close(late);
-    close(fd);
     clock_gettime(clock, &before);
-    rest(0.2);
+    CHECK(!connect(fd, (struct sockaddr *)&a, sizeof a));
+    rest(0.25);
     clock_gettime(clock, &after);
-    CHECK_MSG((double)(after.tv_sec - before.tv_sec) + 1e-9 * (double)(after.tv_nsec - before.tv_nsec) < 0.07, "the thread spins");
     CHECK(!setrlimit(RLIMIT_NOFILE, &old));
-    a = get_path(s, "/healthz");
-    CHECK(!strcmp(body_of(a), "ok\n"));
-    free(a);
+    CHECK_MSG((double)(after.tv_sec - before.tv_sec) + 1e-9 * (double)(after.tv_nsec - before.tv_nsec) < 0.05, "the thread spins");
+    send(fd, "GET /healthz HTTP/1.0\r\n\r\n", 25, MSG_NOSIGNAL);
+    answer = hear(fd, NULL);
+    CHECK_MSG(!strcmp(body_of(answer), "ok\n"), "\"%s\"", answer);
+    free(answer);
     dt_status_close(s);
 }
 
@@ -610,6 +650,7 @@ int main(void) {
     RUN(test_garbage);
     RUN(test_half_open);
     RUN(test_large_file);
+    RUN(test_no_memory);
     RUN(test_no_descriptors);
     RUN(test_put);
     RUN(test_metrics);
