@@ -373,6 +373,7 @@ static void dt__status_reply(dt_status *s, dt__status_guest *g, const char *code
     if (!strncmp(g->request, "HEAD ", 5)) g->n_body = 0;
 }
 
+// A line of text; without memory its head alone.
 DT__FORMAT(4) static void dt__status_text(dt_status *s, dt__status_guest *g, const char *code, const char *format, ...) {
     dt__writer w = dt__writer_on(s->block, 1024);
     DT__VPRINT(&w, format);
@@ -396,6 +397,7 @@ static void dt__status_made(dt_status *s, dt__status_guest *g, const char *json,
     dt__status_reply(s, g, "200 OK", type);
 }
 
+// As long as it is now: a row that is added meanwhile is for the next one.
 static void dt__status_file(dt_status *s, dt__status_guest *g, const char *name, const char *type) {
     char path[1000];
     struct stat is;
@@ -413,7 +415,7 @@ static void dt__status_file(dt_status *s, dt__status_guest *g, const char *name,
     dt__status_reply(s, g, "200 OK", type);
 }
 
-// An address can be no other's name; of the names only localhost's and the own.
+// Is it asked for by a name that only this machine can have? An address is nobody else's name; of names, localhost and the own.
 static int dt__status_host(const dt_status *s, const char *host, size_t n) {
     const char *colon;
     if (!s->loopback || (n && *host == '[')) return 1;
