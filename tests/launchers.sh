@@ -1,14 +1,14 @@
 #!/bin/sh
 # launchers.sh - one program under every real launcher that is installed: each run must give the weights of one process with
-# as many replicas. Then processes die, stop, or are started with half of what they need: the others say so and end.
-# Two minutes. Open MPI (mpirun.openmpi), MPICH (mpiexec.hydra) and torchrun are looked for; MPIRUN, MPIEXEC and TORCHRUN name
+# as many replicas, through shared memory and over TCP. Then processes die, stop, or are started with half of what they need:
+# the others say so and end. Four minutes. Open MPI (mpirun.openmpi), MPICH (mpiexec.hydra) and torchrun are looked for; MPIRUN, MPIEXEC and TORCHRUN name
 # others. Slurm runs as a cluster of its own, hosts are network namespaces: both need root. PYTHON (python3) with yaml reads
-# the .yaml files of examples/launch.
+# the .yaml files of examples/launch, and kubernetes_validate checks them. DTRAIN_DATA names a folder with mnist in it.
 . "$(dirname "$0")/lib.sh"
 : "${MPIRUN:=mpirun.openmpi}" "${MPIEXEC:=mpiexec.hydra}" "${TORCHRUN:=torchrun}" "${PYTHON:=python3}"
 for name in $(env | sed -n 's/^\(\(DTRAIN\|OMPI\|PMI\|PMIX\|MPI\|PET\|SLURM\|TORCHELASTIC\)_[A-Z_]*\)=.*/\1/p') \
     RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT TF_CONFIG CLUSTER_SPEC HOSTS NODES NODE MASTER; do
-    unset "$name"
+    [ "$name" = DTRAIN_DATA ] || unset "$name"
 done
 export OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
@@ -22,7 +22,7 @@ next_port() { port=$(($(cat port) + 10)); echo $port >port; }  # of which some m
 
 # ---- one program, and what it must say
 
-for replicas in 2 3 4 6; do  # what one process comes to
+for replicas in 2 3 4 6 8; do  # what one process comes to
     timeout 60 $job --replicas $replicas | sed -n 's/.*"parameters_crc32c": \([0-9]*\),.*/\1/p' >crc.$replicas
     [ -s crc.$replicas ] || { echo "launchers: one process with $replicas replicas does not train" >&2; exit 1; }
 done
@@ -62,6 +62,13 @@ served() {  # WORKERS LAUNCHER…: the program and --ps are appended: the last p
     cat errors
     same "$workers" said ps && [ $status = 0 ]
 }
+
+ways() {  # NAME COMMAND…: a check that the ranks meet in memory, and another over TCP
+    ways_name=$1
+    shift
+    for way in shm tcp; do check "$ways_name, $way" by_way $way "$@"; done
+}
+by_way() { export DTRAIN_TRANSPORT="$1"; shift; "$@"; }  # shm is an error where it cannot be had
 
 # ---- several programs in the background: pid.R, out.R, err.R, and status.R when rank R has ended
 
@@ -123,9 +130,9 @@ slurm_down() { :; }
 # ---- by hand
 
 by_hand() { together "$1" $job && ended 0 30 $(seq 0 $(($1 - 1))) && same "$1" out.0; }
-check "DTRAIN_*, 2 processes" by_hand 2
-check "DTRAIN_*, 3 processes" by_hand 3
-check "DTRAIN_*, 4 processes" by_hand 4
+ways "DTRAIN_*, 2 processes" by_hand 2
+ways "DTRAIN_*, 3 processes" by_hand 3
+ways "DTRAIN_*, 4 processes" by_hand 4
 by_spec() {  # VARIABLE ROLE,INDEX… : the cluster has a port for each; the first is rank 0
     variable=$1 roles= rank=0
     shift
@@ -161,8 +168,8 @@ by_six() {  # [::1]
     ended 0 30 0 1 2 && same 3 out.0
 }
 if grep -q '^0*1 ' /proc/net/if_inet6 2>/dev/null; then check "DTRAIN_*, IPv6" by_six; else skip "DTRAIN_*, IPv6" "there is no ::1"; fi
-check "TF_CONFIG, two workers" by_spec TF_CONFIG worker,0 worker,1
-check "TF_CONFIG, chief and two workers" by_spec TF_CONFIG chief,0 worker,0 worker,1
+ways "TF_CONFIG, two workers" by_spec TF_CONFIG worker,0 worker,1
+ways "TF_CONFIG, chief and two workers" by_spec TF_CONFIG chief,0 worker,0 worker,1
 check "TF_CONFIG, an index in quotes" by_spec TF_CONFIG 'worker,"0"' 'worker,"1"'
 check "TF_CONFIG, chief, worker and two parameter servers" spec_served
 check "CLUSTER_SPEC, chief and two workers" by_spec CLUSTER_SPEC workerpool0,0 workerpool1,0 workerpool1,1
@@ -180,25 +187,49 @@ two_steps() {  # of one Slurm job at a time: neither takes the other's processes
     start 1 env SLURM_STEP_ID=0 SLURM_PROCID=1 $job
     ended 0 30 0 1 2 3 && same 2 out.0
 }
-check "two steps of a Slurm job" two_steps
+ways "two steps of a Slurm job" two_steps
 workers() {
     timeout 60 $program --data digits --epochs 2 --replicas 1 --workers 2 --json >out.0 || return 1
     grep -q '^\[chief\] ' out.0 && tail -n 1 out.0 | grep -q '^{"status"' && same 3 out.0
 }
-check "--workers 2" workers
+ways "--workers 2" workers
+
+# ---- parameter servers: who trains which batch, and how well
+
+shared_out() {  # 10,000 equal batches to ten equal workers: each batch once, and each worker its tenth, give or take
+    rm -f seen
+    timeout -k 5 100 ./workers --seen seen --workers 9 --ps 1 --json >said || { cat said; return 1; }
+    tail -n 1 said
+    awk '{ n[$1]++; times[$2]++ }
+        END { for (w in n) { workers++; if (!least || n[w] < least) least = n[w]; if (n[w] > most) most = n[w] }
+            for (b in times) { different++; twice += times[b] > 1 }
+            printf "%d batches, %d different; %d workers with %d to %d\n", NR, different, workers, least, most
+            exit !(NR == 10000 && different == 10000 && workers == 10 && least >= 900 && most <= 1100) }' seen
+}
+if $CC $CFLAGS "$root/tests/launchers/workers.c" -o workers $LDFLAGS $LDLIBS; then check "10,000 batches, ten workers" shared_out; else check "tests/launchers/workers.c" false; fi
+reaches() {  # FLAGS…: a chief, two workers and two servers come to 97 % of MNIST
+    timeout -k 5 300 $program --data "mnist:$DTRAIN_DATA/mnist" --model mlp --epochs 4 --workers 2 --ps 2 --replicas 1 --json "$@" >said || { tail -n 20 said; return 1; }
+    tail -n 1 said
+    tail -n 1 said | tr ',' '\n' | awk -F': ' '$1 ~ /"eval_accuracy"/ { exit !($2 >= 0.97) }' && tail -n 1 said | grep -q '"strategy": "ps", .*"processes": 3,'
+}
+if [ -d "${DTRAIN_DATA:-}/mnist" ]; then
+    check "MNIST, parameter servers" reaches
+    check "MNIST, parameter servers, --sync" reaches --sync
+else
+    skip "MNIST, parameter servers" "DTRAIN_DATA names no folder with mnist in it"
+fi
 
 # ---- launchers
 
 if command -v "$MPIRUN" >/dev/null; then
-    check "Open MPI" under 4 "$MPIRUN" --oversubscribe -np 4
+    ways "Open MPI" under 4 "$MPIRUN" --oversubscribe -np 4
     check "Open MPI, parameter server" served 3 "$MPIRUN" --oversubscribe -np 4
-    check "Open MPI over TCP" under 3 env DTRAIN_TRANSPORT=tcp "$MPIRUN" --oversubscribe -np 3
     check "examples/launch/mpirun.sh" under 3 env MPIRUN="$MPIRUN --oversubscribe" "$root/examples/launch/mpirun.sh" 3
 else
     skip "Open MPI" "no $MPIRUN"
 fi
 if command -v "$MPIEXEC" >/dev/null; then
-    check "MPICH" under 4 "$MPIEXEC" -np 4
+    ways "MPICH" under 4 "$MPIEXEC" -np 4
     check "MPICH, parameter server" served 2 "$MPIEXEC" -np 3
     check "examples/launch/mpirun.sh, MPICH" under 3 env MPIRUN="$MPIEXEC" "$root/examples/launch/mpirun.sh" 3
 else
@@ -226,10 +257,10 @@ Y
     ended 0 60 0 && [ -s ranks.1.1 ] && grep -v '"failed"\|"stopped"' out.0 >last && same 2 last
 }
 if command -v "$TORCHRUN" >/dev/null; then
-    check "torchrun --standalone" under 2 "$TORCHRUN" --no-python --standalone --nproc_per_node 2
+    ways "torchrun --standalone" under 2 "$TORCHRUN" --no-python --standalone --nproc_per_node 2
     check "torchrun, parameter server" served 2 "$TORCHRUN" --no-python --standalone --nproc_per_node 3
     check "torchrun without the agent's store" under 2 env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 "$TORCHRUN" --no-python --standalone --nproc_per_node 2
-    check "torchrun, two agents, static" agents --node_rank NODE --master_addr 127.0.0.1 --master_port PORT
+    ways "torchrun, two agents, static" agents --node_rank NODE --master_addr 127.0.0.1 --master_port PORT
     c10d() { export DTRAIN_INSECURE=1; agents --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:PORT --rdzv-id test; }  # MASTER_ADDR is this host's name
     check "torchrun, two agents, c10d" c10d
     check "torchrun starts all again" restarted
@@ -302,8 +333,9 @@ elif [ "$(id -u)" != 0 ]; then
 elif ! slurm_up; then
     skip "Slurm" "its three nodes do not come up: see $scratch/slurm"
 else
-    check "srun, a process a node" under 3 srun -N 3 -n 3
-    check "srun, two processes a node" under 6 srun -N 3 -n 6
+    ways "srun, a process a node" under 3 srun -N 3 -n 3
+    ways "srun, two processes a node" under 6 srun -N 3 -n 6
+    check "srun, parameter server" served 2 srun -N 3 -n 3
     check "srun, two nodes of three" under 2 srun -w 'n[2-3]' -n 2
     next_port
     check "srun, DTRAIN_CHIEF" under 4 env DTRAIN_CHIEF=127.0.0.1:$port srun -N 2 -n 4
@@ -312,7 +344,7 @@ else
 fi
 slurm_down
 
-# ---- three hosts with 20 ms and 100 Mbit/s between them
+# ---- hosts with 20 ms and 100 Mbit/s between them: three, and a fourth for the TFJob
 
 hosts_up() {
     $CC -O2 "$root/tests/launchers/wan.c" -o wan && mkfifo control || return 1
@@ -320,18 +352,20 @@ hosts_up() {
     printf '#!/bin/sh\n# rsh.sh [FLAGS] nHOST COMMAND…: in the place of ssh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nhost=${1#n}\nshift\nexec %s/on.sh $host sh -c "$*"\n' "$scratch" >rsh.sh
     chmod +x on.sh rsh.sh
     echo "127.0.0.1 localhost" >hosts.txt
-    for i in 1 2 3; do
-        echo "10.77.0.$i n$i job-worker-$((i - 1)).space.svc dtrain-$((i - 1)).dtrain" >>hosts.txt
+    for i in 1 2 3 4; do
+        pod=dtrain-worker-$((i - 2)).space.svc
+        [ $i != 1 ] || pod=dtrain-chief-0.space.svc
+        echo "10.77.0.$i n$i job-worker-$((i - 1)).space.svc dtrain-$((i - 1)).dtrain $pod" >>hosts.txt
         ip netns del dtrain$i 2>/dev/null
         ip netns add dtrain$i || return 1
     done
     hosts_down() {
         kill "$wan" 2>/dev/null
         wait "$wan" 2>/dev/null
-        for i in 1 2 3; do ip netns del dtrain$i; done
+        for i in 1 2 3 4; do ip netns del dtrain$i; done
         hosts_down() { :; }
     }
-    ./wan dtrain 3 20 100 control >wan.out 2>&1 &
+    ./wan dtrain 4 20 100 control >wan.out 2>&1 &
     wan=$!
     soon 5 grep -q up wan.out && ./on.sh 1 true
 }
@@ -345,6 +379,18 @@ by_rank() { export DTRAIN_WORLD=3 DTRAIN_CHIEF=n1:2222; on_hosts rank_of $job; }
 rank_of() { echo DTRAIN_RANK=$(($1 - 1)); }
 by_pod() { on_hosts pod_of $job; }
 pod_of() { echo '{"cluster":{"worker":["job-worker-0.space.svc:2222","job-worker-1.space.svc:2222","job-worker-2.space.svc:2222"]},"task":{"type":"worker","index":'$(($1 - 1))'},"environment":"cloud"}' | sed 's/^/TF_CONFIG=/'; }
+hosts_served() {  # a chief, a worker and a server
+    for i in 1 2 3; do
+        task=$(echo chief worker ps | cut -d ' ' -f $i)
+        start $((i - 1)) timeout -k 5 100 ./on.sh $i env DTRAIN_SECRET=0123456789abcdef TF_CONFIG="{\"cluster\": {\"chief\": [\"n1:2222\"], \"worker\": [\"n2:2222\"], \"ps\": [\"n3:2222\"]}, \"task\": {\"type\": \"$task\", \"index\": 0}}" $job --sync
+    done
+    ended 0 100 0 1 2 && same 2 out.0 ps
+}
+no_memory() {  # two processes wish to meet in memory that they do not share
+    export DTRAIN_TRANSPORT=shm DTRAIN_WORLD=2 DTRAIN_CHIEF=n1:2222 DTRAIN_INSECURE=1
+    for i in 1 2; do start $((i - 1)) timeout -k 5 60 ./on.sh $i env DTRAIN_RANK=$((i - 1)) $job; done
+    ended 78 20 0 1 && grep -q "DTRAIN_TRANSPORT=shm: the ranks do not find the same memory" err.0
+}
 by_agents() {
     for i in 1 2 3; do start $((i - 1)) timeout -k 5 100 ./on.sh $i env DTRAIN_SECRET=0123456789abcdef NODES=3 NODE=$((i - 1)) MASTER=n1 TORCHRUN="$TORCHRUN" "$root/examples/launch/torchrun.sh" 1 $job; done
     ended 0 100 0 1 2 && same 3 out.0
@@ -397,6 +443,23 @@ open("pod.sh", "w").write("".join("export %s=%s\n" % (e["name"], e.get("value", 
     kill $(cat pid.*)
     ended 143 2 0 1 2
 }
+tfjob() {  # the pods of the TFJob, with its flags, and the TF_CONFIG that the operator makes for each
+    "$PYTHON" -c 'import json, sys, yaml
+job = yaml.safe_load(open(sys.argv[1]))
+specs = job["spec"]["tfReplicaSpecs"]
+cluster, tasks = {}, []
+for role, spec in specs.items():
+    pod = spec["template"]["spec"]["containers"][0]
+    port = [p["containerPort"] for p in pod["ports"] if p["name"] == "tfjob-port"][0]
+    cluster[role.lower()] = ["%s-%s-%d.space.svc:%d" % (job["metadata"]["name"], role.lower(), i, port) for i in range(spec["replicas"])]
+    tasks += [(role.lower(), i, pod) for i in range(spec["replicas"])]
+for i, (role, index, pod) in enumerate(tasks):
+    config = {"cluster": cluster, "task": {"type": role, "index": index}, "environment": "cloud"}
+    variables = "".join("export %s=%s\n" % (e["name"], e.get("value", "0123456789abcdef")) for e in pod["env"])
+    open("pod%d.sh" % (i + 1), "w").write("export TF_CONFIG=\x27%s\x27\n%sexec \"$1\" %s --epochs 2\n" % (json.dumps(config), variables, " ".join(pod["args"])))' "$root/examples/launch/tfjob.yaml" || return 1
+    for i in 1 2 3 4; do start $((i - 1)) timeout -k 5 100 ./on.sh $i sh pod$i.sh "$program"; done
+    ended 0 100 0 1 2 3 && cat out.0 && grep -q '"processes": 4,' out.0 && grep -qF "\"parameters_crc32c\": $(cat crc.8)," out.0
+}
 if [ "$(id -u)" != 0 ] || [ ! -c /dev/net/tun ] || ! command -v ip >/dev/null || ! command -v nsenter >/dev/null; then
     skip "three hosts" "needs root, ip, nsenter and /dev/net/tun"
 elif ! hosts_up >hosts.out 2>&1; then
@@ -404,11 +467,18 @@ elif ! hosts_up >hosts.out 2>&1; then
 else
     check "three hosts, DTRAIN_*" by_rank
     check "three hosts, TF_CONFIG" by_pod
+    check "three hosts, parameter server" hosts_served
     check "three hosts, nobody said that it is safe" strangers
+    check "three hosts, DTRAIN_TRANSPORT=shm" no_memory
     check "three hosts, 127.0.1.1" own_name
     check "three hosts, a link is lost" lost_link
     check "three hosts, examples/launch/ssh.sh" by_ssh
-    if "$PYTHON" -c 'import yaml' 2>/dev/null; then check "three hosts, examples/launch/statefulset.yaml" pods; else skip "statefulset.yaml" "no $PYTHON with yaml"; fi
+    if "$PYTHON" -c 'import yaml' 2>/dev/null; then
+        check "three hosts, examples/launch/statefulset.yaml" pods
+        check "four hosts, examples/launch/tfjob.yaml" tfjob
+    else
+        skip "three hosts, examples/launch/*.yaml" "no $PYTHON with yaml"
+    fi
     if command -v "$MPIRUN" >/dev/null; then
         check "three hosts, Open MPI" under 3 ./on.sh 1 env HOSTS=n1,n2,n3 MPIRUN="$MPIRUN --mca plm_rsh_agent $scratch/rsh.sh" "$root/examples/launch/mpirun.sh" 3
     fi
@@ -525,4 +595,61 @@ if "$PYTHON" -c 'import yaml' 2>/dev/null; then
 else
     skip "examples/launch/*.yaml" "no $PYTHON with yaml"
 fi
+if "$PYTHON" -c 'import yaml, kubernetes_validate' 2>/dev/null; then
+    valid() {  # every object, and every template of a pod in an object that Kubernetes does not know itself
+        "$PYTHON" -c 'import sys, yaml, kubernetes_validate as k
+def pods(v):
+    if isinstance(v, dict):
+        if "template" in v: yield {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "pod"}, "template": v["template"]}
+        for e in v.values(): yield from pods(e)
+for d in yaml.safe_load_all(open(sys.argv[1])):
+    for e in [d] if d["apiVersion"] in ("v1", "apps/v1") else list(pods(d["spec"])): k.validate(e, k.latest_version(), strict=True)' "$1"
+    }
+    for file in "$root"/examples/launch/*.yaml; do check "${file##*/} is what Kubernetes takes" valid "$file"; done
+else
+    skip "examples/launch/*.yaml are what Kubernetes takes" "no $PYTHON with yaml and kubernetes_validate"
+fi
+
+image() {  # what the Dockerfile builds needs nothing beside it; musl-gcc is what gcc is in its image
+    build=$(sed -n 's/^RUN gcc \(.*\) "$SOURCE" -o \/train \(.*\)/\1 XX \2/p' "$root/examples/launch/Dockerfile")
+    [ -n "$build" ] || { echo "no line of the Dockerfile compiles"; return 1; }
+    mkdir -p image
+    (cd "$root" && musl-gcc $(echo "$build" | sed "s:XX:examples/train.c -o $scratch/image/train:")) && ls -l image || return 1
+    timeout 60 chroot image /train --data digits --model mlp --epochs 2 --replicas 2 --json >said
+    tail -n 1 said
+    grep -qF '"eval_accuracy"' said && [ "$(wc -c <image/train)" -lt 1000000 ]
+}
+if [ "$(id -u)" = 0 ] && command -v musl-gcc >/dev/null; then check "Dockerfile: the program alone" image; else skip "Dockerfile: the program alone" "needs root and musl-gcc"; fi
+
+unit() {  # the service as systemd runs it: it serves one job after another, and ends for good when its settings are wrong
+    file=$root/examples/launch/parameter_server.service
+    sed "s:^ExecStart=.*:ExecStart=$scratch/parameter_server:" "$file" >dtrain.service
+    if command -v systemd-analyze >/dev/null; then systemd-analyze verify ./dtrain.service || return 1; fi
+    grep -qx 'Restart=always' "$file" && grep -qx 'RestartPreventExitStatus=78' "$file" || return 1
+    next_port
+    echo 0123456789abcdef >unit.secret
+    printf 'DTRAIN_ROLE=ps\nDTRAIN_RANK=0\nDTRAIN_SERVERS=1\nDTRAIN_WORLD=2\nDTRAIN_CHIEF=127.0.0.1:%s\n' $port >unit.env
+    grep -o 'DTRAIN_[A-Z]*=' unit.env >named
+    sed -n 's/^#  *\(DTRAIN_[A-Z]*=\).*/\1/p' "$file" | cmp - named || { echo "the variables of the example are others"; return 1; }
+    cat >unit.sh <<'Y'
+while :; do
+    env $(cat unit.env) "$(sed -n 's/^Environment=//p' dtrain.service | sed "s:%d/secret:unit.secret:")" "$(sed -n 's/^ExecStart=//p' dtrain.service)"
+    status=$?
+    echo "served: $status"
+    [ $status != 78 ] || exit 78
+done
+Y
+    start 9 timeout -k 5 100 sh unit.sh
+    for turn in 1 2; do
+        for rank in 0 1; do start $rank env DTRAIN_SECRET_FILE=unit.secret DTRAIN_SERVERS=1 DTRAIN_WORLD=2 DTRAIN_CHIEF=127.0.0.1:$port DTRAIN_RANK=$rank $job --sync; done
+        ended 0 30 0 1 && same 2 out.0 ps || return 1
+    done
+    soon 2 grep -q 'served: 0' out.9 && sed -i 's/DTRAIN_WORLD=2/DTRAIN_WORLD=x/' unit.env || return 1
+    for rank in 0 1; do start $rank env DTRAIN_SECRET_FILE=unit.secret DTRAIN_SERVERS=1 DTRAIN_WORLD=2 DTRAIN_CHIEF=127.0.0.1:$port DTRAIN_RANK=$rank $job --sync; done
+    ended 0 30 0 1 && ended 78 5 9
+    code=$?
+    cat out.9
+    return $code
+}
+if $CC $CFLAGS "$root/examples/parameter_server.c" -o parameter_server $LDFLAGS $LDLIBS; then check "parameter_server.service" unit; else check "examples/parameter_server.c" false; fi
 finish
