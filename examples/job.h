@@ -400,7 +400,6 @@ static void dt__job_open_events(const char *folder, long resumed) {
 // The command and the settings, as TensorBoard's Text and HParams show them.
 static void dt__job_tell_settings(void) {
     dt__job *j = &dt__the_job;
-    static const char *const metric[] = {"loss/train", "loss/eval", "accuracy/eval"};
     const char *name[64], *value[64];
     char names[64][24], values[64][300];
     dt_error err = DT_DEFAULTS;
@@ -415,7 +414,7 @@ static void dt__job_tell_settings(void) {
         value[n++] = v;
     }
     if (text && dt_events_text(j->events, 0, "job", text, &err)) dt__job_events_failed(&err);
-    if (j->events && dt_events_hparams(j->events, j->id, n, name, value, DT__COUNT(metric), metric, &err)) dt__job_events_failed(&err);
+    if (j->events && j->resumed < 0 && dt_events_hparams(j->events, j->id, n, name, value, 0, NULL, &err)) dt__job_events_failed(&err);
     free(text);
 }
 
@@ -624,7 +623,7 @@ static void dt__job_open_page(int offset) {
     dt__job *j = &dt__the_job;
     dt_error err = DT_DEFAULTS;
     if (!j->flags.port || !*j->flags.port) return;
-    j->page = dt_status_open(j->flags.port, offset, j->flags.dir, &err);
+    j->page = dt_status_open(j->flags.port, offset, offset ? NULL : j->flags.dir, &err);
     if (!j->page) dt__job_warn(err.text, "training goes on without");
     else if (j->o.progress != DT_OFF) { printf("status: %s\n", dt_status_url(j->page)); fflush(stdout); }
 }
