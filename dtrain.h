@@ -8723,22 +8723,22 @@ static int dt__write_header(const dt_model *m, const char *state, dt__write writ
 static int dt__count_bytes(void *sum, const void *data, size_t n) { *(uint64_t *)sum += n; return 0; }
 
 // What write returned, if not 0.
-static int dt__write_safetensors(const dt_model *m, const char *state, dt__write write, void *user) {
+static int dt__write_safetensors(const dt_model *m, dt__write write, void *user) {
 	uint8_t bytes[8];
 	uint64_t length = 0, blanks;
 	int code;
-	dt__write_header(m, state, dt__count_bytes, &length);
+	dt__write_header(m, NULL, dt__count_bytes, &length);
 	blanks = 7 - (length + 7) % 8;
 	dt__write_le(bytes, length + blanks, 8);
-	if (!(code = write(user, bytes, 8))) code = dt__write_header(m, state, write, user);
+	if (!(code = write(user, bytes, 8))) code = dt__write_header(m, NULL, write, user);
 	if (!code && blanks) code = write(user, "       ", (size_t)blanks);
-	return code ? code : dt__write_values(m, state != NULL, write, user);
+	return code ? code : dt__write_values(m, 0, write, user);
 }
 
 DT_API int dt_save_to(dt_model *m, dt__write write, void *user, dt_error *err) {
 	int code;
 	if (!m || !write) return dt__is_null(err, "dt_save_to", m ? "callback" : "model");
-	code = dt__write_safetensors(m, NULL, write, user);
+	code = dt__write_safetensors(m, write, user);
 	return code ? dt__fail(err, DT_ERR_CALLBACK, "dt_save_to: write returned %d", code) : 0;
 }
 
@@ -8746,19 +8746,17 @@ DT_API int dt_save_to(dt_model *m, dt__write write, void *user, dt_error *err) {
 static int dt__write_file(void *user, const void *data, size_t n) { return fwrite(data, 1, n, (FILE *)user) != n; }
 #endif
 
-static int dt__save(const dt_model *m, const char *what, const char *state, const char *path, dt_error *err) {
+DT_API int dt_save(dt_model *m, const char *path, dt_error *err) {
 #ifndef DTRAIN_NO_STDIO
 	dt__new_file file; int code;
-	if (!m) return dt__is_null(err, what, "model");
-	if ((code = dt__new_file_open(&file, what, path, err)) != 0) return code;
-	if (dt__write_safetensors(m, state, dt__write_file, file.f)) return dt__new_file_fail(&file, err, "cannot write");
+	if (!m) return dt__is_null(err, "dt_save", "model");
+	if ((code = dt__new_file_open(&file, "dt_save", path, err)) != 0) return code;
+	if (dt__write_safetensors(m, dt__write_file, file.f)) return dt__new_file_fail(&file, err, "cannot write");
 	return dt__new_file_close(&file, err);
 #else
-	return dt__disabled(err, what, "DTRAIN_NO_STDIO");
+	return dt__disabled(err, "dt_save", "DTRAIN_NO_STDIO");
 #endif
 }
-
-DT_API int dt_save(dt_model *m, const char *path, dt_error *err) { return dt__save(m, "dt_save", NULL, path, err); }
 
 // ---- reading
 

@@ -73,18 +73,42 @@ static void dt__put_state(dt__writer *w, const dt_model *m) {
     for (int k = 0; k < DT__STATE_VALUES; k++) dt__print(w, " %s %.17g", dt__state_names[k], value[k]);
 }
 
-DT_API int dt_checkpoint_save(dt_model *m, const char *path, dt_error *err) {
+typedef struct { FILE *f; uint32_t crc; } dt__checkpoint_file;
+
+static int dt__checkpoint_write(void *user, const void *data, size_t n) {
+    dt__checkpoint_file *c = (dt__checkpoint_file *)user;
+    c->crc = dt__crc32c(c->crc, data, n);
+    return fwrite(data, 1, n, c->f) != n;
+}
+
+// What stands before the values, the checksum with all its digits, so that it can be written again when they are through.
+static int dt__checkpoint_head(const dt_model *m, FILE *f, const char *state, uint32_t crc) {
     char text[640];
+    uint8_t bytes[8];
+    uint64_t length = 0, blanks;
+    dt__format(text, sizeof text, "%s crc32c %010ju", state, (uintmax_t)crc);
+    dt__write_header(m, text, dt__count_bytes, &length);
+    blanks = 7 - (length + 7) % 8;
+    dt__write_le(bytes, length + blanks, 8);
+    return fwrite(bytes, 1, 8, f) != 8 || dt__write_header(m, text, dt__write_file, f) || fwrite("       ", 1, (size_t)blanks, f) != blanks;
+}
+
+DT_API int dt_checkpoint_save(dt_model *m, const char *path, dt_error *err) {
+    char text[600];
     dt__writer state = dt__writer_on(text, sizeof text);
-    uint32_t crc;
+    dt__checkpoint_file c = {NULL, 0};
+    dt__new_file file;
     if (!m) return dt__is_null(err, "dt_checkpoint_save", "model");
     if (m->servers && m->process) return dt__not_now(err, "dt_checkpoint_save: with parameter servers the chief saves");
-    if (m->servers && m->served && m->comm && dt__exchange_slots(m, DT__FETCH, err)) return err->code;
+    if (m->servers && m->served && m->comm && dt__exchange_slots(m, DT__FETCH, err)) return err ? err->code : DT_ERR_PEER;
+    if (dt__new_file_open(&file, "dt_checkpoint_save", path, err)) return DT_ERR_IO;
+    setvbuf(file.f, NULL, _IOFBF, 1 << 18);
     dt__put_state(&state, m);
-    crc = dt__crc32c(0, text, state.n);
-    dt__write_values(m, 1, dt__write_crc32c, &crc);
-    dt__print(&state, " crc32c %ju", (uintmax_t)crc);
-    return dt__save(m, "dt_checkpoint_save", text, path, err);
+    c.f = file.f;
+    c.crc = dt__crc32c(0, text, state.n);
+    if (dt__checkpoint_head(m, file.f, text, 0) || dt__write_values(m, 1, dt__checkpoint_write, &c) || fseek(file.f, 0, SEEK_SET) || dt__checkpoint_head(m, file.f, text, c.crc))
+        return dt__new_file_fail(&file, err, "cannot write");
+    return dt__new_file_close(&file, err);
 }
 
 // Is it a checkpoint, whole, and of the same run?

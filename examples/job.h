@@ -97,6 +97,8 @@ DT_API int dt_job_id_valid(const char *id);
 typedef struct {
     dt_options o;           // the program's, with its on_event and .profile
     dt_job flags;
+    int argc;
+    char **argv;
     long every, keep, seconds, trace_steps;
     char id[129], error[240];
     char task[32];          // chief, worker 1, ps 0, evaluator
@@ -318,20 +320,21 @@ static void dt__job_put_settings(dt__writer *w, const dt_options *o) {
     dt__put(w, '}');
 }
 
-static int dt__job_describe(int argc, char **argv, dt_error *err) {
-    dt__job *j = &dt__the_job;
+static int dt__job_describe(dt_error *err) {
+    const dt__job *j = &dt__the_job;
     const size_t size = 32768;
     char *text = (char *)malloc(size);
     dt__writer w = dt__writer_on(text, text ? size : 0);
     int code;
     if (!text) return dt__fail(err, DT_ERR_MEMORY, "no memory for job.json");
     dt__print(&w, "{\"id\": \"%s\", \"dtrain\": \"%s\", \"cpu\": \"%s\"", j->id, dt_version(), dt__cpu()->name);
+    if (j->strategy) dt__print(&w, ", \"strategy\": \"%s\", \"processes\": %d, \"replicas\": %d", j->strategy, j->processes, j->replicas);
     dt__job_put_time(&w, "started", j->started);
     dt__job_put_settings(&w, &j->o);
     dt__put_text(&w, ", \"command\": [");
-    for (int i = 0; i < argc && w.n < size - 2000; i++) {
+    for (int i = 0; i < j->argc && w.n < size - 2000; i++) {
         char word[512];
-        dt__format(word, 500, "%s", argv[i]);
+        dt__format(word, 500, "%s", j->argv[i]);
         dt__put_text(&w, i ? ", \"" : "\"");
         dt__put_json(&w, word);
         dt__put(&w, '"');
@@ -663,6 +666,7 @@ static int dt__job_begin_chief(dt_model *m) {
         const char *end;
         j->best = dt__parse_double(best, best + strlen(best), &end);
     }
+    if (j->resumed < 0 && dt__job_describe(&err)) dt__job_warn(err.text, "");  // now with its strategy
     dt__job_trim_metrics(j->resumed);
     dt__job_open_events("events", j->resumed);
     if (j->events) dt__job_tell_settings();
@@ -935,8 +939,9 @@ static int dt__job_plan(const dt_options *options, long keep) {
     if (!m) return fprintf(stderr, "%s\n", err.text), 64;
     r = dt_model_report(m);
     dt_model_plan_bytes(m, &block, &least);
-    dt__write_safetensors(m, "seed 0 batch 32 optimizer 3 step 128 loss 0.12345678901234567 accuracy 0 samples 0 best 0 waited 0 replicas 2 processes 1", dt__count_bytes, &checkpoint);
-    dt__write_safetensors(m, NULL, dt__count_bytes, &weights);
+    dt__write_header(m, "seed 0 batch 32 optimizer 3 step 128", dt__count_bytes, &checkpoint);
+    dt__write_values(m, 1, dt__count_bytes, &checkpoint);
+    dt__write_safetensors(m, dt__count_bytes, &weights);
     gradients = 4.0 * (double)m->graph.n_gradients;
     trained = 4.0 * (double)m->graph.n_trainable;
     printf("strategy %s, %d process%s of %d replica%s", servers ? "ps" : processes > 1 ? "multiworker" : dt__strategy_name[r.strategy], processes, processes > 1 ? "es" : "", r.replicas, r.replicas > 1 ? "s" : "");
@@ -1297,7 +1302,7 @@ static int dt__job_initial(const char *dir, char path[1024]) {
 }
 
 // rank: of this process, where it is known already. The exit status of what is wrong; -1: it has finished; 0: go on.
-static int dt__job_open(int rank, int argc, char **argv) {
+static int dt__job_open(int rank) {
     static const char *const folder[] = {"", "checkpoints", "events", "export", "logs", "tasks"}, *const made[] = {"export/model.safetensors", "export/model.onnx", "export/model.c"};
     dt__job *j = &dt__the_job;
     dt_error err = DT_DEFAULTS;
@@ -1308,13 +1313,13 @@ static int dt__job_open(int rank, int argc, char **argv) {
     }
     dt__job_path("checkpoints", 0, path);
     if (dt__new_file_try("--job-dir", path, &err)) return fprintf(stderr, "%s\n", err.text), 1;
-    dt__job_name(j->flags.id, j->flags.dir, argc > 0 ? argv[0] : "job", j->id);
+    dt__job_name(j->flags.id, j->flags.dir, j->argc > 0 ? j->argv[0] : "job", j->id);
     if (!dt_job_id_valid(j->id)) return fprintf(stderr, "--job-id is \"%.130s\": letters, digits and _ are allowed, a letter first, at most 128\n", j->flags.id), 64;
     dt__job_of(j->flags.dir, "job.json", "id", old, sizeof old);
     if (strcmp(old, "-") && strcmp(old, j->id)) return fprintf(stderr, "--job-id is %s, and \"%.200s\" is the directory of %s: leave out one, or give another\n", j->id, j->flags.dir, old), 64;
     if (rank || j->evaluates) return 0;
     if (dt__job_locked()) return 78;
-    if (!strcmp(old, "-") && dt__job_describe(argc, argv, &err)) return fprintf(stderr, "%s\n", err.text), 1;
+    if (!strcmp(old, "-") && dt__job_describe(&err)) return fprintf(stderr, "%s\n", err.text), 1;
     for (int i = 0; i < DT__COUNT(made) && dt__job_is_on(j->flags.fresh); i++) if (dt__job_path(made[i], -1, path)) remove(path);
     dt__job_path(made[0], -1, path);
     if (!access(path, F_OK)) {
@@ -1328,7 +1333,6 @@ static int dt__job_open(int rank, int argc, char **argv) {
 DT_API int dt_job_run(const dt_options *o, const dt_job *job, int argc, char **argv) {
     dt__job *j = &dt__the_job;
     dt_options with = *o;
-    dt_error err = DT_DEFAULTS;
     char initial[1024];
     int status, rank = dt_comm_rank(o->comm), parent = !o->comm && (o->workers || o->servers || o->tier > 1);
     pid_t self = getpid();
@@ -1336,6 +1340,8 @@ DT_API int dt_job_run(const dt_options *o, const dt_job *job, int argc, char **a
     memset(j, 0, sizeof *j);
     j->o = *o;
     j->flags = *job;
+    j->argc = argc;
+    j->argv = argv;
     j->started = (double)time(NULL);
     j->lock = -1;
     j->evaluates = dt__job_word_evaluate || dt__job_evaluates();
@@ -1349,11 +1355,11 @@ DT_API int dt_job_run(const dt_options *o, const dt_job *job, int argc, char **a
 #ifndef DTRAIN_NO_SOCKETS
     if (!o->comm && !j->evaluates) {
         dt__who w;
-        rank = dt__who_am_i(NULL, &w, &err) ? 1 : w.rank;  // what is wrong, dt_run says
+        rank = dt__who_am_i(NULL, &w, NULL) ? 1 : w.rank;  // what is wrong, dt_run says
     }
     dt__watch_server = dt__job_on_server;
 #endif
-    status = dt__job_open(rank, argc, argv);
+    status = dt__job_open(rank);
     if (!status && j->evaluates) status = dt__job_evaluate();
     else if (!status) {
         if (job->init && *job->init) {

@@ -127,13 +127,32 @@ PY
     wait $job
     [ $? = 143 ] && return $code
 }
+servers_shown() {  # server i on PORT + 1 + i
+    port=$((22000 + ($$ + 7) % 20000))
+    ./job --job-dir webs --epochs 4000 --replicas 1 --workers 1 --ps 2 --status-port $port >webs.log 2>&1 & job=$!
+    wait_for "webs/checkpoints/step-*" && sleep 1.2 && "$PYTHON" - $port <<'PY'
+import json, sys, urllib.request
+port = int(sys.argv[1])
+def get(port, path): return json.loads(urllib.request.urlopen("http://127.0.0.1:%d%s" % (port, path), timeout=10).read().decode())
+assert get(port, "/status")["strategy"] == "ps"
+for i in (0, 1):
+    status = get(port + 1 + i, "/status")
+    assert status["task"] == "ps %d" % i and status["step"] > 0 and status["values"] > 70000, status
+assert [r["task"] for r in get(port, "/ranks")] == ["chief", "worker 1", "ps 0", "ps 1"], get(port, "/ranks")
+PY
+    code=$?
+    kill -TERM $job
+    wait $job
+    [ $? = 143 ] && return $code
+}
+if "$PYTHON" -c 'import json' 2>/dev/null; then check "… of parameter servers" servers_shown; else skip "… of parameter servers" "no $PYTHON"; fi
 if "$PYTHON" -c 'import json' 2>/dev/null; then check "the status port" shown; else skip "the status port" "no $PYTHON"; fi
 documents() {
     "$PYTHON" - <<'PY'
 import csv, json
 status, job = json.load(open("one/status.json")), json.load(open("one/job.json"))
 assert status["state"] == "SUCCEEDED" and status["step"] == status["steps"] == 276 and status["id"] == job["id"], status
-assert job["command"][0] == "./job" and "--job-dir" in job["command"], job
+assert job["command"][0] == "./job" and "--job-dir" in job["command"] and job["strategy"] == status["strategy"] == "mirrored", job
 rows = list(csv.DictReader(open("one/metrics.csv")))
 assert [int(r["epoch"]) for r in rows] == list(range(1, 13)), rows   # each once, though it was killed
 whole = list(csv.DictReader(open("one.whole/metrics.csv")))
