@@ -78,6 +78,12 @@ coverage:       ## lines and branches that the tests run, room by room, and a li
 	$(MAKE) test SCRIPTS=jobs BUILD=$(BUILD)/coverage CFLAGS="-O0 -w --coverage" LDFLAGS="-Wl,--wrap=_exit $(abspath $(BUILD))/coverage/exit.o"; \
 	    status=$$?; tests/coverage.sh $(BUILD)/coverage && exit $$status
 
+lint:           ## clang-tidy, cppcheck, gcc's analyzer and the files' form: those that are there; ten minutes
+	@tests/lint.sh
+
+format:         ## mend blanks, tabs and line ends of all files; what needs a choice is told
+	@tests/format.sh fix
+
 contents:       ## every >>tag of the header has its line in the contents and its banner
 	@tests/contents.sh dtrain.h
 
@@ -155,5 +161,5 @@ $(SWITCHES:%=switch-%): switch-%: $(BUILD)/flags
 	@tests/run.sh one $* $(BUILD)/switch-$*.log tests/switches.sh $*
 
 FORCE:
-.PHONY: help run test data examples cxx bench bench-kernels bench-comm bench-peers switches sanitize sanitize-address sanitize-thread exchange launchers fuzz accuracy coverage contents size check-all install clean programs FORCE \
+.PHONY: help run test data examples cxx bench bench-kernels bench-comm bench-peers switches sanitize sanitize-address sanitize-thread exchange launchers fuzz accuracy coverage lint format contents size check-all install clean programs FORCE \
     $(TESTS:%=test-%) $(SCRIPTS:%=script-%) $(SWITCHES:%=switch-%)
