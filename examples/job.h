@@ -59,6 +59,7 @@ typedef struct {
     const char *histograms; // "1": weights and gradients after every epoch, for TensorBoard
     const char *trace;      // so many steps as a Chrome trace
     const char *plan;       // "1": show what it takes, and stop
+    const char *config;     // a JSON file with the platform's fields; dt_job_command puts flags in its place
 } dt_job;
 
 // For a program's own table of flags, before its {NULL, NULL, NULL}.
@@ -74,7 +75,8 @@ typedef struct {
     {"status-port", &(job).port, "the chief shows the job there by HTTP, on this machine; HOST:PORT elsewhere"}, \
     {"histograms", &(job).histograms, "1: weights and gradients after every epoch, for TensorBoard"}, \
     {"trace", &(job).trace, "so many steps as a Chrome trace, for Perfetto"}, \
-    {"plan", &(job).plan, "1: show memory, bytes a step and bytes of a checkpoint, and stop"}
+    {"plan", &(job).plan, "1: show memory, bytes a step and bytes of a checkpoint, and stop"}, \
+    {"config", &(job).config, "JSON as the platform has it: scaleTier, workerCount, parameterServerCount, args, jobDir, jobId"}
 
 // dt_job_run - dt_run as a job. Returns its exit status; 64, 78 or 1 if the job's flags or directory are no good.
 DT_API int dt_job_run(const dt_options *o, const dt_job *job, int argc, char **argv);
@@ -732,6 +734,7 @@ static void dt__job_export(dt_model *m) {
     }
 #endif
     if (dt_save(m, path, &err)) dt__job_warn(err.text, "");  // the last: a job with this file has finished
+    else if (dt__the_job.o.progress != DT_OFF) printf("the job has finished: \"%s\" is its result\n", path);
 }
 
 static void dt__job_end_chief(const dt_event *e) {
