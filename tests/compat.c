@@ -480,6 +480,43 @@ static void test_other_protocol(void) {
     CHECK_ERROR(c.err, DT_ERR_PEER, "version 1");
 #endif
 }
+
+#ifdef DT__PROTOCOL
+/* … and so does who dials one */
+static void *other_chief(void *arg) {
+    uint8_t bytes[256];
+    const int listener = *(int *)arg, fd = accept(listener, NULL, NULL);
+    size_t n = kept_frame(set[COUNT(set) - 1], "challenge", bytes);
+    bytes[4]++;
+    dt__write_le(bytes + 60, dt__crc32c(0, bytes, 60), 4);
+    if (fd >= 0 && send(fd, bytes, n, MSG_NOSIGNAL) == (ssize_t)n) while (recv(fd, bytes, sizeof bytes, 0) > 0) {}
+    if (fd >= 0) close(fd);
+    return NULL;
+}
+
+static void test_dialling_other_protocol(void) {
+    struct sockaddr_in a;
+    socklen_t n = sizeof a;
+    pthread_t thread;
+    dt_error err = {0};
+    dt__who w;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    if (!little_endian()) SKIP("frames have the byte order of the machine; these were kept on a little-endian one");
+    memset(&w, 0, sizeof w);
+    memset(&a, 0, sizeof a);
+    a.sin_family = AF_INET, a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (listener < 0 || bind(listener, (struct sockaddr *)&a, n) || listen(listener, 9) || getsockname(listener, (struct sockaddr *)&a, &n)) { CHECK(!"a port"); return; }
+    w.rank = 1, w.size = 2, w.local = 1, w.tries = 1, w.patience = 20, w.dead = 4, w.listener = -1;
+    snprintf(w.chief, sizeof w.chief, "127.0.0.1:%d", ntohs(a.sin_port));
+    strcpy(w.job, "kept"), strcpy(w.source, "a test");
+    if (pthread_create(&thread, NULL, other_chief, &listener)) { printf("no thread\n"); exit(1); }
+    CHECK(!dt__net_open(&w, &err));
+    pthread_join(thread, NULL);
+    close(listener);
+    CHECK_ERROR(err, DT_ERR_CONFIG, "version 2");
+    CHECK_ERROR(err, DT_ERR_CONFIG, "version 1");
+}
+#endif
 #endif
 
 int main(int argc, char **argv) {
@@ -500,6 +537,9 @@ int main(int argc, char **argv) {
     RUN(test_frames_in);
     RUN(test_recorded_peer);
     RUN(test_other_protocol);
+#ifdef DT__PROTOCOL
+    RUN(test_dialling_other_protocol);
+#endif
 #endif
     scratch_end();
     return finish();
