@@ -269,17 +269,18 @@ else
     skip "torchrun" "no $TORCHRUN"
 fi
 
-# ---- Slurm: a controller and three nodes on this machine, which have names of their own
+# ---- Slurm: a controller and three nodes, which have names of their own, on this machine or on three hosts
 
-slurm_up() {
+slurm_up() {  # ON CONTROLLER NODES: ON I COMMAND… runs it where node I is
+    on=$1
     next_port
+    rm -rf slurm
     mkdir -p slurm/state slurm/spool/n1 slurm/spool/n2 slurm/spool/n3
     chmod 700 slurm
     (umask 077; dd if=/dev/urandom of=slurm/key bs=1024 count=1 2>/dev/null)
-    printf '127.0.0.1 localhost n1 n2 n3\n' >slurm/hosts
     cat >slurm/slurm.conf <<Y
 ClusterName=test
-SlurmctldHost=$(hostname)(127.0.0.1)
+SlurmctldHost=$2
 SlurmctldPort=$port
 SlurmUser=root
 AuthType=auth/munge
@@ -295,7 +296,7 @@ TaskPlugin=task/none
 ReturnToService=2
 SelectType=select/cons_tres
 SlurmdParameters=config_overrides
-NodeName=n[1-3] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[$((port + 1))-$((port + 3))] CPUs=4 RealMemory=1000 State=UNKNOWN
+NodeName=n[1-3] $3 Port=[$((port + 1))-$((port + 3))] CPUs=4 RealMemory=1000 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
 Y
     export SLURM_CONF="$scratch/slurm/slurm.conf"
@@ -303,15 +304,21 @@ Y
     munged -F --force --key-file="$scratch/slurm/key" --socket="$scratch/slurm/socket" --pid-file="$scratch/slurm/munged.pid" \
         --log-file="$scratch/slurm/munged.log" --seed-file="$scratch/slurm/seed" >slurm/munged.out 2>&1 &
     slurm_pids="$slurm_pids $!"
-    slurmctld -D >slurm/controller.out 2>&1 &
+    $on 1 slurmctld -D >slurm/controller.out 2>&1 &
     slurm_pids="$slurm_pids $!"
-    for node in n1 n2 n3; do
-        unshare -m sh -c 'mount --bind slurm/hosts /etc/hosts && exec slurmd -D -N "$0"' $node >slurm/$node.out 2>&1 &
+    for node in 1 2 3; do
+        $on $node slurmd -D -N n$node >slurm/n$node.out 2>&1 &
         slurm_pids="$slurm_pids $!"
     done
     slurm_down() { kill $slurm_pids 2>/dev/null; wait $slurm_pids 2>/dev/null; slurm_down() { :; }; }
-    idle() { [ "$(timeout 5 sinfo -h -t idle -o %D 2>/dev/null)" = 3 ]; }
+    idle() { [ "$(timeout 5 $on 1 sinfo -h -t idle -o %D 2>/dev/null)" = 3 ]; }
     soon 20 idle
+}
+slurm_here() {
+    printf '127.0.0.1 localhost n1 n2 n3\n' >names.txt
+    printf '#!/bin/sh\n# here.sh NODE COMMAND…\nshift\nexec unshare -m sh -c '"'"'mount --bind %s /etc/hosts; exec "$@"'"'"' sh "$@"\n' "$scratch/names.txt" >here.sh
+    chmod +x here.sh
+    slurm_up ./here.sh "$(hostname)(127.0.0.1)" "NodeHostname=localhost NodeAddr=127.0.0.1"
 }
 batch_job() {
     timeout 60 sbatch --wait -o "$scratch/slurm/batch.out" --export=ALL,TRAIN="$job" "$root/examples/launch/slurm.sbatch" || return 1
@@ -330,7 +337,7 @@ if ! command -v slurmctld >/dev/null || ! command -v munged >/dev/null; then
     skip "Slurm" "no slurmctld, slurmd and munged"
 elif [ "$(id -u)" != 0 ]; then
     skip "Slurm" "its cluster needs root"
-elif ! slurm_up; then
+elif ! slurm_here; then
     skip "Slurm" "its three nodes do not come up: see $scratch/slurm"
 else
     ways "srun, a process a node" under 3 srun -N 3 -n 3
@@ -486,6 +493,15 @@ else
         check "three hosts, MPICH" under 3 ./on.sh 1 env HOSTS=n1,n2,n3 MPIRUN="$MPIEXEC -launcher rsh -launcher-exec $scratch/rsh.sh" "$root/examples/launch/mpirun.sh" 3
     fi
     if command -v "$TORCHRUN" >/dev/null; then check "three hosts, torchrun" by_agents; fi
+    if ! command -v slurmctld >/dev/null || ! command -v munged >/dev/null; then
+        skip "three hosts, srun" "no slurmctld, slurmd and munged"
+    elif ! slurm_up ./on.sh "n1(10.77.0.1)" "NodeAddr=10.77.0.[1-3]"; then
+        skip "three hosts, srun" "its nodes do not come up: see $scratch/slurm"
+    else
+        check "three hosts, srun" under 3 env DTRAIN_SECRET=0123456789abcdef ./on.sh 1 srun -N 3 -n 3
+        check "three hosts, srun, parameter server" served 2 env DTRAIN_SECRET=0123456789abcdef ./on.sh 1 srun -N 3 -n 3
+    fi
+    slurm_down
 fi
 hosts_down
 
