@@ -256,14 +256,20 @@ static double dt__job_cpu_seconds(void) {
     return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
+static void dt__job_put_process(dt__writer *w) {
+    char host[128] = "";
+    gethostname(host, sizeof host - 1);
+    dt__print(w, ", \"pid\": %ld", (long)getpid());
+    dt__job_put_string(w, "host", host);
+}
+
 // What the table of tasks shows of this process.
 static void dt__job_put_task(const char *state, double step, double speed) {
-    char text[1024], host[128] = "", path[1024];
+    char text[1024], path[1024];
     dt__writer w = dt__writer_on(text, sizeof text);
     dt_error err = DT_DEFAULTS;
-    gethostname(host, sizeof host - 1);
-    dt__print(&w, "{\"task\": \"%s\", \"state\": \"%s\", \"pid\": %ld", dt__the_job.task, state, (long)getpid());
-    dt__job_put_string(&w, "host", host);
+    dt__print(&w, "{\"task\": \"%s\", \"state\": \"%s\"", dt__the_job.task, state);
+    dt__job_put_process(&w);
     dt__print(&w, ", \"step\": %.0f, \"samples_per_s\": ", step);
     dt__put_json_number(&w, speed);
     dt__print(&w, ", \"cpu_seconds\": %.2f, \"memory_mb\": %.1f", dt__job_cpu_seconds(), dt__peak_rss() / 1e6);
@@ -283,7 +289,7 @@ static void dt__job_status(const char *state, const dt_event *e) {
     dt_error err = DT_DEFAULTS;
     dt__print(&w, "{\"state\": \"%s\"", state);
     dt__job_put_string(&w, "id", j->id);
-    dt__print(&w, ", \"pid\": %ld", (long)getpid());
+    dt__job_put_process(&w);
     dt__job_put_time(&w, "started", j->started);
     dt__job_put_time(&w, "updated", (double)time(NULL));
     if (j->strategy) dt__print(&w, ", \"strategy\": \"%s\", \"processes\": %d, \"replicas\": %d", j->strategy, j->processes, j->replicas);
@@ -1086,14 +1092,29 @@ static int dt__job_list(int argc, char **argv) {
     return bad;
 }
 
-// The process of the job in dir if that runs, else 0.
+// Does a run hold the directory's lock? A number in a file may be another process's by now.
+static int dt__job_held(const char *dir) {
+    char path[1024];
+    int fd = dt__format(path, sizeof path, "%s/job.lock", dir) < sizeof path ? open(path, O_RDWR | O_CLOEXEC) : -1, held;
+    if (fd < 0) return 0;
+    held = flock(fd, LOCK_SH | LOCK_NB) != 0;
+    close(fd);
+    return held;
+}
+
+// The process of the job in dir if that runs, or is about to, on this machine; else 0.
 static long dt__job_pid(const char *dir, char state[32]) {
-    char pid[32];
+    char pid[32], host[128], own[128] = "";
     long number;
+    int queued;
     dt__job_of(dir, "status.json", "state", state, 32);
     dt__job_of(dir, "status.json", "pid", pid, sizeof pid);
+    dt__job_of(dir, "status.json", "host", host, sizeof host);
+    gethostname(own, sizeof own - 1);
     number = strtol(pid, NULL, 10);
-    return (!strcmp(state, "RUNNING") || !strcmp(state, "PREPARING") || !strcmp(state, "QUEUED")) && number > 1 && !kill((pid_t)number, 0) ? number : 0;
+    queued = !strcmp(state, "QUEUED");
+    if ((strcmp(state, "RUNNING") && strcmp(state, "PREPARING") && !queued) || number < 2 || strcmp(host, own)) return 0;
+    return !kill((pid_t)number, 0) && (queued || dt__job_held(dir)) ? number : 0;
 }
 
 // Has it told how it ended?
@@ -1109,7 +1130,8 @@ static int dt__job_cancel(const char *dir) {
     char state[32];
     long pid = dt__job_pid(dir, state);
     if (!strcmp(state, "-")) return dt__job_none(dir);
-    if (!pid) return fprintf(stderr, "the job in \"%s\" does not run (%s)\n", dir, state), 1;
+    if (!strcmp(state, "QUEUED")) return fprintf(stderr, "the job in \"%s\" has not begun: try again\n", dir), 1;
+    if (!pid) return fprintf(stderr, "the job in \"%s\" does not run on this machine (%s)\n", dir, state), 1;
     if (kill((pid_t)pid, SIGTERM)) return fprintf(stderr, "process %ld cannot be told: %s\n", pid, strerror(errno)), 1;
     printf("told process %ld to save and stop\n", pid);
     return 0;
@@ -1137,7 +1159,8 @@ static int dt__job_mkdir(const char *path) {
 
 // 1 in the parent, once the job has described itself; 0 in the child.
 static int dt__job_submit(const char *dir, const char *given, const char *program, int *status) {
-    char path[1024], state[32], queued[300], id[129];
+    char path[1024], state[32], queued[512], id[129];
+    dt__writer w;
     long pid = dt__job_pid(dir, state);
     dt_error err = DT_DEFAULTS;
     int log, gone = 0, code = 0;
@@ -1160,7 +1183,10 @@ static int dt__job_submit(const char *dir, const char *given, const char *progra
         close(log);
         if ((log = open("/dev/null", O_RDONLY)) >= 0) { dup2(log, 0); close(log); }
         dt__the_job.flags.dir = dir;
-        dt__format(queued, sizeof queued, "{\"state\": \"QUEUED\", \"id\": \"%s\", \"pid\": %ld}\n", id, (long)getpid());
+        w = dt__writer_on(queued, sizeof queued);
+        dt__print(&w, "{\"state\": \"QUEUED\", \"id\": \"%s\"", id);
+        dt__job_put_process(&w);
+        dt__put_text(&w, "}\n");
         if (dt__job_put("status.json", queued, &err)) fprintf(stderr, "%s\n", err.text);
         return 0;
     }
@@ -1192,6 +1218,8 @@ static int dt__job_tell(const char *dir, int follow) {
         fflush(stdout);
         dt__format(before, sizeof before, "%s", text);
         free(text);
+        if (!pid && (!strcmp(state, "RUNNING") || !strcmp(state, "PREPARING")))
+            fprintf(stderr, "but no process of it runs on this machine: the same command again goes on from its last checkpoint\n");
         if (!follow || !pid) return 0;
         nanosleep(&pause, NULL);
     }

@@ -106,12 +106,21 @@ commands() {  # submit in the background, look at it, end it, submit again, comp
     timeout 20 ./job status --job-dir far --follow >followed & follower=$!
     sleep 1.5
     ./job cancel --job-dir far | grep "told process" && wait $follower && [ "$(grep -c RUNNING followed)" -ge 1 ] && tail -n 1 followed | grep CANCELLED || return 1
-    ./job cancel --job-dir far 2>&1 | grep "does not run (CANCELLED" || return 1
+    ./job cancel --job-dir far 2>&1 | grep "does not run on this machine (CANCELLED" || return 1
     ./job list far one | tee said
     [ "$(grep -c -E "^$id +CANCELLED +mirrored +64 +adam +[-] +[0-9]+ |^job_[0-9_]+ +SUCCEEDED +mirrored +64 +adam +[-] +276 " said)" = 2 ] && grep -q "strategy mirrored" far/logs/chief.log || return 1
     [ "$(./job submit --job-dir far --epochs 4000 --replicas 2)" = "$id" ] && ./job cancel --job-dir far  # it keeps its name
 }
 check "submit, status, cancel, list" commands
+gone() {  # killed: status.json says RUNNING, and cancel must not signal whoever has that number now
+    ./job --job-dir lost --epochs 4000 --quiet & job=$!
+    wait_for "lost/checkpoints/step-*" || return 1
+    kill -9 $job
+    wait $job 2>/dev/null
+    sed -i "s/\"pid\": [0-9]*/\"pid\": $$/" lost/status.json
+    ./job status --job-dir lost 2>said | grep '"state": "RUNNING"' && grep "no process of it runs" said && refuses 1 "does not run on this machine" cancel --job-dir lost
+}
+check "a job whose process is gone" gone
 check "status of no job" refuses 1 "is no job's directory" status --job-dir nowhere
 check "a command without its directory" refuses 64 "which job" cancel
 shown() {  # by HTTP while it runs; tests/status.c has the clients that behave badly
