@@ -27,7 +27,7 @@ SWITCHES := none NO_THREADS NO_SOCKETS NO_STDIO NO_MALLOC NO_SIMD all STATIC BLA
 VERSION  := $(shell awk '/^.define DTRAIN_VERSION_(MAJOR|MINOR|PATCH)/ { v = v dot $$3; dot = "." } END { print v }' dtrain.h)
 
 help:           ## show this list
-	@awk -F '## *' '/^[a-z-]+:.*##/ { sub(/:.*/, "", $$1); printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F '## *' '/^[a-z-]+:.*##/ { sub(/:.*/, "", $$1); printf "make %-16s %s\n", $$1, $$2 }' Makefile
 
 run: $(BUILD)/examples/digits           ## train a network on real handwritten digits: a few seconds
 	$< --save $(BUILD)/digits.safetensors
@@ -52,6 +52,9 @@ bench-kernels: $(BUILD)/bench/kernels           ## products and convolutions in 
 $(BUILD)/bench/kernels: LDLIBS += $(shell printf '\043include <cblas.h>\nint main(void) { return 0; }\n' | $(CC) -x c - -o /dev/null -lopenblas 2>/dev/null && echo -DWITH_OPENBLAS -lopenblas)
 
 bench-comm: $(BUILD)/bench/comm         ## allreduce and its relatives between threads, beside memcpy
+	$< $(BENCHFLAGS)
+
+bench-checkpoint: $(BUILD)/bench/checkpoint     ## what checkpoints cost a run, in turn with and without
 	$< $(BENCHFLAGS)
 
 bench-peers: $(BUILD)/bench/models              ## the four models beside PyTorch and TensorFlow: installs those into $(BUILD)/venv; an hour
@@ -148,7 +151,7 @@ $(BUILD)/examples/mpi: examples/mpi.c dtrain.h $(wildcard examples/*.h) $(BUILD)
 $(BUILD)/examples/%: examples/%.cpp dtrain.h $(wildcard examples/*.h) $(BUILD)/flags
 	$(CXX) $(CFLAGS) $(CPPFLAGS) $< -o $@ $(LDFLAGS) $(LDLIBS)
 
-$(BUILD)/bench/%: bench/%.c dtrain.h $(BUILD)/flags
+$(BUILD)/bench/%: bench/%.c dtrain.h $(wildcard examples/*.h) $(BUILD)/flags
 	$(CC) $(CFLAGS) $(CPPFLAGS) $< -o $@ $(LDFLAGS) $(LDLIBS)
 
 $(TESTS:%=test-%): test-%: $(BUILD)/%
@@ -161,5 +164,5 @@ $(SWITCHES:%=switch-%): switch-%: $(BUILD)/flags
 	@tests/run.sh one $* $(BUILD)/switch-$*.log tests/switches.sh $*
 
 FORCE:
-.PHONY: help run test data examples cxx bench bench-kernels bench-comm bench-peers switches sanitize sanitize-address sanitize-thread exchange launchers fuzz accuracy coverage lint format contents size check-all install clean programs FORCE \
+.PHONY: help run test data examples cxx bench bench-kernels bench-comm bench-checkpoint bench-peers switches sanitize sanitize-address sanitize-thread exchange launchers fuzz accuracy coverage lint format contents size check-all install clean programs FORCE \
     $(TESTS:%=test-%) $(SCRIPTS:%=script-%) $(SWITCHES:%=switch-%)

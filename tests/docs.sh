@@ -124,7 +124,7 @@ check "files that are named are there" files
 flags() {
     {
         sed -n 's/^\tDT__FLAG[A-Z_]*([A-Z]*, *"\{0,1\}\([a-z_0-9]*\)"\{0,1\},.*/\1/p; s/^\tDT__SWITCH_OF(\([a-z_]*\),.*/\1/p' dtrain.h | tr _ -
-        grep -hoE '\{"[a-z-]+", *&' examples/*.h examples/*.c | sed 's/{"\([a-z-]*\)".*/\1/'
+        grep -hoE '\{"[a-z-]+", *&' examples/*.h examples/*.c bench/*.c | sed 's/{"\([a-z-]*\)".*/\1/'
         grep -hoE '"--[a-z-]+' dtrain.h examples/*.h examples/*.c bench/*.c | sed 's/"--//'
     } | sort -u >"$scratch/flags"
     [ "$(wc -l <"$scratch/flags")" -gt 40 ] || { echo "only these flags were found:"; cat "$scratch/flags"; return 1; }
