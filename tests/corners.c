@@ -214,7 +214,7 @@ static int child_main(int argc, char **argv) {
     int status;
     o.progress = 0, o.on_event = talk;
     o.train = dt_from(make_sample, NULL, 64);
-    if (argc > 1 && !strcmp(argv[1], "submit")) return dt_job_command(&argc, argv, &status) ? status : 99;
+    if (argc > 1 && !strcmp(argv[1], "submit")) return dt_job_command(&argc, &argv, &status) ? status : 99;
     return dt_main_opt(argc, argv, &o);
 }
 
