@@ -154,9 +154,9 @@ def table_sums(data):
     return markdown(["values"] + data["columns"], ["---:"] * (1 + len(data["columns"])), [[r["size"]] + [cell(v) for v in r["seconds"]] for r in data["rows"]])
 
 
-def table_accuracy(data):
-    rows = [[r["data"], r["model"], "`%s`" % r["command"], str(len(r["accuracy"])), "%.1f %%" % (100 * r["accuracy"][-1])] for r in data["rows"]]
-    return markdown(["data", "model", "command", "epochs", "accuracy on the test images"], ["---", "---", "---", "---:", "---:"], rows)
+def table_reaches(data):
+    rows = [[r["data"], r["model"], "%.1f %% of %s" % (100 * r["accuracy"], r["of"]), str(r["epochs"]), "%d s" % r["seconds"]] for r in data["rows"]]
+    return markdown(["data", "model", "accuracy on the test images", "epochs", "training took"], ["---", "---", "---:", "---:", "---:"], rows)
 
 
 def main():
@@ -168,9 +168,10 @@ def main():
     with open(README, encoding="utf-8") as f:
         readme = f.read()
     files = {}
-    for name, draw, table in [("throughput", throughput, table_throughput), ("sums", sums, table_sums), ("accuracy", accuracy, table_accuracy)]:
+    for name, draw in [("throughput", throughput), ("sums", sums), ("accuracy", accuracy)]:
         files[os.path.join(HERE, name + ".svg")] = draw(figures[name])
-        mark = r"(<!-- figures\.json: %s -->\n).*?(?=\n<!-- end -->)" % name
+    for name, table in [("reaches", table_reaches), ("throughput", table_throughput), ("sums", table_sums)]:
+        mark = r"(<!-- figures\.json: %s -->\n)(?:(?!<!--).)*?(?=\n<!-- end -->)" % name
         readme, found = re.subn(mark, lambda m: m.group(1) + "\n" + table(figures[name]) + "\n", readme, flags=re.S)
         if found != 1:
             sys.exit("README.md has %d places <!-- figures.json: %s --> … <!-- end -->; 1 is needed" % (found, name))
