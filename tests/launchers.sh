@@ -208,7 +208,7 @@ shared_out() {  # 10,000 equal batches to ten equal workers: each batch once, an
 }
 if $CC $CFLAGS "$root/tests/launchers/workers.c" -o workers $LDFLAGS $LDLIBS; then check "10,000 batches, ten workers" shared_out; else check "tests/launchers/workers.c" false; fi
 reaches() {  # FLAGS…: a chief, two workers and two servers come to 97 % of MNIST
-    timeout -k 5 300 $program --data "mnist:$DTRAIN_DATA/mnist" --model mlp --epochs 4 --workers 2 --ps 2 --replicas 1 --json "$@" >said || { tail -n 20 said; return 1; }
+    timeout -k 5 300 $program --data "mnist:$DTRAIN_DATA/mnist" --model mlp --epochs 8 --workers 2 --ps 2 --replicas 1 --json "$@" >said || { tail -n 20 said; return 1; }
     tail -n 1 said
     tail -n 1 said | tr ',' '\n' | awk -F': ' '$1 ~ /"eval_accuracy"/ { exit !($2 >= 0.97) }' && tail -n 1 said | grep -q '"strategy": "ps", .*"processes": 3,'
 }
