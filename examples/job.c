@@ -5,13 +5,14 @@
 // Build:   cc -O2 examples/job.c -o job -lm -pthread
 // Run:     ./job --job-dir out & sleep 1; kill -9 $!       whatever happens to it,
 //          ./job --job-dir out                             the same command goes on, and ends with the same bits
-//          ./job --job-dir out --workers 1                 … also as several processes, with other bits
+//          ./job --job-dir out --workers 1                 … also as several processes
 //          tensorboard --logdir out                        its curves, while it runs or later
 // Output:  151,498 parameters, strategy mirrored, 2 replicas on avx512, batch 64, 1,438 samples     (of the second start)
 //          goes on from step 483 of out
 //          epoch 22/60  loss 0.0232  accuracy 0.9910  test loss 0.0267  test accuracy 0.9833  10,104 samples/s  0.1 s
 //          …
 //          epoch 60/60  loss 0.0083  accuracy 0.9986  test loss 0.0220  test accuracy 0.9916  15,118 samples/s  0.1 s
+//          the job has finished: "out/export/model.safetensors" is its result
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
 #include "export_c.h"

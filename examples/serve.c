@@ -7,7 +7,7 @@
 //          curl -s localhost:8080/predict -d '{"instances": [[0,0,5,13,9,1,0,0, 0,0,13,15,10,15,5,0, 0,3,15,2,0,11,8,0,
 //              0,4,12,0,0,8,8,0, 0,5,8,0,0,9,8,0, 0,4,11,0,1,12,7,0, 0,2,14,5,10,12,0,0, 0,0,6,13,10,0,0,0]]}'
 //          An instance is 64 numbers 0..16, nested as you like. GET /healthz answers "ok".
-// Output:  {"predictions": [[0.99985278,1.482366e-05,9.58071e-06,…]]}           a probability per digit
+// Output:  {"predictions": [[0.99999785,4.8112332e-07,1.2760455e-07,…]]}         a probability per digit
 #define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
 #include <arpa/inet.h>
