@@ -23,7 +23,7 @@
 //    >>train        the loop, progress, flags, dt_main
 //    >>licence
 //
-// ================
+// ========
 // >>manual - how to use it
 //
 // QUICK START  A model is a C function from tensor to tensor. dt_main does the rest: it reads the command line, opens
@@ -82,7 +82,7 @@
 //    DTRAIN_ISA (environment variable) avx512, avx2, sse2, neon, vector or plain: for tests
 // -std=c99 hides POSIX and stops gcc from fusing multiply and add: use -std=gnu99 (or no -std), or add
 // -D_POSIX_C_SOURCE=200809L -ffp-contract=fast.
-// ================
+// ========
 
 #ifndef DTRAIN_H
 #define DTRAIN_H
@@ -106,9 +106,9 @@ extern "C" {
 #define DT_API static
 #endif
 
-// ================
+// ========
 // >>interface - every public type and function
-// ================
+// ========
 
 #define DT_MAX_RANK 6      // of a tensor, the batch included
 #define DT_MAX_INPUTS 8    // of one operation; inputs and labels of one model
@@ -126,20 +126,20 @@ extern "C" {
 #endif
 
 #define DT_ERRORS(X) \
-	X(DT_OK,             0, "no error") \
-	X(DT_ERR_ARGUMENT,   1, "bad argument") \
-	X(DT_ERR_SHAPE,      2, "shapes do not fit") \
-	X(DT_ERR_MEMORY,     3, "out of memory") \
-	X(DT_ERR_IO,         4, "file error") \
-	X(DT_ERR_FORMAT,     5, "malformed file") \
-	X(DT_ERR_STATE,      6, "wrong moment") \
-	X(DT_ERR_DISABLED,   7, "switched off") \
-	X(DT_ERR_NUMERIC,    8, "not a finite number") \
-	X(DT_ERR_CALLBACK,   9, "callback failed") \
-	X(DT_ERR_STOPPED,   10, "stopped") \
-	X(DT_ERR_PEER,      11, "another process is lost") \
-	X(DT_ERR_USAGE,     64, "bad command line") \
-	X(DT_ERR_CONFIG,    78, "bad cluster")
+	X(DT_OK, 0, "no error") \
+	X(DT_ERR_ARGUMENT, 1, "bad argument") \
+	X(DT_ERR_SHAPE, 2, "shapes do not fit") \
+	X(DT_ERR_MEMORY, 3, "out of memory") \
+	X(DT_ERR_IO, 4, "file error") \
+	X(DT_ERR_FORMAT, 5, "malformed file") \
+	X(DT_ERR_STATE, 6, "wrong moment") \
+	X(DT_ERR_DISABLED, 7, "switched off") \
+	X(DT_ERR_NUMERIC, 8, "not a finite number") \
+	X(DT_ERR_CALLBACK, 9, "callback failed") \
+	X(DT_ERR_STOPPED, 10, "stopped") \
+	X(DT_ERR_PEER, 11, "another process is lost") \
+	X(DT_ERR_USAGE, 64, "bad command line") \
+	X(DT_ERR_CONFIG, 78, "bad cluster")
 
 enum {
 #define DT__X(code, value, name) code = value,
@@ -855,7 +855,7 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #ifndef DTRAIN_IMPLEMENTED
 #define DTRAIN_IMPLEMENTED
 
-// ================
+// ========
 // >>base - errors, memory, numbers, text, JSON, files, clock, threads, random bits
 //
 // What:    what C99 does not give in a form that is checked, portable and locale-proof.
@@ -863,7 +863,7 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 // Uses:    libc, and pthreads unless DTRAIN_NO_THREADS.   Used by: everybody.
 // Promise: no size from outside meets malloc or a pointer unchecked; no text overruns its buffer; a file is replaced
 //          whole or not at all.
-// ================
+// ========
 
 #if defined(DTRAIN_NO_MALLOC) && !defined(DTRAIN_NO_STDIO)
 #define DTRAIN_NO_STDIO  // files and data sets need malloc
@@ -1160,6 +1160,7 @@ DT__FORMAT(3) static int dt__fail(dt_error *err, int code, const char *format, .
 
 #define dt__refuse(err, ...) dt__fail(err, DT_ERR_ARGUMENT, __VA_ARGS__)
 #define dt__bad_file(err, ...) dt__fail(err, DT_ERR_FORMAT, __VA_ARGS__)
+#define dt__bad_cluster(err, ...) dt__fail(err, DT_ERR_CONFIG, __VA_ARGS__)
 
 static int dt__code(const dt_error *err, int otherwise) { return err && err->code ? err->code : otherwise; }
 
@@ -1610,7 +1611,7 @@ static int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file
 	missing = WIFEXITED(status) && WEXITSTATUS(status) == 127;
 	return dt__fail(err, missing || status == -1 ? DT_ERR_IO : code ? code : DT_ERR_FORMAT, "%s: \"%s\"%s", what, path,
 			missing ? " needs gzip, which is not here: unpack it yourself"
-			: status == -1 ? ": this program ignores SIGCHLD, so nobody knows how gzip ended: do not, or unpack it yourself"
+			: status == -1 ? ": how gzip ended is unknown, as SIGCHLD is ignored: unpack it yourself"
 			: " cannot be unpacked: gzip finds it damaged or cut");
 }
 #endif
@@ -1715,9 +1716,7 @@ static int dt__meet(dt__meeting *b) {  // for all; 0, or 1 + the rank that has l
 		pthread_cond_broadcast(&b->wake); pthread_mutex_unlock(&b->lock);
 		return 0;
 	}
-	for (spin = 0; spin < b->spins && DT__LOAD(&b->round) == round; spin++) {
-		DT__PAUSE();
-	}
+	for (spin = 0; spin < b->spins && DT__LOAD(&b->round) == round; spin++) DT__PAUSE();
 	if (DT__LOAD(&b->round) == round) {
 		pthread_mutex_lock(&b->lock);
 		while (DT__LOAD(&b->round) == round && !DT__LOAD(&b->broken)) pthread_cond_wait(&b->wake, &b->lock);
@@ -1738,7 +1737,7 @@ static void dt__meeting_leave(dt__meeting *b, int rank) {
 static int dt__cores(void) { return 1; }
 #endif
 
-// ================
+// ========
 // >>kernels - matrix multiply, convolution's inner loop, vector loops; chosen for the CPU at run time
 //
 // What:    one micro-kernel template with free strides on A, a row stride on B and a two-level k: the same
@@ -1750,7 +1749,7 @@ static int dt__cores(void) { return 1; }
 //          unless its caller says that the memory behind it is real.
 // How:     vector loops are ordinary functions on GCC's vector types, always inlined into one wrapper per
 //          instruction set, so that plain `cc -O2` needs no -march. gcc at -O2 would leave them scalar.
-// ================
+// ========
 
 #if defined(__GNUC__) && !defined(__TINYC__) && !defined(DTRAIN_NO_SIMD)
 #define DT__SIMD 1
@@ -2735,7 +2734,7 @@ static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrd
 	}
 }
 
-// ================
+// ========
 // >>graph - tensors, parameters, the memory plan, forward and backward
 //
 // What:    net builds nodes; dt__graph_finish numbers them in post-order from net's output, names them and
@@ -2746,7 +2745,7 @@ static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrd
 // Uses:    >>kernels, >>base.   Used by: everything below. Operations are records of >>layers and >>losses.
 // Promise: a step allocates nothing; a partial batch runs the same plan; numbers, names and seeds depend on
 //          the graph alone, not on a compiler's order of evaluation.
-// ================
+// ========
 
 typedef struct dt__replica dt__replica;
 typedef struct dt__graph dt__graph;
@@ -3528,7 +3527,7 @@ static void dt__gradients_clear(dt__replica *r) {
 	dt__zero(r->graph->n_gradients - r->graph->statistics, r->gradients + r->graph->statistics);
 }
 
-// ================
+// ========
 // >>layers - one record per operation, reached from its layer function
 //
 // What:    for each operation its shape rule, forward, backward and record. No list holds them, so the linker
@@ -3536,7 +3535,7 @@ static void dt__gradients_clear(dt__replica *r) {
 // Owns:    nothing.
 // Uses:    >>graph, >>kernels.   Used by: net, through the interface.
 // Promise: forward and backward run with any number of rows, 0 included; backward adds where asked to.
-// ================
+// ========
 
 #define DT__SET_OPTIONS(type, t) type *o = (type *)(t)->options
 #define DT__OPTIONS(type, t) DT__SET_OPTIONS(const type, t)
@@ -4595,7 +4594,7 @@ DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
 #undef DT__LAYER
 #undef DT__BOTH_WAYS
 
-// ================
+// ========
 // >>losses - losses, and the metrics that are counted with them
 //
 // What:    a loss is a node at the graph's end. Forward sums weight * loss and the weights of its rows, and keeps the
@@ -4604,7 +4603,7 @@ DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
 // Owns:    nothing. Labels lie in the loss node's value buffer, as int32 classes or floats.
 // Uses:    >>graph, >>kernels.   Used by: net, >>replicas.
 // Promise: definitions equal PyTorch's. Labels are checked when they are fed, not when they do harm.
-// ================
+// ========
 
 static int dt__loss_shape(dt_tensor *t) {
 	DT__SET_OPTIONS(dt_loss_options, t);
@@ -4852,14 +4851,14 @@ static int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_ty
 	return 0;
 }
 
-// ================
+// ========
 // >>optimizers - update rules, schedules, clipping
 //
 // What:    the options as numbers, the learning rate of a step, the update of one slice.
 // Owns:    nothing; moments lie beside the flat array of variables.
 // Uses:    >>kernels, >>base.   Used by: >>replicas.
 // Promise: definitions equal PyTorch's to rounding.
-// ================
+// ========
 
 typedef struct {
 	dt_optimizer kind;
@@ -4942,7 +4941,7 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 	}
 }
 
-// ================
+// ========
 // >>data - data sets: IDX, arrays, callbacks
 //
 // What:    a source is opened into parts that stay as they are on disk (mapped where possible); a replica converts the
@@ -4951,7 +4950,7 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 // Uses:    >>losses (labels), >>base.   Used by: >>replicas, >>train.
 // Promise: every header is compared with the bytes there are before anything is allocated or multiplied; a sample and
 //          its augmentation depend on (seed, epoch, index) alone.
-// ================
+// ========
 
 #define DT__MAX_PARTS 64
 typedef struct { const uint8_t *x, *y; long n; } dt__part;
@@ -5279,12 +5278,14 @@ DT_API dt_dataset_info dt_dataset_describe(const dt_dataset *d) {
 // ---- one sample
 
 // Sample index of d: x as the input t wants it, labels as the loss node does.
+// x: NULL: it is read soon, and the memory is told.
 static int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_type, float *x, const dt_tensor *loss, dt_type y_type, float *y, long index, dt_error *err) {
 	const uint8_t *from, *label = NULL;
 	const dt__part *p = d->part;
 	ptrdiff_t n = t->size, values = DT__ELSE(d->y_values, 1);
 	long i = dt__unfold(d, index), k = i;
 	int code;
+	if (d->source.read && !x) return 0;
 	if (d->source.read) {  // bytes go to the end of their place and spread from there
 		uint8_t *to = (uint8_t *)x + (4 - dt__type_size(x_type)) * n, *label_to = NULL;
 		if (loss) label_to = (uint8_t *)y + (4 - dt__type_size(y_type)) * loss->size;
@@ -5296,6 +5297,8 @@ static int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_ty
 		if (d->info.y_type) y_type = d->info.y_type;
 		from = p->x + k * DT__ELSE(d->x_stride, n * dt__type_size(x_type));
 		if (loss && p->y) label = p->y + k * DT__ELSE(d->y_stride, loss->size * dt__type_size(y_type));
+		for (k = 0; !x && k < n; k += 64) DT__PREFETCH(from + k);
+		if (!x) return 0;
 	}
 	code = d->read[0] ? d->read[0](d, from, i, t->type, x, err) : dt__set_values(x, from, x_type, t->type, n, i, err);
 	if (code || !loss) return code;
@@ -5344,7 +5347,7 @@ static int dt__augment(const dt_options *o, const dt_tensor *t, float *x, int tr
 	return code ? dt__fail(err, DT_ERR_CALLBACK, "augment returned %d for sample %ld", code, index) : 0;
 }
 
-// ================
+// ========
 // >>replicas - collectives between threads; the model, its replicas, and the strategies of one process
 //
 // What:    a replica is a thread with its own activations and gradients; a batch is split over the replicas by rows.
@@ -5356,7 +5359,7 @@ static int dt__augment(const dt_options *o, const dt_tensor *t, float *x, int tr
 // Uses:    >>data, >>optimizers, >>losses, >>graph.   Used by: >>checkpoint, >>train.
 // Promise: sums are a binary tree over the replica index, so a setup gives the same bits every time; a replica that
 //          fails still comes to every barrier, and then nothing is updated.
-// ================
+// ========
 
 // ---- reduction of slices
 
@@ -5798,7 +5801,11 @@ static void dt__feed_sample(dt__replica *r, ptrdiff_t i) {
 	dt_type type = DT_TYPE_DEFAULT;
 	int l;
 	for (l = 0; k->labelled && l < r->graph->n_losses; l++) if (r->graph->loss[l]->label == 0) loss = r->graph->loss[l];
-	if (k->shuffle) index = dt_shuffle(index, k->data->info.n, o->seed, k->epoch);
+	if (k->shuffle) {
+		long soon = dt_shuffle(DT__MIN(index + 3, k->data->info.n - 1), k->data->info.n, o->seed, k->epoch);
+		dt__read_sample(k->data, t, type, NULL, NULL, type, NULL, soon, NULL);
+		index = dt_shuffle(index, k->data->info.n, o->seed, k->epoch);
+	}
 	if (loss) { type = ((const dt_loss_options *)loss->options)->label_type; y = dt__value(r, loss) + i * loss->size; }
 	if (!dt__read_sample(k->data, t, DT__ELSE(o->input_type, DT_FLOAT32), x, loss, type, y, index, &r->error) && t->type == DT_FLOAT32)
 		dt__augment(o, t, x, k->training, k->epoch, index, &r->error);
@@ -6769,7 +6776,7 @@ DT_API long dt_model_step(const dt_model *m) { return m ? m->step : 0; }
 DT_API void dt_set_learning_rate(dt_model *m, double rate) { if (m && rate >= 0 && rate < 1e6) m->optimizer.rate = rate; }
 DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->optimizer, m->step) : 0; }
 
-// ================
+// ========
 // >>wire - a group of processes: joining, frames, collectives over TCP
 //
 // What:    every two processes share a connection: the higher rank dials the lower. Rank 0 hears from all first and hands out
@@ -6780,7 +6787,7 @@ DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->o
 // Promise: every wait has a deadline, every length is checked first, and all ranks that outlive a failure tell the same cause.
 //          Who joins proves that he knows the secret, and so does each of his frames; nothing is encrypted.
 // Frame:   dt__frame and its payload, in the byte order of the machines, which must be one.
-// ================
+// ========
 
 #ifndef DTRAIN_NO_SOCKETS
 
@@ -6882,6 +6889,7 @@ static void dt__random_bytes(uint8_t p[16]) {
 
 enum { DT__HELLO = 1, DT__CHALLENGE, DT__PROOF, DT__WELCOME, DT__ROSTER, DT__HEARTBEAT, DT__ABORT, DT__BYE, DT__ORDER, DT__ANSWER, DT__PART, DT__RESULT };  // the last two carry floats
 
+#define DT__PROTOCOL 1  // version of joining and frames
 typedef struct {  // 64 bytes without gaps
 	char magic[5];  // "DTR1" and the version
 	uint8_t type, kind, zero;
@@ -6901,7 +6909,7 @@ static dt__frame dt__frame_of(int type, int rank, size_t bytes) {
 
 typedef struct {
 	int fd;
-	int left;  // it has said good-bye
+	int left, other;  // it has said good-bye; speaks another version
 	char address[64];
 	double began, heard;  // when it was opened; when bytes came last
 	uint64_t sent, received;  // frames are numbered
@@ -6929,7 +6937,7 @@ static uint64_t dt__frame_sum(const dt__frame *f, const uint64_t *key, const voi
 // The link must be idle; the payload stays in place until it is again.
 static void dt__link_queue(dt__link *l, dt__frame f, const void *payload) {
 	uint64_t sum;
-	memcpy(f.magic, "DTR1\1", 5);
+	memcpy(f.magic, "DTR1", 4); f.magic[4] = DT__PROTOCOL;
 	f.number = l->sent++;
 	sum = dt__frame_sum(&f, l->keyed ? l->key_out : NULL, payload);
 	f.check[0] = (uint32_t)sum;
@@ -6966,7 +6974,8 @@ static int dt__link_head(dt__link *l) {
 	dt__frame *f = &l->frame;
 	memcpy(f, l->in + l->from, sizeof *f);
 	l->from += sizeof *f;
-	if (memcmp(f->magic, "DTR1\1", 5) || (!l->keyed && f->check[1] != dt__crc32c(0, f, 60)) || f->number != l->received++ || f->detail < 0) return 0;
+	l->other = memcmp(f->magic, "DTR1", 4) ? 0 : f->magic[4] ^ DT__PROTOCOL;
+	if (memcmp(f->magic, "DTR1", 4) || l->other || (!l->keyed && f->check[1] != dt__crc32c(0, f, 60)) || f->number != l->received++ || f->detail < 0) return 0;
 	if (f->kind > DT__PUSHING) f->kind = DT__PUSHING;  // a name for what no process calls
 	return 1;
 }
@@ -7453,7 +7462,7 @@ static int dt__desk_open(dt__net *net, dt_error *err) {
 	dt__link *l;
 	struct stat st;
 	if (wish && !strcmp(wish, "tcp")) return 0;
-	if (wish && !must && strcmp(wish, "auto")) return dt__fail(err, DT_ERR_CONFIG, "DTRAIN_TRANSPORT is \"%.40s\": auto, tcp or shm is needed", wish);
+	if (wish && !must && strcmp(wish, "auto")) return dt__bad_cluster(err, "DTRAIN_TRANSPORT is \"%.40s\": auto, tcp or shm is needed", wish);
 	if (!c->rank) {
 		fd = mkstemp(path);
 		if (fd < 0) fd = mkstemp(strcpy(path, "/tmp/dtrain-XXXXXX"));
@@ -7476,7 +7485,7 @@ static int dt__desk_open(dt__net *net, dt_error *err) {
 	if (p != (uint8_t *)MAP_FAILED) { net->segment = p; net->segment_bytes = bytes + 16; }
 	net->desk = (dt__desk *)(void *)(p + (size_t)c->size * 2 * DT__AREA * sizeof(float));
 	if (!code && failed == 0) c->run = dt__desk_run;
-	else if (!code && must) code = dt__fail(err, DT_ERR_CONFIG, "DTRAIN_TRANSPORT=shm: the ranks do not find the same memory: leave it out, or set tcp");
+	else if (!code && must) code = dt__bad_cluster(err, "DTRAIN_TRANSPORT=shm: the ranks do not find the same memory: leave it out, or set tcp");
 	return code;
 }
 
@@ -7554,7 +7563,7 @@ static int dt__listen(const dt__who *w, int *port, dt_error *err) {
 	struct addrinfo *a, *at;
 	int i, fd = -1, one = 1, first, local, family = AF_UNSPEC;
 	if (!dt__address(w->chief, host, sizeof host, &first)) {
-		dt__fail(err, DT_ERR_CONFIG, "\"%.100s\" (%s) is no address: host:port is needed", w->chief, w->source);
+		dt__bad_cluster(err, "\"%.100s\" (%s) is no address: host:port is needed", w->chief, w->source);
 		return -1;
 	}
 	a = dt__resolve(host, AF_UNSPEC, first);
@@ -7579,7 +7588,7 @@ static int dt__listen(const dt__who *w, int *port, dt_error *err) {
 		return fd;
 	}
 	if (fd >= 0) close(fd);
-	dt__fail(err, DT_ERR_CONFIG, "rank %d, with rank 0 at %s (%s), cannot listen at port %d: %s", w->rank, w->chief, w->source, first, why);
+	dt__bad_cluster(err, "rank %d, with rank 0 at %s (%s), cannot listen at port %d: %s", w->rank, w->chief, w->source, first, why);
 	return -1;
 }
 
@@ -7667,12 +7676,13 @@ static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *addres
 			if (!dt__link_await(l, DT__CHALLENGE, dt__place_small, NULL, rank || w->tries == 1 ? until : DT__MIN(dt__now() + 5, until))) {
 				memcpy(l->said + DT__HELLO_BYTES, l->small, 16);
 				dt__proof(w->secret, l->said, 'a', proof);
-				if (dt__differs(proof, l->small + 16)) return dt__fail(err, DT_ERR_CONFIG, "rank %d (%s) knows another secret: set the same DTRAIN_SECRET for all", rank, address);
+				if (dt__differs(proof, l->small + 16)) return dt__bad_cluster(err, "rank %d (%s) knows another secret: set the same DTRAIN_SECRET for all", rank, address);
 				dt__proof(w->secret, l->said, 'd', proof);
 				dt__link_tell(l, DT__PROOF, w->rank, proof, sizeof proof);
 				if (!dt__link_await(l, DT__WELCOME, dt__place_small, NULL, until)) { dt__link_seal(l, w->secret, 1); return 0; }
 			}
-			if (l->frame.type == DT__ABORT) return dt__fail(err, DT_ERR_CONFIG, "rank %d (%s) refuses: %s", rank, address, (const char *)l->small);
+			if (l->other) return dt__bad_cluster(err, "rank %d (%s) has version %d of the protocol, this process %d: build all with one dtrain.h", rank, address, l->other ^ DT__PROTOCOL, DT__PROTOCOL);
+			if (l->frame.type == DT__ABORT) return dt__bad_cluster(err, "rank %d (%s) refuses: %s", rank, address, (const char *)l->small);
 			why = "no answer from a process of this job";
 			dt__link_close(l);
 		}
@@ -7745,6 +7755,7 @@ static int dt__join_accept(dt__net *net, const dt__who *w, int listener, double 
 				dt__format(l->address, sizeof l->address - 10, strchr(host, ':') ? "[%s]" : "%s", host);
 			}
 			got = dt__link_read(l, dt__place_small, NULL);
+			if (l->other) dt__link_tell(l, DT__ABORT, w->rank, "", 0);  // its head tells
 			if (got == 1) got = dt__join_greet(net, w, l, &missing) ? 0 : -1;
 			if (l->fd >= 0 && (got || dt__now() - l->began > (taken < DT__HALF_OPEN ? 5 : 0.5))) dt__link_close(l);
 		}
@@ -7826,7 +7837,7 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 }
 #endif
 
-// ================
+// ========
 // >>server - parameter servers
 //
 // What:    each holds a slice of the variables and their moments, and runs the optimizer. A push is applied front to back
@@ -7837,7 +7848,7 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 // Owns:    dt_server.
 // Uses:    >>wire, >>optimizers.   Used by: >>cluster.
 // Promise: a push that comes twice is applied once; with sync the bits are those of DT_MULTIWORKER.
-// ================
+// ========
 
 #ifndef DTRAIN_NO_SOCKETS
 
@@ -8193,7 +8204,7 @@ DT_API void dt_server_stop(dt_server *s) {}
 DT_API void dt_server_close(dt_server *s) {}
 #endif
 
-// ================
+// ========
 // >>cluster - who am I: the variables of launchers; a cluster on this machine
 //
 // What:    rank, number of processes and rank 0's address, from dt_cluster, DTRAIN_*, TF_CONFIG, CLUSTER_SPEC, torchrun, PET_*,
@@ -8201,7 +8212,7 @@ DT_API void dt_server_close(dt_server *s) {}
 // Owns:    nothing.
 // Uses:    >>wire, >>base (JSON).   Used by: >>train.
 // Promise: a family of variables set by half is an error, never one process.
-// ================
+// ========
 
 #ifndef DTRAIN_NO_SOCKETS
 
@@ -8236,14 +8247,14 @@ static int dt__who_number(const char *name, int needed, int *out, dt_error *err)
 	if (!text && !needed) return 0;
 	*out = text ? (int)dt__parse_whole(text, 65536, &ok) : 0;
 	if (ok) return 0;
-	return dt__fail(err, DT_ERR_CONFIG, text ? "%s is \"%.60s\": a whole number is needed" : "%s is not set, as its family of variables needs", name, text);
+	return dt__bad_cluster(err, text ? "%s is \"%.60s\": a whole number is needed" : "%s is not set, as its family of variables needs", name, text);
 }
 
 static int dt__who_seconds(const char *name, double *out, dt_error *err) {
 	const char *text = dt__variable_of(name), *end = text;
 	if (!text) return 0;
 	*out = dt__parse_double(text, text + strlen(text), &end);
-	return *out >= 1 && *out <= 1e6 && !*end ? 0 : dt__fail(err, DT_ERR_CONFIG, "%s is \"%.60s\": seconds are needed, 1 or more", name, text);
+	return *out >= 1 && *out <= 1e6 && !*end ? 0 : dt__bad_cluster(err, "%s is \"%.60s\": seconds are needed, 1 or more", name, text);
 }
 
 enum { DT__CHIEF, DT__WORKER, DT__SERVER, DT__EVALUATOR };
@@ -8256,7 +8267,7 @@ static int dt__role_of(const char *name) {
 
 static int dt__who_role(dt__who *w, int rank, int workers, int servers, int serves, dt_error *err) {
 	if (workers < 1 || servers < 0 || rank < 0 || rank >= (serves ? servers : workers) || workers >= DT__BY_SIGNAL || servers >= DT__BY_SIGNAL)
-		return dt__fail(err, DT_ERR_CONFIG, "%s %d of %d workers and %d parameter servers (%s): they count from 0", serves ? "parameter server" : "rank", rank, workers, servers, w->source);
+		return dt__bad_cluster(err, "%s %d of %d workers and %d parameter servers (%s): they count from 0", serves ? "parameter server" : "rank", rank, workers, servers, w->source);
 	w->rank = rank + serves * workers; w->size = workers + servers; w->servers = servers;
 	return 0;
 }
@@ -8270,7 +8281,7 @@ static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
 	int serves = role && !strcmp(role, "ps"), servers = 0;
 	if (dt__who_number(f->rank, 1, &w->rank, err) || dt__who_number(f->size, 1, &w->size, err) || dt__who_number("DTRAIN_SERVERS", 0, &servers, err)) return DT_ERR_CONFIG;
 	if (role && !serves && dt__role_of(role) != DT__CHIEF && dt__role_of(role) != DT__WORKER)
-		return dt__fail(err, DT_ERR_CONFIG, "DTRAIN_ROLE is \"%.40s\": chief, worker or ps is needed", role);
+		return dt__bad_cluster(err, "DTRAIN_ROLE is \"%.40s\": chief, worker or ps is needed", role);
 	dt__format(w->source, sizeof w->source, "%s: %s, %s", f->name, f->rank, f->size);
 	w->servers = servers;  // a launcher's last ranks
 	if (f == dt__families && dt__who_role(w, w->rank, w->size, servers, serves, err)) return DT_ERR_CONFIG;
@@ -8356,7 +8367,7 @@ static int dt__who_spec(dt__who *w, const char *name, const char *text, int *spo
 		j.end = text + DT__MIN(strlen(text), (size_t)1 << 20);
 		j.error = NULL;
 		dt__spec_read(&j, part, &s);
-		if (j.error) return dt__fail(err, DT_ERR_CONFIG, "%s, byte %td, \"%.20s\": %s", name, j.p - text, j.p, j.error);
+		if (j.error) return dt__bad_cluster(err, "%s, byte %td, \"%.20s\": %s", name, j.p - text, j.p, j.error);
 	}
 	*spoke = s.cluster;
 	if (!s.cluster) return 0;
@@ -8364,12 +8375,12 @@ static int dt__who_spec(dt__who *w, const char *name, const char *text, int *spo
 	has_chief = s.count[DT__CHIEF] > 0;
 	workers = has_chief + s.count[DT__WORKER];
 	w->servers = s.count[DT__SERVER]; w->size = workers + w->servers;
-	if (s.task && s.role == DT__EVALUATOR) return dt__fail(err, DT_ERR_CONFIG, "%s: the task is an evaluator: examples/job.h has it, start it with dt_job_main", name);
+	if (s.task && s.role == DT__EVALUATOR) return dt__bad_cluster(err, "%s: the task is an evaluator: examples/job.h has it, start it with dt_job_main", name);
 	if (!s.task && w->size == 1 && s.count[DT__CHIEF] < 2) return 0;
-	if (!s.task) return dt__fail(err, DT_ERR_CONFIG, "%s has a \"cluster\" and no \"task\": which of %d processes is this one?", name, w->size);
+	if (!s.task) return dt__bad_cluster(err, "%s has a \"cluster\" and no \"task\": which of %d processes is this one?", name, w->size);
 	if (s.count[DT__CHIEF] > 1 || s.index < 0 || s.index >= s.count[s.role])
-		return dt__fail(err, DT_ERR_CONFIG, "%s: the task is %s %d, of %d (and a cluster has one chief)", name, s.role == DT__SERVER ? "ps" : s.role ? "worker" : "chief", s.index, s.count[s.role]);
-	if (!*s.own || (!*s.first[DT__WORKER] && !has_chief)) return dt__fail(err, DT_ERR_CONFIG, "%s: the cluster is sparse: all workers must be listed", name);
+		return dt__bad_cluster(err, "%s: the task is %s %d, of %d (and a cluster has one chief)", name, s.role == DT__SERVER ? "ps" : s.role ? "worker" : "chief", s.index, s.count[s.role]);
+	if (!*s.own || (!*s.first[DT__WORKER] && !has_chief)) return dt__bad_cluster(err, "%s: the cluster is sparse: all workers must be listed", name);
 	w->rank = s.role == DT__CHIEF ? 0 : s.role == DT__SERVER ? workers + s.index : has_chief + s.index;
 	if (!*w->chief) memcpy(w->chief, s.first[has_chief ? DT__CHIEF : DT__WORKER], sizeof w->chief);
 	if (!w->port) { char host[256]; dt__address(s.own, host, sizeof host, &w->port); }
@@ -8397,7 +8408,7 @@ static int dt__who_speaks(const dt_cluster *given, dt__who *w, int *spoke, dt_er
 			if (!slurm || (dt__variable_of(f->rank) && dt__variable_of(f->size) && dt__variable_of("SLURM_STEP_ID"))) return dt__who_family(w, f, err);
 		}
 	}
-	if (dt__variable_of("DTRAIN_ROLE") || dt__variable_of("DTRAIN_SERVERS")) return dt__fail(err, DT_ERR_CONFIG, "DTRAIN_RANK is not set, as DTRAIN_ROLE and DTRAIN_SERVERS need");
+	if (dt__variable_of("DTRAIN_ROLE") || dt__variable_of("DTRAIN_SERVERS")) return dt__bad_cluster(err, "DTRAIN_RANK is not set, as DTRAIN_ROLE and DTRAIN_SERVERS need");
 	return 0;
 }
 
@@ -8417,13 +8428,13 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 		FILE *f = fopen(file, "r");
 		int got = f && fgets(line, sizeof line, f);
 		if (f) fclose(f);
-		if (!got) return dt__fail(err, DT_ERR_CONFIG, "DTRAIN_SECRET_FILE, \"%.100s\", cannot be read", file);
+		if (!got) return dt__bad_cluster(err, "DTRAIN_SECRET_FILE, \"%.100s\", cannot be read", file);
 		line[strcspn(line, "\r\n")] = 0;
 		secret = line;
 	}
 	if (!secret) secret = dt__variable_of("OMPI_MCA_orte_precondition_transports");  // Open MPI's key of the job
 	if (secret && (strlen(secret) < 16 || dt__format(w->secret, sizeof w->secret, "%s", secret) >= sizeof w->secret))
-		return dt__fail(err, DT_ERR_CONFIG, "the secret has %zu characters: 16 to %zu are needed", strlen(secret), sizeof w->secret - 1);
+		return dt__bad_cluster(err, "the secret has %zu characters: 16 to %zu are needed", strlen(secret), sizeof w->secret - 1);
 	w->patience = 600; w->dead = 10;
 	if (dt__who_seconds("DTRAIN_JOIN", &w->patience, err) || dt__who_seconds("DTRAIN_DEAD", &w->dead, err) || dt__who_number("DTRAIN_PORT", 0, &w->port, err)) return DT_ERR_CONFIG;
 	if (c->timeout_ms > 0) w->patience = c->timeout_ms / 1000.0;
@@ -8431,10 +8442,10 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	code = dt__who_speaks(given, w, &spoke, err);
 	if (code || (w->size == 1 && !w->rank)) return code;
 	if (w->size < 1 || w->rank < 0 || w->rank >= w->size || w->size >= DT__BY_SIGNAL || w->servers >= w->size)
-		return dt__fail(err, DT_ERR_CONFIG, "rank %d of %d processes (%s), %d of them parameter servers: ranks are 0 to size - 1", w->rank, w->size, w->source, w->servers);
+		return dt__bad_cluster(err, "rank %d of %d processes (%s), %d of them parameter servers: ranks are 0 to size - 1", w->rank, w->size, w->source, w->servers);
 	if (!strncmp(w->chief, "127.0.0.1:", 10) || !strncmp(w->chief, "localhost:", 10)) w->local = w->size;
 	if (*w->chief) return 0;
-	return dt__fail(err, DT_ERR_CONFIG, "%s: nothing says where rank 0 is: set DTRAIN_CHIEF=host:port for all processes", w->source);
+	return dt__bad_cluster(err, "%s: nothing says where rank 0 is: set DTRAIN_CHIEF=host:port for all processes", w->source);
 }
 
 static int dt__who_serves(const dt__who *w) { return w->rank >= w->size - w->servers; }
@@ -8443,7 +8454,7 @@ DT_API dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) {
 	dt__who w;
 	dt_comm *one = NULL;
 	if (dt__who_am_i(given, &w, err)) return NULL;
-	if (dt__who_serves(&w)) { dt__fail(err, DT_ERR_CONFIG, "dt_comm_open: this process is a parameter server (%s): use dt_server_open", w.source); return NULL; }
+	if (dt__who_serves(&w)) { dt__bad_cluster(err, "dt_comm_open: this process is a parameter server (%s): use dt_server_open", w.source); return NULL; }
 	if (w.size > 1) return dt__net_open(&w, err);
 	return dt_comm_group(1, &one, err) ? NULL : one;
 }
@@ -8452,7 +8463,7 @@ DT_API dt_server *dt_server_open(const dt_cluster *given, dt_error *err) {
 	dt__who w;
 	if (dt__who_am_i(given, &w, err)) return NULL;
 	if (dt__who_serves(&w)) return dt__server_on(dt__net_open(&w, err), err);
-	dt__fail(err, DT_ERR_CONFIG, "dt_server_open: this process is rank %d, no parameter server (%s): set DTRAIN_ROLE=ps, TF_CONFIG's task or .role", w.rank, w.source);
+	dt__bad_cluster(err, "dt_server_open: this process is rank %d, no parameter server (%s): set DTRAIN_ROLE=ps, TF_CONFIG's task or .role", w.rank, w.source);
 	return NULL;
 }
 
@@ -8486,7 +8497,8 @@ static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *
 	strcpy(w->source, "--workers, --ps");
 	strcpy(w->chief, "127.0.0.1:0");
 	listener = dt__listen(w, &port, err);
-	if (!p || !ready || !child || listener < 0) return dt__fail(err, DT_ERR_MEMORY, "no memory for %d processes", n);
+	if (!p || !ready || !child) dt__fail(err, DT_ERR_MEMORY, "no memory for %d processes", n);
+	if (err->code) n = 0;
 	dt__format(w->chief, sizeof w->chief, "127.0.0.1:%d", port);
 	dt__format(w->job, sizeof w->job, "parent %d", (int)getpid());
 	fflush(stdout);
@@ -8494,8 +8506,9 @@ static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *
 	for (i = 0; i < n; i++) {
 		int pair[2][2];
 		if (pipe(pair[0]) || pipe(pair[1]) || (child[i] = fork()) < 0) {
-			while (i-- > 0) { kill(child[i], SIGKILL); waitpid(child[i], NULL, 0); }
-			return dt__fail(err, DT_ERR_MEMORY, "the system refuses one of %d processes", n);
+			dt__fail(err, DT_ERR_MEMORY, "the system refuses one of %d processes", n);
+			for (n = i; i-- > 0; ) kill(child[i], SIGKILL);
+			break;
 		}
 		for (k = 0; k < 2; k++) {
 			if (!child[i]) dup2(pair[k][1], k + 1);
@@ -8522,12 +8535,12 @@ static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *
 			open += p[i].fd >= 0;
 		}
 		if (open) poll(ready, (nfds_t)(2 * n), 500);
-		for (i = 0; i < n - servers && DT__STOPPED && !told; i++) kill(child[i], DT__STOPPED);
+		for (i = 0; i <= workers && i < n && DT__STOPPED && !told; i++) kill(child[i], DT__STOPPED);
 		told = DT__STOPPED;
 		for (i = 0; i < 2 * n; i++) if (p[i].fd >= 0 && (ready[i].revents & (POLLIN | POLLHUP))) {
 			ssize_t got = read(p[i].fd, p[i].text + p[i].n, sizeof p[i].text - p[i].n);
 			if (got <= 0) { close(p[i].fd); p[i].fd = -1; } else p[i].n += (size_t)got;
-			dt__outlet_show(&p[i], i % 2 ? stderr : stdout, i / 2, n - servers, json, last, sizeof last);
+			dt__outlet_show(&p[i], i % 2 ? stderr : stdout, i / 2, 1 + workers, json, last, sizeof last);
 		}
 	} while (open);
 	for (i = 0; i < n; i++) {
@@ -8563,11 +8576,11 @@ static dt_comm *dt__run_cluster(const dt_options *o, int *status, dt_error *err)
 		*status = 0;
 		return NULL;
 	}
-	if (more > 0 && w.size > 1) dt__fail(err, DT_ERR_CONFIG, "--workers and --tier start processes, and this is one of %d already (%s): leave out one of the two", w.size, w.source);
+	if (more > 0 && w.size > 1) dt__bad_cluster(err, "--workers and --tier start processes, and this is one of %d already (%s): leave out one of the two", w.size, w.source);
 	else if (more < 0 || servers < 0 || o->tier < 0 || o->tier > 3 || more >= DT__BY_SIGNAL - 1 || servers >= DT__BY_SIGNAL - 1 - more)
-		dt__fail(err, DT_ERR_CONFIG, "--workers is %d, --ps %d: give at most %d", more, servers, DT__BY_SIGNAL - 2);
+		dt__bad_cluster(err, "--workers is %d, --ps %d: give at most %d", more, servers, DT__BY_SIGNAL - 2);
 	else if (w.size == 1 && more + servers > 0) *status = dt__launch(more, servers, o->json, &w, err);
-	else if (!w.servers && servers >= w.size) dt__fail(err, DT_ERR_CONFIG, "--ps is %d of %d processes: some must work", servers, w.size);
+	else if (!w.servers && servers >= w.size) dt__bad_cluster(err, "--ps is %d of %d processes: some must work", servers, w.size);
 	else if (!w.servers && w.size > 1) w.servers = servers;
 	if (err->code || *status >= 0 || w.size == 1) return NULL;
 	if (dt__who_serves(&w)) { *status = dt__serve_run(&w, o, err); return NULL; }
@@ -8590,7 +8603,7 @@ DT_API dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) { dt__disab
 DT_API dt_server *dt_server_open(const dt_cluster *given, dt_error *err) { dt__disabled(err, "dt_server_open", "DTRAIN_NO_SOCKETS"); return NULL; }
 #endif
 
-// ================
+// ========
 // >>checkpoint - parameters by name, and weights as .safetensors
 //
 // What:    the one place that knows file order: variables are walked from memory's layout to PyTorch's and back.
@@ -8599,7 +8612,7 @@ DT_API dt_server *dt_server_open(const dt_cluster *given, dt_error *err) { dt__d
 // Promise: a file is checked completely, as strictly as the format allows, before one value changes; what is written
 //          appears whole or not at all, with the same bytes on every machine.
 // Source:  the safetensors format, github.com/huggingface/safetensors
-// ================
+// ========
 
 DT_API int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error *err) {
 	const dt__variable *v;
@@ -9140,7 +9153,7 @@ DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *er
 	return dt_load_opt(m, &o, err);
 }
 
-// ================
+// ========
 // >>train - the loop, progress, flags, dt_main
 //
 // What:    dt_train walks epochs of shuffled batches through the model's step, evaluates, reports and listens. One
@@ -9148,7 +9161,7 @@ DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *er
 // Owns:    while dt_run runs: the handlers of SIGINT and SIGTERM, standard output and error.
 // Uses:    >>checkpoint, >>replicas, >>data.   Used by: programs.
 // Promise: a run can be stopped at every step's border; the numbers shown are of the whole batch.
-// ================
+// ========
 
 // ---- what a run shows
 
@@ -9847,9 +9860,9 @@ DT_API int dt_main_opt(int argc, char **argv, const dt_options *o) { return DT_E
 #endif  // DTRAIN_IMPLEMENTED
 #endif  // DTRAIN_IMPLEMENTATION
 
-// ================
+// ========
 // >>licence - MIT or public domain, whichever you prefer
-// ================
+// ========
 //
 // ALTERNATIVE A - MIT License
 // Copyright (c) 2026 the dtrain authors

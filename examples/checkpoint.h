@@ -130,7 +130,10 @@ static int dt__state_read(const dt_model *m, dt__tensors *t, double values[DT__S
     at = strstr(text, " step ");
     if (!at || (size_t)(at - text) != n || memcmp(text, run, n))
         return dt__fail(t->err, DT_ERR_STATE, "\"%s\" is of another run: %.*s there, %s here", t->path, at ? (int)DT__MIN(at - text, 80) : 0, text, run);
-    for (i = 0; i < DT__STATE_VALUES; i++) {
+    values[DT__STATE_REPLICAS] = m->world;  // the first checkpoints end before these
+    values[DT__STATE_PROCESSES] = m->processes;
+    values[DT__STATE_CONFIG] = dt__config_crc(m);
+    for (i = 0; i < DT__STATE_VALUES && (at < end || i < DT__STATE_REPLICAS); i++) {
         n = strlen(dt__state_names[i]);
         if (*at != ' ' || strncmp(at + 1, dt__state_names[i], n)) return dt__bad_file(t->err, "\"%s\": the checkpoint's state lacks \"%s\"", t->path, dt__state_names[i]);
         values[i] = dt__parse_double(at + n + 2, end, &at);

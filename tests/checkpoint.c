@@ -1185,6 +1185,67 @@ static void test_saved_after_the_run(void) {
     dt_model_free(m);
 }
 
+/* with other replicas or another rate: the same samples, and dt_checkpoint_last says that the bits may differ */
+static void test_checkpoint_last(void) {
+    make_pictures();
+    for (int i = 0; i < 3; i++) {
+        a_run first = new_run(DT_ADAM, 2), again = first;
+        const dt_checkpoint_info before = dt_checkpoint_last();
+        first.save = at("last"), first.stop_step = PER_EPOCH + 2;
+        run_it(&first);
+        again.load = at("last");
+        if (i == 1) again.o.replicas = 1;
+        if (i == 2) again.o.learning_rate = 0.002;
+        run_it(&again);
+        CHECK_OK(first.err);
+        CHECK_OK(again.err);
+        const dt_checkpoint_info c = dt_checkpoint_last();
+        CHECK_MSG(c.step == PER_EPOCH + 2 && c.replicas == 2 && c.processes == 1, "step %ld by %d replicas in %d processes", c.step, c.replicas, c.processes);
+        CHECK(c.generation == before.generation + 1);
+        CHECK_MSG(c.other_replicas == (i == 1) && c.other_config == (i == 2), "%d: other replicas %d, other options %d", i, c.other_replicas, c.other_config);
+        CHECK(again.report.steps == 3 * PER_EPOCH && again.report.samples == 3 * TRAINED);
+    }
+}
+
+static dt_tensor *line_net(dt_tensor *x, void *user) { (void)user; return dt_dense(x, 1); }
+
+/* a trace: what has no room is counted, one at a time, none without .profile; tests/jobs.sh reads a whole one */
+static void test_trace(void) {
+    float x[BATCH][4] = {{1, 2, 3, 4}}, y[BATCH] = {1};
+    for (int rooms = 0; rooms < 3; rooms++) {
+        dt_options o = DT_DEFAULTS;
+        dt_error err = DT_DEFAULTS, second = DT_DEFAULTS, third = DT_DEFAULTS;
+        dt__file text;
+        o.net = line_net, o.input[0] = 4, o.loss = DT_MSE, o.batch = BATCH, o.replicas = 2, o.profile = rooms > 0;
+        dt_model *m = dt_model_create(&o, &err);
+        if (!m) { CHECK_OK(err); return; }
+        dt_trace *t = dt_trace_open(m, rooms == 1 ? 3 : 1000, &err);
+        CHECK(!dt_trace_open(NULL, 3, &third) && third.code == DT_ERR_ARGUMENT);
+        if (!rooms) CHECK_ERROR(err, DT_ERR_STATE, ".profile = 1");
+        else {
+            CHECK(t && !dt_trace_open(m, 3, &second));
+            CHECK_ERROR(second, DT_ERR_STATE, "another trace is open");
+            CHECK(dt_step(m, x, y, BATCH, &err) >= 0);
+            CHECK(dt_trace_close(t, at("trace"), &err) == 0);
+            CHECK(dt_step(m, x, y, BATCH, &err) >= 0);  /* nobody listens now */
+            CHECK_OK(err);
+            CHECK(dt__file_read("trace", at("trace"), &text, &err) == 0);
+            dt__json j = {(const char *)text.data, (const char *)text.data + text.size, NULL};
+            CHECK_MSG(dt__json_skip(&j) && !dt__json_peek(&j), "no JSON: %s", j.error ? j.error : "more behind");
+            char *copy = (char *)calloc(1, text.size + 1);
+            memcpy(copy, text.data, text.size);
+            CHECK((strstr(copy, "\"dropped spans\": \"0\"") != NULL) == (rooms == 2));
+            CHECK(strstr(copy, "\"replica 1\"") && strstr(copy, "\"ph\": \"X\""));
+            free(copy);
+            dt__file_free(&text);
+            t = dt_trace_open(m, 5, &err);
+            CHECK(t && dt_trace_close(t, "/nowhere/trace.json", &err) == DT_ERR_IO);  /* and it is closed all the same */
+        }
+        dt_model_free(m);
+    }
+    CHECK(dt_trace_close(NULL, at("trace"), NULL) == 0);
+}
+
 /* several processes, played by threads: rank 0 alone saves and loads */
 static void run_together(int n, a_run *r) {
     dt_comm *comm[4];
@@ -1429,6 +1490,8 @@ int main(void) {
     RUN(test_resumed_processes);
     RUN(test_checkpoint_refused);
     RUN(test_checkpoint_as_weights);
+    RUN(test_checkpoint_last);
+    RUN(test_trace);
     RUN(test_checkpoint_without_moments);
     scratch_end();
     return finish();

@@ -23,10 +23,10 @@ killed() {
             [ ! -e "$dir.whole" ] || cmp "$dir.whole/export/model.safetensors" "$dir/export/model.safetensors" || return 1
             rm -rf "$dir"
         fi
-        $run --job-dir "$dir" --checkpoint-every 7 "$@" >"$dir.log" 2>&1 &
+        $run --job-dir "$PWD/$dir" --checkpoint-every 7 "$@" >"$dir.log" 2>&1 &
         sleep "$(fraction 0.6)"
         kill -9 $!
-        pkill -9 -f "job-dir $dir " 2>/dev/null || sleep 0.5  # who was started by it ends with it
+        pkill -9 -f "job-dir $PWD/$dir " 2>/dev/null || sleep 0.5  # who was started by it ends with it
         wait $! 2>/dev/null
         ! ls "$dir"/checkpoints/*.tmp >/dev/null 2>&1 || torn=$((torn + 1))
     done
@@ -195,10 +195,10 @@ if "$PYTHON" -c 'import tensorboard' 2>/dev/null; then check "TensorBoard reads 
 values() { tail -c 1800000 "$1"; }  # of a checkpoint of job.c, moments included; what is in front says how many processes there were
 other_strategy() {  # FIRST SECOND: begun with the flags of the first, killed, gone on with those of the second: one run's bits
     rm -rf across
-    ./job --epochs 12 --quiet --job-dir across --checkpoint-every 7 $1 >across.log 2>&1 &
+    ./job --epochs 12 --quiet --job-dir "$PWD/across" --checkpoint-every 7 $1 >across.log 2>&1 &
     wait_for "across/checkpoints/step-*" && sleep "$(fraction 0.5)"
     kill -9 $!
-    pkill -9 -f "job-dir across " 2>/dev/null
+    pkill -9 -f "job-dir $PWD/across " 2>/dev/null
     wait $! 2>/dev/null
     sleep 0.3
     ./job --epochs 12 --job-dir across --checkpoint-every 7 $2 >said || return 1
@@ -222,10 +222,10 @@ fewer() {  # one replica instead of two: every sample once, and it says that the
 check "another number of replicas: told, and every sample once" fewer
 asynchronous() {  # begun with asynchronous servers, killed, gone on: every epoch once, and it learns
     rm -rf loose
-    ./job --epochs 12 --quiet --job-dir loose --replicas 1 --workers 1 --ps 2 >loose.log 2>&1 &
+    ./job --epochs 12 --quiet --job-dir "$PWD/loose" --replicas 1 --workers 1 --ps 2 >loose.log 2>&1 &
     wait_for "loose/checkpoints/step-*" && sleep "$(fraction 0.3)"
     kill -9 $!
-    pkill -9 -f "job-dir loose " 2>/dev/null
+    pkill -9 -f "job-dir $PWD/loose " 2>/dev/null
     wait $! 2>/dev/null
     sleep 0.3
     ./job --epochs 12 --quiet --job-dir loose --replicas 1 --workers 1 --ps 2 || return 1
