@@ -1601,7 +1601,7 @@ static int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file
 	in = pid > 0 ? fdopen(fd[0], "rb") : NULL;
 	if (!in) {
 		close(fd[0]);
-		return dt__fail(err, DT_ERR_IO, "%s: cannot start gzip for \"%s\": %s", what, path, strerror(errno));
+		return dt__fail(err, DT_ERR_IO, "%s: no gzip for \"%s\": %s", what, path, strerror(errno));
 	}
 	code = dt__stream_read(in, out);
 	fclose(in);
@@ -1684,8 +1684,8 @@ static int dt__cores(void) {
 	return n < 1 ? 1 : n > 1024 ? 1024 : (int)n;
 }
 
-// Threads wait for each other: they spin for some 50 us, then sleep. Spinning alone costs 4 ms a round as soon as
-// threads outnumber cores (then nothing spins), sleeping alone 7 us a round always.
+// Threads spin for some 50 us, then sleep. Spinning alone costs 4 ms a round as soon as they outnumber cores (then nothing
+// spins), sleeping alone 7 us a round always.
 #define DT__SPINS 2000
 typedef struct {
 	int spins;
@@ -9171,7 +9171,7 @@ typedef struct {
 	double start, shown, epoch_start;
 	double seconds;  // running sums of the epoch: its steps' time; and what begins the model's progress
 	struct { double loss, accuracy, samples; } sum;
-	long steps_before, samples_before;  // of the run, before an interruption
+	long steps_before, samples_before, epoch_samples;  // before an interruption; before this epoch
 	int ends_epoch;
 } dt__run_state;
 
@@ -9237,7 +9237,7 @@ static dt_event dt__event_of(dt_model *m, const dt__run_state *s, dt_event_kind 
 	e.eval_accuracy = step ? (double)NAN : r->eval_accuracy;
 	e.learning_rate = dt_learning_rate(m);
 	e.gradient_norm = m->norm; e.seconds = dt__now() - s->start;
-	e.samples_per_s = kind == DT_EVENT_EPOCH ? dt__ratio(s->sum.samples, s->seconds) : r->samples_per_s;
+	e.samples_per_s = kind == DT_EVENT_EPOCH ? dt__ratio((double)(r->samples - s->epoch_samples), s->seconds) : r->samples_per_s;
 	return e;
 }
 
@@ -9289,7 +9289,7 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, l
 	int stop = 0;
 	memset(&s->sum, 0, sizeof s->sum);
 	if (skipped && !(m->own && m->process)) memcpy(&s->sum, m->progress, sizeof s->sum);  // by one of the workers whose sums are added
-	s->seconds = 0; s->epoch_start = dt__now();
+	s->seconds = 0; s->epoch_start = dt__now(); s->epoch_samples = r->samples;
 	if (m->servers && batches > 0) {
 		if ((*code = dt__stretch(m, batches, err)) != 0) return 1;
 		batch = (long)m->push.order.next; stop = m->stopped;
@@ -9355,7 +9355,8 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 	const long per_epoch = (d->info.n - 1) / m->batch + 1, done = m->resumed ? m->step : 0, first_epoch = (m->step - done) / per_epoch;
 	if ((m->o.crop || m->o.flip) && m->graph.input[0]->rank != 4)
 		return dt__refuse(err, "dt_train: .%s needs images, [height, width, channels]; the net's input is no image", m->o.crop ? "crop" : "flip");
-	s.epochs = m->o.epochs ? m->o.epochs : m->o.steps ? (int)DT__MIN((m->o.steps - 1) / per_epoch + 1, (long)INT_MAX) : 1;
+	s.epochs = DT__ELSE(m->o.epochs, m->o.steps ? INT_MAX : 1);
+	if (m->o.steps) s.epochs = (int)DT__MIN((m->o.steps - 1) / per_epoch + 1, (long)s.epochs);
 	if (per_epoch > LONG_MAX / s.epochs) return dt__refuse(err, "dt_train: %d epochs of %ld steps are too many", s.epochs, per_epoch);
 	s.per_epoch = per_epoch; s.steps = per_epoch * s.epochs;
 	if (m->o.steps && m->o.steps < s.steps) s.steps = m->o.steps;

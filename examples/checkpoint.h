@@ -111,6 +111,29 @@ DT_API int dt_checkpoint_save(dt_model *m, const char *path, dt_error *err) {
     return dt__new_file_close(&file, err);
 }
 
+// What it was there, and is here: the first of these that differs.
+static int dt__another_run(dt__tensors *t, const char *there, const char *here) {
+    static const char *const names[] = {"seed ", "batch ", "optimizer "};
+    for (int i = 0; i < DT__COUNT(names); i++) {
+        const char *a = strstr(there, names[i]), *b = strstr(here, names[i]);
+        char value[2][40];
+        int ok = 1, k;
+        if (!a || !b) break;
+        for (k = 0; k < 2; k++, a = b) {
+            dt__writer w = dt__writer_on(value[k], sizeof value[k]);
+            dt__print(&w, "%.*s", (int)DT__MIN(strcspn(a + strlen(names[i]), " "), 30), a + strlen(names[i]));
+            if (i < 2) continue;
+            int kind = (int)dt__parse_whole(value[k], DT_RMSPROP, &ok);
+            dt__flag f;
+            if (!ok || !dt__find_flag(&f, "optimizer", 9)) continue;
+            w = dt__writer_on(value[k], sizeof value[k]);
+            dt__put_words(&w, f.names, kind);
+        }
+        if (strcmp(value[0], value[1])) return dt__fail(t->err, DT_ERR_STATE, "\"%s\" is of another run: %swas %s there, is %s here", t->path, names[i], value[0], value[1]);
+    }
+    return dt__bad_file(t->err, "\"%s\": the checkpoint's state is \"%.60s\"", t->path, there);
+}
+
 // Is it a checkpoint, whole, and of the same run?
 static int dt__state_read(const dt_model *m, dt__tensors *t, double values[DT__STATE_VALUES]) {
     char text[640] = "", run[128];
@@ -128,8 +151,7 @@ static int dt__state_read(const dt_model *m, dt__tensors *t, double values[DT__S
         return dt__bad_file(t->err, "\"%s\" is damaged (%s there, its contents have %ju)", t->path, end ? end + 1 : "no crc32c", (uintmax_t)crc);
     n = dt__put_run(&w, m);
     at = strstr(text, " step ");
-    if (!at || (size_t)(at - text) != n || memcmp(text, run, n))
-        return dt__fail(t->err, DT_ERR_STATE, "\"%s\" is of another run: %.*s there, %s here", t->path, at ? (int)DT__MIN(at - text, 80) : 0, text, run);
+    if (!at || (size_t)(at - text) != n || memcmp(text, run, n)) return dt__another_run(t, text, run);
     values[DT__STATE_REPLICAS] = m->world;  // the first checkpoints end before these
     values[DT__STATE_PROCESSES] = m->processes;
     values[DT__STATE_CONFIG] = dt__config_crc(m);

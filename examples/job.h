@@ -14,7 +14,7 @@
 //           ./program submit --job-dir out3  in the background, its output in out3/logs; prints the job's id
 //           ./program status --job-dir out3  its status.json (--follow: until it ends); cancel ends it with SIGTERM
 //           ./program list out out2          compares jobs
-//           ./program evaluate --job-dir out beside the run, or afterwards: evaluates each checkpoint once
+//           ./program evaluate --job-dir out  beside the run, or afterwards: evaluates each checkpoint once
 //           ./program --job-dir out4 --status-port 8080   http://127.0.0.1:8080: a page with live curves; /status, /metrics, /healthz
 //           tensorboard --logdir out         while it runs, or afterwards
 //

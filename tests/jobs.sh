@@ -71,7 +71,9 @@ check "damaged checkpoints: the one before" damaged
 other_run() {  # another batch: refused, nothing lost; --fresh begins anew, and removes what it wrote alone
     $run --job-dir other --steps 30 && rm other/export/model.safetensors && cp -r other before && echo mine >other/checkpoints/notes.txt || return 1
     $run --job-dir other --batch 32 >said 2>&1
-    [ $? = 1 ] && grep -q "is of another run: batch was 64 there, is 32 here" said && diff -r before/checkpoints other/checkpoints | grep -v notes.txt && return 1
+    [ $? = 1 ] && grep -q "is of another run: batch was 64 there, is 32 here" said || { cat said; return 1; }
+    diff -r before/checkpoints other/checkpoints | grep -v notes.txt && return 1
+    $run --job-dir other --optimizer sgd 2>&1 | grep -q "is of another run: optimizer was adam there, is sgd here" || return 1
     grep -q '"state": "FAILED".*another run' other/status.json || { cat other/status.json; return 1; }
     $run --job-dir other --batch 32 --steps 20 --fresh && [ "$(cat other/checkpoints/notes.txt)" = mine ] && [ "$(ls other/checkpoints | grep -c step-)" = 1 ]
 }

@@ -75,6 +75,7 @@ by_way() { export DTRAIN_TRANSPORT="$1"; shift; "$@"; }  # shm is an error where
 start() {  # RANK COMMAND…
     r=$1
     shift
+    [ ! -f pid.$r ] || [ -f status.$r ] || kill -9 "$(cat pid.$r)" 2>/dev/null
     rm -f pid.$r status.$r out.$r err.$r
     (sh -c 'echo $$ >"$0"; exec "$@"' pid.$r "$@" >out.$r 2>err.$r </dev/null; echo $? >status.$r) &
     while [ ! -s pid.$r ]; do sleep 0.01; done
@@ -310,7 +311,17 @@ Y
         $on $node slurmd -D -N n$node >slurm/n$node.out 2>&1 &
         slurm_pids="$slurm_pids $!"
     done
-    slurm_down() { kill $slurm_pids 2>/dev/null; wait $slurm_pids 2>/dev/null; slurm_down() { :; }; }
+    slurm_down() {  # when no step is ending any more: neither a slurmd nor a step's own process ends while it cannot tell the controller
+        soon 10 idle
+        kill $slurm_pids 2>/dev/null
+        soon 5 slurm_over || kill -9 $slurm_pids 2>/dev/null
+        wait $slurm_pids 2>/dev/null
+        for file in $(grep -lsx slurmstepd /proc/[0-9]*/comm); do
+            ! grep -qsF "$SLURM_CONF" "${file%comm}environ" || kill -9 "$(basename "${file%/comm}")"
+        done
+        slurm_down() { :; }
+    }
+    slurm_over() { for pid in $slurm_pids; do ! grep -qs . /proc/$pid/cmdline || return 1; done; }
     idle() { [ "$(timeout 5 $on 1 sinfo -h -t idle -o %D 2>/dev/null)" = 3 ]; }
     soon 20 idle
 }

@@ -973,7 +973,7 @@ static void test_print_options(void) {
 static void test_profile(void) {
     NEEDS_CHILDREN;
     outcome r = start("job --profile", NULL);
-    static const char *const words[] = { "hidden", "logits", "forward s", "share", "data", "reduce", "update", "other" };
+    static const char *const words[] = { "hidden", "logits", "forward s", "share", "data", "reduce", "update" };
     for (int i = 0; i < COUNT(words); i++) CHECK_MSG(r.status == 0 && strstr(r.out, words[i]), "status %d, no \"%s\" in \"%s\"", r.status, words[i], r.out);
     double forward = -1, backward = -1, share = 0;
     const char *line = strstr(r.out, "\nhidden");
