@@ -769,9 +769,11 @@ static void dt__job_epoch(const dt_event *e) {
     dt__print(&w, "  %.0f samples/s", e->samples_per_s);
     dt__job_log(line);
     if (dt_model_report(e->model).process) return;
-    dt__job_curves(e);
     dt__job_save(e->model, 0);
-    dt__job_best(e);
+    if (e->model->stopped < DT__BY_SIGNAL) {  // else it goes on later, and this epoch is not over
+        dt__job_curves(e);
+        dt__job_best(e);
+    }
     dt__job_status("RUNNING", e);
 }
 

@@ -35,13 +35,13 @@ static size_t n_said;
 #define DTRAIN_IMPLEMENTATION
 #include "../../dtrain.h"
 
-static void listen(void) {
+static void listen_to(void) {
     free(said);
     said = NULL;
     the_stream = open_memstream(&said, &n_said);
     if (!the_stream) abort();
 }
-static void listened(void) { fclose(the_stream), the_stream = NULL; }
+static void heard(void) { fclose(the_stream), the_stream = NULL; }
 
 #define MOST 64
 #define LONGEST 4096
@@ -79,9 +79,9 @@ static char *shown(const dt_options *options) {
     char *text;
     int status;
     o.print_options = 1;
-    listen();
+    listen_to();
     status = dt_run(&o);
-    listened();
+    heard();
     MUST(status == 0 && n_said && said[n_said - 1] == '\n');
     text = said;
     said = NULL;
@@ -120,22 +120,22 @@ static void command_line(const char *line, size_t size) {
         add(&a, line, k);
         line += k + (k < n);
     }
-    listen();
+    listen_to();
     code = dt_parse(&o, a.n, a.at, &err);
-    listened();
+    heard();
     if (code == DT_ERR_STOPPED) {
         MUST(!err.code && (strstr(said, "usage: program") == said || strstr(said, "dtrain ") == said));
-        listen();
+        listen_to();
         o = fresh();
         MUST(dt_main_opt(a.n, a.at, &o) == 0);
-        listened();
+        heard();
         MUST(n_said);
     } else if (code) {
         MUST(code == DT_ERR_USAGE && err.code == code && strstr(err.text, "--") && strlen(err.text) < sizeof err.text && n_said == 0);
-        listen();
+        listen_to();
         o = fresh();
         MUST(dt_main_opt(a.n, a.at, &o) == 64);
-        listened();
+        heard();
         MUST(strstr(said, "program: ") == said && strstr(said, err.text) == said + 9);
     } else {
         char *first, *second;
@@ -319,9 +319,9 @@ static void one_option(const char *text, size_t size) {
     }
     add(&a, "program", 7);
     add(&a, flag, (size_t)snprintf(flag, sizeof flag, value ? "--%s=%s" : "--%s", copy, value));
-    listen();
+    listen_to();
     parsed = dt_parse(&p, a.n, a.at, &other);
-    listened();
+    heard();
     MUST(parsed == code && n_said == 0);
     if (!code) {
         first = shown(&o), second = shown(&p);
