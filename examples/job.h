@@ -124,6 +124,8 @@ typedef struct {
     dt__replica replica;
     float *values;
     int writing;            // 1: by the thread; 2: it has finished
+    int copy_is_best;
+    double copy_best;       // what it was judged by
     char path[1024];
     dt_error failed;
 #ifndef DTRAIN_NO_THREADS
@@ -545,9 +547,17 @@ static int dt__job_resume(dt_model *m, dt_error *err) {
     return err->code;
 }
 
+// The thread's: a checkpoint of the copy; of the best so far the weights alone, too, and best.json says what it was judged by.
 static void *dt__job_write(void *user) {
     dt__job *j = (dt__job *)user;
+    char path[1024], text[100];
     if (!dt_checkpoint_save(&j->copy, j->path, &j->failed)) dt__job_prune(j->keep);
+    if (j->copy_is_best) {
+        dt__writer w = dt__writer_on(text, sizeof text);
+        dt__print(&w, "{\"value\": %.17g, \"step\": %ld}\n", j->copy_best, j->copy.step);
+        dt__job_path("checkpoints/best.safetensors", -1, path);
+        if (!dt_save(&j->copy, path, &j->failed)) dt__job_put("checkpoints/best.json", text, &j->failed);
+    }
     DT__STORE(&j->writing, 2);
     return NULL;
 }
@@ -566,12 +576,12 @@ static void dt__job_wait(void) {
     j->writing = j->failed.code = 0;
 }
 
-// Copy what there is to save; the thread writes it. A save that still runs leaves this one out, but not the last.
-static void dt__job_save(dt_model *m, int last) {
+// Copy what there is to save; the thread writes it. A save that still runs leaves this one out, but not the last or the best.
+static void dt__job_save(dt_model *m, int last, int best) {
     dt__job *j = &dt__the_job;
     const dt__graph *g = &m->graph;
     dt_error err = DT_DEFAULTS;
-    if (DT__LOAD(&j->writing) == 1 && !last) { j->skipped++; return; }
+    if (DT__LOAD(&j->writing) == 1 && !last && !best) { j->skipped++; return; }
     dt__job_wait();
     if (!j->values) j->values = (float *)malloc(((size_t)g->n_floats + 2 * (size_t)g->n_trainable) * sizeof(float));
     if (!j->values) { dt__job_warn("no memory for a checkpoint", "training goes on without"); return; }
@@ -595,6 +605,8 @@ static void dt__job_save(dt_model *m, int last) {
     }
     dt__job_path("checkpoints", m->step, j->path);
     j->newest = m->step;
+    j->copy_is_best = best;
+    j->copy_best = j->best;
     j->saved = dt__now();
     j->writing = 1;
 #ifndef DTRAIN_NO_THREADS
@@ -614,20 +626,6 @@ static double dt__job_judge(const dt_event *e) {
     const char *by = dt__the_job.flags.best;
     if (!by || !*by) by = e->eval_loss == e->eval_loss ? "eval_loss" : "loss";
     return !strcmp(by, "loss") ? e->loss : !strcmp(by, "eval_loss") ? e->eval_loss : !strcmp(by, "accuracy") ? -e->accuracy : -e->eval_accuracy;
-}
-
-// best.txt keeps what the best one was judged by: "eval_loss 0.25 step 500".
-static void dt__job_best(const dt_event *e) {
-    dt__job *j = &dt__the_job;
-    const double judged = dt__job_judge(e);
-    char path[1024], text[100];
-    dt__writer w = dt__writer_on(text, sizeof text);
-    dt_error err = DT_DEFAULTS;
-    if (!(judged < j->best)) return;
-    j->best = judged;
-    dt__print(&w, "{\"value\": %.17g, \"step\": %ld}\n", judged, e->step);
-    dt__job_path("checkpoints/best.safetensors", -1, path);
-    if (dt_save(e->model, path, &err) || dt__job_put("checkpoints/best.json", text, &err)) dt__job_warn(err.text, "training goes on without it");
 }
 
 static void dt__job_open_page(int offset) {
@@ -747,7 +745,7 @@ static void dt__job_end_chief(const dt_event *e) {
     dt__job *j = &dt__the_job;
     dt_error err = DT_DEFAULTS;
     int whole = e->model->stopped < DT__BY_SIGNAL;
-    if (e->step > 0 && j->newest != dt_model_step(e->model)) dt__job_save(e->model, 1);
+    if (e->step > 0 && j->newest != dt_model_step(e->model)) dt__job_save(e->model, 1, 0);
     dt__job_wait();
     if (whole) dt__job_export(e->model);
     if (j->events && whole) dt_events_hparams_end(j->events, 1, &err);
@@ -760,6 +758,7 @@ static void dt__job_end_chief(const dt_event *e) {
 
 static void dt__job_epoch(const dt_event *e) {
     char line[240];
+    int over, best;
     dt__writer w = dt__writer_on(line, sizeof line);
     dt__print(&w, "epoch %d/%d  step %ld", e->epoch, e->epochs, e->step);
     dt__put_measure(&w, "loss", e->loss);
@@ -769,11 +768,11 @@ static void dt__job_epoch(const dt_event *e) {
     dt__print(&w, "  %.0f samples/s", e->samples_per_s);
     dt__job_log(line);
     if (dt_model_report(e->model).process) return;
-    dt__job_save(e->model, 0);
-    if (e->model->stopped < DT__BY_SIGNAL) {  // else it goes on later, and this epoch is not over
-        dt__job_curves(e);
-        dt__job_best(e);
-    }
+    over = e->model->stopped < DT__BY_SIGNAL;  // else it goes on later
+    best = over && dt__job_judge(e) < dt__the_job.best;
+    if (best) dt__the_job.best = dt__job_judge(e);
+    if (over) dt__job_curves(e);
+    dt__job_save(e->model, 0, best);
     dt__job_status("RUNNING", e);
 }
 
@@ -791,7 +790,7 @@ static int dt__job_on_event(const dt_event *e, void *user) {
     if (e->kind != DT_EVENT_STEP) return stop;
     // with asynchronous servers, others are in the middle of batches
     due = chief && (r.strategy != DT_PARAMETER_SERVER || (j->o.sync && !j->o.backup)) && !e->ends_epoch && !stop;
-    if (due && ((j->every && e->step % j->every == 0) || (j->seconds && dt__now() - j->saved >= (double)j->seconds))) dt__job_save(e->model, 0);
+    if (due && ((j->every && e->step % j->every == 0) || (j->seconds && dt__now() - j->saved >= (double)j->seconds))) dt__job_save(e->model, 0, 0);
     if (dt__now() - j->told < 1) return stop;
     if (chief) dt__job_status("RUNNING", e);
     else { dt__job_put_task("RUNNING", (double)e->step, e->samples_per_s); j->told = dt__now(); }
