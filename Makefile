@@ -99,17 +99,18 @@ fuzz:           ## fuzz what reads files and text, a minute each (clang): SECOND
 accuracy:       ## the models on the data in DTRAIN_DATA: ten minutes
 	@tests/accuracy.sh
 
-exchange:       ## weights to PyTorch and back, nets to ONNX: needs python3 with torch and safetensors, onnx and onnxruntime (PYTHON=…)
+exchange:       ## weights to PyTorch and back, nets to ONNX, events to TensorBoard: needs python3 with those packages (PYTHON=…)
 	@mkdir -p $(BUILD)
 	@tests/exchange.sh
 	@tests/onnx.sh
+	@tests/events.sh
 
-launchers:      ## the same program under every launcher that is installed, and processes that die: two minutes
+launchers:      ## the same program under every launcher that is installed, and processes that die: five minutes
 	@tests/launchers.sh
 
 check-all:      ## test, cxx, switches, sanitize, exchange, launchers, killed jobs, accuracy, contents and size, one after another
 	$(MAKE) test
-	KILLS=25 tests/jobs.sh
+	KILLS=50 tests/jobs.sh
 	KILLS=1 CFLAGS="-g -O1 -w -fsanitize=thread" tests/jobs.sh
 	$(MAKE) cxx
 	$(MAKE) switches
@@ -138,7 +139,7 @@ programs: $(TESTS:%=$(BUILD)/%)
 
 # What the optimiser could break is tested as it is shipped; what hardly computes is built in the least time.
 $(BUILD)/kernels $(BUILD)/layers: TEST_CFLAGS := $(CFLAGS)
-$(addprefix $(BUILD)/,base checkpoint compat corners data export files graph losses optimizers processes server switches train wire): TEST_CFLAGS := $(subst -O2,-O0,$(CFLAGS))
+$(addprefix $(BUILD)/,base checkpoint compat corners data events export files graph losses optimizers processes server status switches train wire): TEST_CFLAGS := $(subst -O2,-O0,$(CFLAGS))
 $(BUILD)/%: tests/%.c dtrain.h $(wildcard tests/*.h examples/*.h) $(BUILD)/flags
 	$(CC) $(TEST_CFLAGS) $(CPPFLAGS) $< -o $@ $(LDFLAGS) $(LDLIBS)
 

@@ -1312,8 +1312,8 @@ static int dt__job_locked(void) {
     char path[1024];
     dt__job_path("job.lock", -1, path);
     j->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    for (int i = 0; i < 50 && j->lock >= 0 && flock(j->lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK; i++) {  // those of a run just killed still end
-        if (i == 49) return fprintf(stderr, "--job-dir: another run works in \"%s\": cancel ends it\n", j->flags.dir), 1;
+    for (int i = 0; i < 30 && j->lock >= 0 && flock(j->lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK; i++) {  // those of a run just killed still end
+        if (i == 29) return fprintf(stderr, "--job-dir: another run works in \"%s\": cancel ends it\n", j->flags.dir), 1;
         nanosleep(&pause, NULL);
     }
     return 0;

@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 : "${KILLS:=2}" "${PYTHON:=python3}"
 cd "$scratch" || exit 1
-$CC $CFLAGS "$root/examples/job.c" -o job $LDFLAGS $LDLIBS || { echo "jobs: job.c does not build"; exit 1; }
+$CC $TEST_CFLAGS "$root/examples/job.c" -o job $LDFLAGS $LDLIBS || { echo "jobs: job.c does not build"; exit 1; }
 run="./job --epochs 12 --replicas 2 --quiet"
 
 wait_for() {  # FILE: until it is there, ten seconds at most
