@@ -33,9 +33,9 @@ says() {  # STATUS TEXT COMMAND…: ends with that status, and what it prints ho
 }
 check "xor learns" says 0 "1 xor 1 = 0.0" ./xor
 small() {  # of the operations, xor holds those it calls; its code is three quarters of all at most
-    $CC -O0 "$root/examples/xor.c" -o xor-all $LDLIBS &&
-        $CC -O0 -DDTRAIN_STATIC "$root/examples/xor.c" -o xor-static $LDLIBS &&
-        $CC -O0 -ffunction-sections -fdata-sections -Wl,--gc-sections "$root/examples/xor.c" -o xor-sections $LDLIBS || return 1
+    $CC $TEST_CFLAGS "$root/examples/xor.c" -o xor-all $LDLIBS &&
+        $CC $TEST_CFLAGS -DDTRAIN_STATIC "$root/examples/xor.c" -o xor-static $LDLIBS &&
+        $CC $TEST_CFLAGS -ffunction-sections -fdata-sections -Wl,--gc-sections "$root/examples/xor.c" -o xor-sections $LDLIBS || return 1
     all=$(size xor-all | awk 'NR == 2 { print $1 }')
     nm xor-all | grep -q ' dt__conv_forward$' || { echo "the whole library has no dt__conv_forward: look for another name"; return 1; }
     for program in xor-static xor-sections; do
