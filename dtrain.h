@@ -44,32 +44,32 @@
 //                        .test = dt_mnist("data/mnist", DT_TEST), .batch = 128, .epochs = 5);
 //     }
 //
-// OWN LOOP     dt_model_create, dt_step for every batch, dt_predict, dt_save, dt_model_free.
-// OWN STEP     dt_forward, dt_backward, dt_reduce, dt_update are the parts of dt_step.
-// PROCESSES    dt_main asks the environment who it is (a launcher's variables, or --workers N) and joins the others;
-//              rank 0, the chief, shows and saves for all. Own loops set .comm = dt_comm_open(NULL, &err). With
-//              parameter servers (--ps 2) workers train at their own pace; or together, with .sync.
+// OWN LOOP  dt_model_create, dt_step for every batch, dt_predict, dt_save, dt_model_free.
+// OWN STEP  dt_forward, dt_backward, dt_reduce, dt_update are the parts of dt_step.
+// PROCESSES  dt_main asks the environment who it is (a launcher's variables, or --workers N) and joins the others; rank 0,
+//    the chief, shows and saves for all. Own loops set .comm = dt_comm_open(NULL, &err). With parameter servers (--ps 2)
+//    workers train at their own pace; or together, with .sync.
 // COLLECTIVES  dt_comm_open, dt_comm_group, dt_comm_from: allreduce and its relatives for processes, threads, MPI.
-// MORE DATA    examples/csv.h reads tables (CSV): numbers and words, scaled, one-hot, hashed, bucketed or crossed;
-//              examples/images.h reads images: folders of PGM, PPM and BMP files; examples/cifar10.h CIFAR-10's files;
-//              examples/npy.h NumPy's .npy files.
-// JOBS         examples/job.h: checkpoints from which training goes on where it was, bit for bit, and a directory of them.
+// MORE DATA  examples/csv.h reads tables (CSV): numbers and words, scaled, one-hot, hashed, bucketed or crossed;
+//    examples/images.h reads images: folders of PGM, PPM and BMP files; examples/cifar10.h CIFAR-10's files; examples/npy.h
+//    NumPy's .npy files.
+// JOBS  examples/job.h: checkpoints from which training goes on where it was, bit for bit, and a directory of them.
 // MICROCONTROLLER  set .memory and .memory_size (dt_model_bytes() tells it); see SWITCHES. examples/export_c.h writes a
-//              trained net as C of its own, without the library.
+//    trained net as C of its own, without the library.
 //
-// OPTIONS      Every options struct is zero by default, which means "the sensible choice". Where zero would be a request
-//              of its own, DT_OFF says "really none".
-// ERRORS       Functions that can fail take a dt_error * last (NULL is fine) and return 0 or the code, or NULL or NAN.
-//              The first error stays in it. Layers pass an error on until dt_model_create reports it. Nothing here exits,
-//              aborts, prints (but dt_main and .progress) or changes the locale.
-// THREADS      One caller per model and per comm; models may run side by side. A source's read, augment and custom
-//              operations run on any replica's thread; net, on_event and rate_at on the caller's.
-// OWNERSHIP    dt_model_create copies options, names and strings. Borrowed until the model is freed: user pointers,
-//              .memory, .class_weights, arrays and strings of data sources.
-// LAYOUT       Activations are [batch, height, width, channels], files hold PyTorch's layout (weight [out, in] and
-//              [out, in, kh, kw]): reading and writing permute.
+// OPTIONS  Every options struct is zero by default, which means "the sensible choice". Where zero would be a request of its
+//    own, DT_OFF says "really none".
+// ERRORS  Functions that can fail take a dt_error * last (NULL is fine) and return 0 or the code, or NULL or NAN. The first
+//    error stays in it. Layers pass an error on until dt_model_create reports it. Nothing here exits, aborts, prints (but
+//    dt_main and .progress) or changes the locale.
+// THREADS  One caller per model and per comm; models may run side by side. A source's read, augment and custom operations run
+//    on any replica's thread; net, on_event and rate_at on the caller's.
+// OWNERSHIP  dt_model_create copies options, names and strings. Borrowed until the model is freed: user pointers, .memory,
+//    .class_weights, arrays and strings of data sources.
+// LAYOUT  Activations are [batch, height, width, channels], files hold PyTorch's layout (weight [out, in] and [out, in, kh,
+//    kw]): reading and writing permute.
 // SAME ANSWER  .batch is the global batch: the mathematics do not change with the number of replicas. The same seed and
-//              replicas give the same bits on one CPU class, also over processes that have a power of two each.
+//    replicas give the same bits on one CPU class, also over up to 8 processes that have a power of two each.
 //
 // SWITCHES     define before the implementation; functions stay and return DT_ERR_DISABLED
 //    DTRAIN_STATIC      all functions static: several private copies in one program
@@ -110,14 +110,14 @@ extern "C" {
 // >>interface - every public type and function
 // ========
 
-#define DT_MAX_RANK 6      // of a tensor, the batch included
-#define DT_MAX_INPUTS 8    // of one operation; inputs and labels of one model
-#define DT_MAX_NAME 64     // bytes of a layer's name, its zero included
-#define DT_MAX_CHANNELS 4  // of .mean and .deviation
+#define DT_MAX_RANK 6 // of a tensor, the batch included
+#define DT_MAX_INPUTS 8 // of one operation; inputs and labels of one model
+#define DT_MAX_NAME 64 // bytes of a layer's name, its zero included
+#define DT_MAX_CHANNELS 4 // of .mean and .deviation
 
-#define DT_SAME (-1)  // padding that keeps height and width at stride 1
-#define DT_OFF (-1)   // "really none" where 0 is the default
-#define DT_IGNORE_CLASS_0 (-2147483647 - 1)  // .ignore_label for class 0, since 0 means none
+#define DT_SAME (-1) // padding that keeps height and width at stride 1
+#define DT_OFF (-1) // "really none" where 0 is the default
+#define DT_IGNORE_CLASS_0 (-2147483647 - 1) // .ignore_label for class 0, since 0 means none
 
 #ifdef __cplusplus
 #define DT_DEFAULTS {}
@@ -149,10 +149,10 @@ enum {
 };
 
 typedef struct {
-	int code;  // DT_OK or DT_ERR_…
-	int rank;  // the replica it happened in
-	long step;  // … and the training step
-	char text[240];  // what failed, on what, what to do
+	int code; // DT_OK or DT_ERR_…
+	int rank; // the replica it happened in
+	long step; // … and the training step
+	char text[240]; // what failed, on what, what to do
 } dt_error;
 
 // dt_error_name - "shapes do not fit" for DT_ERR_SHAPE; "unknown error" for what is no code.
@@ -164,73 +164,75 @@ DT_API const char *dt_version(void);
 // ---- types, losses, optimizers: the first of each is the default
 
 typedef enum {
-	DT_TYPE_DEFAULT,  // inputs: DT_FLOAT32; labels: DT_INT32 for cross-entropy, else DT_FLOAT32
+	DT_TYPE_DEFAULT, // inputs: DT_FLOAT32; labels: DT_INT32 for cross-entropy, else DT_FLOAT32
 	DT_FLOAT32,
-	DT_INT32,  // inputs: token or category numbers, for dt_embedding
-	DT_UINT8,  // inputs: pixels, read as value / 255
-	DT_ONE_HOT  // labels: floats [n, classes] that sum to 1, one-hot or soft
+	DT_INT32, // inputs: token or category numbers, for dt_embedding
+	DT_UINT8, // inputs: pixels, read as value / 255
+	DT_ONE_HOT // labels: floats [n, classes] that sum to 1, one-hot or soft
 } dt_type;
 
 typedef enum {
-	DT_GLOROT_UNIFORM,  // +-sqrt(6 / (fan_in + fan_out))   Glorot & Bengio 2010, eq. 16
-	DT_GLOROT_NORMAL,  // deviation sqrt(2 / (fan_in + fan_out))
-	DT_HE_UNIFORM,  // +-sqrt(6 / fan_in)   He et al. 2015, eq. 10
-	DT_HE_NORMAL,  // deviation sqrt(2 / fan_in)
-	DT_LECUN_UNIFORM,  // +-sqrt(3 / fan_in)   LeCun et al. 1998, eq. 16
-	DT_LECUN_NORMAL,  // deviation sqrt(1 / fan_in)
-	DT_UNIFORM,  // +-.init_value, 0 -> 0.05
-	DT_NORMAL,  // deviation .init_value, 0 -> 0.05
-	DT_ORTHOGONAL,  // orthonormal rows or columns times .init_value, 0 -> 1   Saxe et al. 2014
-	DT_CONSTANT         // .init_value everywhere
+	DT_GLOROT_UNIFORM, // +-sqrt(6 / (fan_in + fan_out))   Glorot & Bengio 2010, eq. 16
+	DT_GLOROT_NORMAL, // deviation sqrt(2 / (fan_in + fan_out))
+	DT_HE_UNIFORM, // +-sqrt(6 / fan_in)   He et al. 2015, eq. 10
+	DT_HE_NORMAL, // deviation sqrt(2 / fan_in)
+	DT_LECUN_UNIFORM, // +-sqrt(3 / fan_in)   LeCun et al. 1998, eq. 16
+	DT_LECUN_NORMAL, // deviation sqrt(1 / fan_in)
+	DT_UNIFORM, // +-.init_value, 0 -> 0.05
+	DT_NORMAL, // deviation .init_value, 0 -> 0.05
+	DT_ORTHOGONAL, // orthonormal rows or columns times .init_value, 0 -> 1   Saxe et al. 2014
+	DT_CONSTANT // .init_value everywhere
 } dt_initializer;
 
 typedef enum {
-	DT_NO_LOSS,  // inference, or net calls dt_loss
-	DT_CROSS_ENTROPY,  // softmax cross-entropy of logits [n, …, classes], or of dt_softmax's probabilities
-	DT_BINARY_CROSS_ENTROPY,  // sigmoid cross-entropy of logits, or of dt_sigmoid's probabilities; mean over the outputs
-	DT_MSE,  // mean squared error over the outputs
-	DT_MAE,  // mean absolute error over the outputs
-	DT_HUBER,  // quadratic below .delta, linear above   Huber 1964
-	DT_VALUE  // the tensor, summed over a sample, is the loss: no label
+	DT_NO_LOSS, // inference, or net calls dt_loss
+	DT_CROSS_ENTROPY, // softmax cross-entropy of logits [n, …, classes], or of dt_softmax's probabilities
+	DT_BINARY_CROSS_ENTROPY, // sigmoid cross-entropy of logits, or of dt_sigmoid's probabilities; mean over the outputs
+	DT_MSE, // mean squared error over the outputs
+	DT_MAE, // mean absolute error over the outputs
+	DT_HUBER, // quadratic below .delta, linear above   Huber 1964
+	DT_VALUE // the tensor, summed over a sample, is the loss: no label
 } dt_loss_kind;
 
 typedef enum {
-	DT_MEAN,  // losses: divided by the global sum of the weights
+	DT_MEAN, // losses: divided by the global sum of the weights
 	DT_SUM,
-	DT_MAX  // collectives only
+	DT_MAX // collectives only
 } dt_reduction;
 
 typedef enum {
-	DT_SGD,  // w -= rate * g
-	DT_MOMENTUM,  // v = momentum * v + g; w -= rate * v   (PyTorch's form)
-	DT_NESTEROV,  // v = momentum * v + g; w -= rate * (g + momentum * v)
-	DT_ADAM,  // Kingma & Ba 2015, Algorithm 1
-	DT_ADAMW,  // Loshchilov & Hutter 2019, Algorithm 2: decoupled weight decay
-	DT_RMSPROP  // s = alpha * s + (1 - alpha) g^2; w -= rate * g / (sqrt(s) + epsilon)
+	DT_SGD, // w -= rate * g
+	DT_MOMENTUM, // v = momentum * v + g; w -= rate * v   (PyTorch's form)
+	DT_NESTEROV, // v = momentum * v + g; w -= rate * (g + momentum * v)
+	DT_ADAM, // Kingma & Ba 2015, Algorithm 1
+	DT_ADAMW, // Loshchilov & Hutter 2019, Algorithm 2: decoupled weight decay
+	DT_RMSPROP // s = alpha * s + (1 - alpha) g^2; w -= rate * g / (sqrt(s) + epsilon)
 } dt_optimizer;
 
 typedef enum {
 	DT_CONSTANT_RATE,
-	DT_STEP_DECAY,  // times .decay_factor every .decay_steps
-	DT_EXPONENTIAL_DECAY,  // times .decay_factor ^ (step / .decay_steps)
-	DT_COSINE_DECAY,  // half a cosine to .final_rate over .total_steps
-	DT_LINEAR_DECAY  // a straight line instead
+	DT_STEP_DECAY, // times .decay_factor every .decay_steps
+	DT_EXPONENTIAL_DECAY, // times .decay_factor ^ (step / .decay_steps)
+	DT_COSINE_DECAY, // half a cosine to .final_rate over .total_steps
+	DT_LINEAR_DECAY // a straight line instead
 } dt_schedule;
 
 typedef enum {
-	DT_STRATEGY_DEFAULT,  // servers: DT_PARAMETER_SERVER; several processes: DT_MULTIWORKER; replicas: DT_MIRRORED; else DT_ONE
-	DT_ONE,  // one replica, in the caller's thread (Default, OneDevice)
-	DT_MIRRORED,  // replicas as threads, each with its own variables
-	DT_CENTRAL,  // … that share one copy (CentralStorage)
-	DT_MULTIWORKER,  // several processes, each with replicas as threads (MultiWorkerMirrored)
-	DT_PARAMETER_SERVER  // … that push gradients to servers, which update slices of the variables (ParameterServer)
+	DT_STRATEGY_DEFAULT, // servers: DT_PARAMETER_SERVER; several processes: DT_MULTIWORKER; replicas: DT_MIRRORED; else DT_ONE
+	DT_ONE, // one replica, in the caller's thread (Default, OneDevice)
+	DT_MIRRORED, // replicas as threads, each with its own variables
+	DT_CENTRAL, // … that share one copy (CentralStorage)
+	DT_MULTIWORKER, // several processes, each with replicas as threads (MultiWorkerMirrored)
+	DT_PARAMETER_SERVER // … that push gradients to servers, which update slices of the variables (ParameterServer)
 } dt_strategy;
 
-typedef struct dt_tensor dt_tensor;  // a node of the graph; dies with its model
+typedef enum { DT_F32, DT_BF16, DT_F16 } dt_wire; // 16 bits: half the bytes, and gradients rounded once before and after the sum
+
+typedef struct dt_tensor dt_tensor; // a node of the graph; dies with its model
 typedef struct dt_model dt_model;
-typedef struct dt_dataset dt_dataset;  // an opened source of samples
-typedef struct dt_comm dt_comm;  // one rank's handle on a group
-typedef struct dt_server dt_server;  // a parameter server
+typedef struct dt_dataset dt_dataset; // an opened source of samples
+typedef struct dt_comm dt_comm; // one rank's handle on a group
+typedef struct dt_server dt_server; // a parameter server
 
 // ---- building a graph
 // Call these from net only. Shapes are given without the batch. After an error every layer passes it on. Parameters are
@@ -240,8 +242,8 @@ typedef struct dt_server dt_server;  // a parameter server
 // both use one set of variables.
 
 typedef struct {
-	dt_tensor *x;  // [n, …, in]
-	int units;  // out
+	dt_tensor *x; // [n, …, in]
+	int units; // out
 	int no_bias;
 	dt_initializer init;  double init_value;
 	int frozen;
@@ -252,14 +254,14 @@ typedef struct {
 DT_API dt_tensor *dt_dense_opt(dt_dense_options o);
 
 typedef struct {
-	dt_tensor *x;  // [n, h, w, c]
-	int filters, kernel;  // kernel: height, and width unless .kernel_w is given
-	int stride;  // 0 -> 1
-	int padding;  // zeros on every side; 0 -> none; DT_SAME: out = ceil(in / stride)
-	int dilation;  // 0 -> 1
-	int groups;  // 0 -> 1; groups = c is a depthwise convolution
-	int kernel_w;  // 0 -> kernel
-	int direct;  // 1: never by Winograd's way
+	dt_tensor *x; // [n, h, w, c]
+	int filters, kernel; // kernel: height, and width unless .kernel_w is given
+	int stride; // 0 -> 1
+	int padding; // zeros on every side; 0 -> none; DT_SAME: out = ceil(in / stride)
+	int dilation; // 0 -> 1
+	int groups; // 0 -> 1; groups = c is a depthwise convolution
+	int kernel_w; // 0 -> kernel
+	int direct; // 1: never by Winograd's way
 	int no_bias;
 	dt_initializer init;  double init_value;
 	int frozen;
@@ -273,10 +275,10 @@ typedef struct {
 DT_API dt_tensor *dt_conv2d_opt(dt_conv2d_options o);
 
 typedef struct {
-	dt_tensor *x;  // [n, h, w, c]
-	int size;  // window
-	int stride;  // 0 -> size
-	int padding;  // 0 -> none; at most size / 2. It never wins a maximum and never counts in an average
+	dt_tensor *x; // [n, h, w, c]
+	int size; // window
+	int stride; // 0 -> size
+	int padding; // 0 -> none; at most size / 2. It never wins a maximum and never counts in an average
 	const char *name;
 } dt_pool2d_options;
 // dt_maxpool2d(x, size, …), dt_avgpool2d(x, size, …) - y [n, h', w', c], h' = (h + 2 padding - size) / stride + 1. Of
@@ -296,10 +298,10 @@ typedef struct { dt_tensor *x; int shape[DT_MAX_RANK - 1]; const char *name; } d
 DT_API dt_tensor *dt_reshape_opt(dt_reshape_options o);
 
 typedef struct {
-	dt_tensor *x;  // [n, …, c]
-	double momentum;  // the new batch's share in the running statistics, 0 -> 0.1
-	double epsilon;  // 0 -> 1e-5
-	int sync;  // 1: normalise over the global batch, not the replica's part
+	dt_tensor *x; // [n, …, c]
+	double momentum; // the new batch's share in the running statistics, 0 -> 0.1
+	double epsilon; // 0 -> 1e-5
+	int sync; // 1: normalise over the global batch, not the replica's part
 	int frozen;
 	dt_tensor *share;
 	const char *name;
@@ -310,8 +312,8 @@ typedef struct {
 DT_API dt_tensor *dt_batchnorm_opt(dt_batchnorm_options o);
 
 typedef struct {
-	dt_tensor *x;  // [n, …, c]
-	double epsilon;  // 0 -> 1e-5
+	dt_tensor *x; // [n, …, c]
+	double epsilon; // 0 -> 1e-5
 	int no_bias, frozen;
 	dt_tensor *share;
 	const char *name;
@@ -325,13 +327,13 @@ DT_API dt_tensor *dt_dropout(dt_tensor *x, double rate);
 
 // Activations, value by value.
 DT_API dt_tensor *dt_relu(dt_tensor *x);
-DT_API dt_tensor *dt_leaky_relu(dt_tensor *x, double slope);  // x < 0: slope * x
-DT_API dt_tensor *dt_gelu(dt_tensor *x);  // x * Phi(x), by erf   Hendrycks & Gimpel 2016
-DT_API dt_tensor *dt_gelu_tanh(dt_tensor *x);  // by tanh, approximately
-DT_API dt_tensor *dt_silu(dt_tensor *x);  // x * sigmoid(x)
+DT_API dt_tensor *dt_leaky_relu(dt_tensor *x, double slope); // x < 0: slope * x
+DT_API dt_tensor *dt_gelu(dt_tensor *x); // x * Phi(x), by erf   Hendrycks & Gimpel 2016
+DT_API dt_tensor *dt_gelu_tanh(dt_tensor *x); // by tanh, approximately
+DT_API dt_tensor *dt_silu(dt_tensor *x); // x * sigmoid(x)
 DT_API dt_tensor *dt_tanh(dt_tensor *x);
 DT_API dt_tensor *dt_sigmoid(dt_tensor *x);
-DT_API dt_tensor *dt_softmax(dt_tensor *x);  // over the last axis
+DT_API dt_tensor *dt_softmax(dt_tensor *x); // over the last axis
 
 // Arithmetic on tensors of one shape, and x * factor + offset.
 DT_API dt_tensor *dt_add(dt_tensor *a, dt_tensor *b);
@@ -351,9 +353,9 @@ DT_API dt_tensor *dt_slice_opt(dt_slice_options o);
 DT_API dt_tensor *dt_pad(dt_tensor *x, int axis, int before, int after);
 
 typedef struct {
-	dt_tensor *x;  // [n, …] of DT_INT32, values 0 .. tokens - 1
+	dt_tensor *x; // [n, …] of DT_INT32, values 0 .. tokens - 1
 	int tokens, features;
-	dt_initializer init;  double init_value;  // 0 -> DT_NORMAL, deviation 1, as PyTorch
+	dt_initializer init;  double init_value; // 0 -> DT_NORMAL, deviation 1, as PyTorch
 	int frozen;
 	dt_tensor *share;
 	const char *name;
@@ -363,14 +365,14 @@ DT_API dt_tensor *dt_embedding_opt(dt_embedding_options o);
 
 // What a custom operation's callbacks see: arrays [n, …] of floats, of the replica's part.
 typedef struct {
-	int n;  // samples; may be 0
+	int n; // samples; may be 0
 	int n_inputs;
 	const float *x[DT_MAX_INPUTS];
-	float *y;  // output: forward writes it, backward may read it
-	const float *dy;  // backward: the output's gradient
-	float *dx[DT_MAX_INPUTS];  // backward ADDS to these; NULL where nobody asks
-	const float *weight;  // the operation's own parameter, or NULL
-	float *dweight;  // backward ADDS to it; NULL if there is none or frozen
+	float *y; // output: forward writes it, backward may read it
+	const float *dy; // backward: the output's gradient
+	float *dx[DT_MAX_INPUTS]; // backward ADDS to these; NULL where nobody asks
+	const float *weight; // the operation's own parameter, or NULL
+	float *dweight; // backward ADDS to it; NULL if there is none or frozen
 	int training;
 	long step;
 	void *user;
@@ -378,12 +380,12 @@ typedef struct {
 
 typedef struct {
 	dt_tensor *x;
-	int shape[DT_MAX_RANK - 1];  // the output's; all 0 -> that of x
-	int (*forward)(const dt_custom_call *);  // both on any replica's thread; 0, or else failure
-	int (*backward)(const dt_custom_call *);  // NULL: no gradient
+	int shape[DT_MAX_RANK - 1]; // the output's; all 0 -> that of x
+	int (*forward)(const dt_custom_call *); // both on any replica's thread; 0, or else failure
+	int (*backward)(const dt_custom_call *); // NULL: no gradient
 	void *user;
-	dt_tensor *more[DT_MAX_INPUTS - 1];  // further inputs
-	int weight[DT_MAX_RANK - 1];  // of its own parameter; all 0 -> none
+	dt_tensor *more[DT_MAX_INPUTS - 1]; // further inputs
+	int weight[DT_MAX_RANK - 1]; // of its own parameter; all 0 -> none
 	dt_initializer init;  double init_value;
 	int frozen;
 	const char *name;
@@ -399,17 +401,17 @@ DT_API dt_tensor *dt_input_opt(dt_input_options o);
 DT_API dt_tensor *dt_output(dt_tensor *t, const char *name);
 
 typedef struct {
-	dt_tensor *t;  // prediction
+	dt_tensor *t; // prediction
 	dt_loss_kind kind;
-	dt_tensor *target;  // NULL: labels, fed as dt_batch.y[…]; a target gets no gradient
-	double weight;  // 0 -> 1
-	dt_reduction reduction;  // DT_MEAN or DT_SUM
-	double label_smoothing;  // cross-entropy: 0 .. 1
-	int ignore_label;  // cross-entropy: this label does not count; 0 -> none; see DT_IGNORE_CLASS_0
-	const float *class_weights;  // cross-entropy: [classes], borrowed; NULL -> all 1
-	double delta;  // Huber: 0 -> 1
+	dt_tensor *target; // NULL: labels, fed as dt_batch.y[…]; a target gets no gradient
+	double weight; // 0 -> 1
+	dt_reduction reduction; // DT_MEAN or DT_SUM
+	double label_smoothing; // cross-entropy: 0 .. 1
+	int ignore_label; // cross-entropy: this label does not count; 0 -> none; see DT_IGNORE_CLASS_0
+	const float *class_weights; // cross-entropy: [classes], borrowed; NULL -> all 1
+	double delta; // Huber: 0 -> 1
 	dt_type label_type;
-	const char *name;  // NULL -> "loss"; several losses need names
+	const char *name; // NULL -> "loss"; several losses need names
 } dt_loss_options;
 // dt_loss(t, DT_MSE, .target = x, .weight = 0.3, .name = "age") - a further loss. Returns t. The options' loss reads
 // dt_batch.y[0], these the next labels in their names' order. A step's loss is the weighted sum of its losses, each
@@ -421,7 +423,7 @@ DT_API dt_tensor *dt_loss_opt(dt_loss_options o);
 DT_API int dt_rank(const dt_tensor *t);
 DT_API int dt_dim(const dt_tensor *t, int axis);
 
-#ifndef __cplusplus  // first the tensor, then what is required, the rest by name
+#ifndef __cplusplus // first the tensor, then what is required, the rest by name
 #define dt_dense(...) dt_dense_opt((dt_dense_options){.x = __VA_ARGS__})
 #define dt_conv2d(...) dt_conv2d_opt((dt_conv2d_options){.x = __VA_ARGS__})
 #define dt_maxpool2d(...) dt_maxpool2d_opt((dt_pool2d_options){.x = __VA_ARGS__})
@@ -443,7 +445,7 @@ typedef enum { DT_TRAIN, DT_TEST } dt_split;
 
 // A plain value, filled by the functions below; the trainer opens it and reports errors. Commas separate several files.
 typedef struct {
-	const char *what;  // the function below, or of a companion header such as examples/csv.h
+	const char *what; // the function below, or of a companion header such as examples/csv.h
 	int (*open)(dt_dataset *d);
 	const char *path, *labels;
 	const void *x, *y;
@@ -454,7 +456,7 @@ typedef struct {
 	dt_dataset *dataset;
 	int split, folds, fold, held_out;
 	double fraction;
-	const char *columns, *fitted;  // of companions; fitted: NULL -> that of the model which opens it
+	const char *columns, *fitted; // of companions; fitted: NULL -> that of the model which opens it
 	int option[6];
 } dt_source;
 
@@ -487,10 +489,10 @@ DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err);
 DT_API void dt_dataset_close(dt_dataset *d);
 
 typedef struct {
-	long n;  // samples
-	int input[DT_MAX_RANK - 1];  // of one; all 0: unknown, as the model has it
-	int classes;  // largest whole-number label + 1; 0: unknown
-	dt_type x_type, y_type;  // as stored
+	long n; // samples
+	int input[DT_MAX_RANK - 1]; // of one; all 0: unknown, as the model has it
+	int classes; // largest whole-number label + 1; 0: unknown
+	dt_type x_type, y_type; // as stored
 } dt_dataset_info;
 DT_API dt_dataset_info dt_dataset_describe(const dt_dataset *d);
 
@@ -509,93 +511,94 @@ typedef enum { DT_EVENT_STEP, DT_EVENT_EPOCH, DT_EVENT_END, DT_EVENT_BEGIN } dt_
 typedef struct {
 	dt_event_kind kind;
 	dt_model *model;
-	long step, steps;  // done, and in all
-	int epoch, epochs;  // this one from 1, and in all
-	int ends_epoch;  // 0: more steps of this epoch follow
-	double loss, accuracy;  // of the step or epoch; accuracy: NAN where there is none
-	double eval_loss, eval_accuracy;  // NAN where nothing was evaluated
-	double learning_rate, gradient_norm;  // norm: NAN unless it was needed
-	double samples_per_s;  // of training steps; EPOCH: in this epoch, else since the run began
-	double seconds;  // since the run began
+	long step, steps; // done, and in all
+	int epoch, epochs; // this one from 1, and in all
+	int ends_epoch; // 0: more steps of this epoch follow
+	double loss, accuracy; // of the step or epoch; accuracy: NAN where there is none
+	double eval_loss, eval_accuracy; // NAN where nothing was evaluated
+	double learning_rate, gradient_norm; // norm: NAN unless it was needed
+	double samples_per_s; // of training steps; EPOCH: in this epoch, else since the run began
+	double seconds; // since the run began
 } dt_event;
 
 // A program's own flag for dt_parse and dt_main, --name VALUE; --help shows it.
 typedef struct {
-	const char *name;  // without the dashes; NULL ends the list
-	const char **value;  // holds the default; receives the value (a pointer into argv)
+	const char *name; // without the dashes; NULL ends the list
+	const char **value; // holds the default; receives the value (a pointer into argv)
 	const char *help;
 } dt_flag;
 
 typedef struct {
 	// model
 	dt_tensor *(*net)(dt_tensor *x, void *user);
-	void *user;  // for net, rate_at, on_event, augment
-	int input[DT_MAX_RANK - 1];  // of one sample; all 0 -> that of .train or .test
+	void *user; // for net, rate_at, on_event, augment
+	int input[DT_MAX_RANK - 1]; // of one sample; all 0 -> that of .train or .test
 	dt_type input_type;
-	dt_loss_kind loss;  // of what net returns
+	dt_loss_kind loss; // of what net returns
 	dt_type label_type;
 	dt_reduction reduction;
 	double label_smoothing;
 	int ignore_label;
 	const float *class_weights;
 	double delta;
-	int inference;  // 1: no gradients; steps are refused
-	int input_gradient;  // 1: backward also computes input 0's gradient
+	int inference; // 1: no gradients; steps are refused
+	int input_gradient; // 1: backward also computes input 0's gradient
 	// optimizer
 	dt_optimizer optimizer;
-	double learning_rate;  // 0 -> 0.01 (SGD, momentum, Nesterov, RMSprop), 0.001 (Adam, AdamW)
-	double momentum;  // 0 -> 0.9 for DT_MOMENTUM and DT_NESTEROV, else none; DT_OFF: none
-	double beta1, beta2;  // Adam: 0 -> 0.9, 0.999
-	double alpha;  // RMSprop: 0 -> 0.99
-	double epsilon;  // 0 -> 1e-8
-	double weight_decay;  // added to the gradient; DT_ADAMW: decoupled, 0 -> 0.01, DT_OFF: none
-	double clip_norm;  // 0 -> off; the gradient's largest global norm
-	const char *freeze;  // parameters that match this glob (* and ?) keep their values;
-	const char *no_decay;  // … get no weight decay. Commas separate several globs
-	int accumulate;  // parts that a batch is run in, in turn; 0 -> 1
+	double learning_rate; // 0 -> 0.01 (SGD, momentum, Nesterov, RMSprop), 0.001 (Adam, AdamW)
+	double momentum; // 0 -> 0.9 for DT_MOMENTUM and DT_NESTEROV, else none; DT_OFF: none
+	double beta1, beta2; // Adam: 0 -> 0.9, 0.999
+	double alpha; // RMSprop: 0 -> 0.99
+	double epsilon; // 0 -> 1e-8
+	double weight_decay; // added to the gradient; DT_ADAMW: decoupled, 0 -> 0.01, DT_OFF: none
+	double clip_norm; // 0 -> off; the gradient's largest global norm
+	const char *freeze; // parameters that match this glob (* and ?) keep their values;
+	const char *no_decay; // … get no weight decay. Commas separate several globs
+	int accumulate; // parts that a batch is run in, in turn; 0 -> 1
 	dt_schedule schedule;
-	long warmup_steps;  // the rate first rises linearly over these
-	long total_steps;  // for cosine and linear; 0 -> the steps of the run
+	long warmup_steps; // the rate first rises linearly over these
+	long total_steps; // for cosine and linear; 0 -> the steps of the run
 	double final_rate;
-	long decay_steps;  // 0 -> one epoch (1000 steps in an own loop)
-	double decay_factor;  // 0 -> 0.1 for DT_STEP_DECAY, 0.96 for DT_EXPONENTIAL_DECAY
-	double (*rate_at)(long step, void *user);  // instead of schedule and learning_rate; step from 0
+	long decay_steps; // 0 -> one epoch (1000 steps in an own loop)
+	double decay_factor; // 0 -> 0.1 for DT_STEP_DECAY, 0.96 for DT_EXPONENTIAL_DECAY
+	double (*rate_at)(long step, void *user); // instead of schedule and learning_rate; step from 0
 	// distribution
 	dt_strategy strategy;
-	int replicas;  // 0 -> one per usable core
-	int batch;  // global batch; 0 -> 32
-	int replica_batch;  // instead: global batch = this x replicas x processes
-	dt_comm *comm;  // to the other processes, see dt_comm_open; borrowed
-	int workers, servers;  // dt_main: start so many more processes, and parameter servers, on this machine
-	int tier;  // dt_main: 0: as these two say; 1 basic: none; 2 standard_1: 4 and 3; 3 premium_1: 19 and 11
-	int sync;  // DT_PARAMETER_SERVER: 1: one update from all workers' parts of a batch, as DT_MULTIWORKER;
-	int staleness;  // … else each has batches of its own, and is so many steps ahead at most; 0 -> any number
-	int full_rate;  // 1: not divided by 1 + the updates made since a gradient's values were fetched
-	int backup;  // .sync: the slowest so many workers do not count in a step
-	int print_cluster;  // dt_main: show who this process is, by what variables; stop
+	int replicas; // 0 -> one per usable core
+	int batch; // global batch; 0 -> 32
+	int replica_batch; // instead: global batch = this x replicas x processes
+	dt_comm *comm; // to the other processes, see dt_comm_open; borrowed
+	int workers, servers; // dt_main: start so many more processes, and parameter servers, on this machine
+	int tier; // dt_main: 0: as these two say; 1 basic: none; 2 standard_1: 4 and 3; 3 premium_1: 19 and 11
+	int sync; // DT_PARAMETER_SERVER: 1: one update from all workers' parts of a batch, as DT_MULTIWORKER;
+	int staleness; // … else each has batches of its own, and is so many steps ahead at most; 0 -> any number
+	int full_rate; // 1: not divided by 1 + the updates made since a gradient's values were fetched
+	int backup; // .sync: the slowest so many workers do not count in a step
+	dt_wire wire; // DT_MULTIWORKER: what sums of gradients send over TCP
+	int print_cluster; // dt_main: show who this process is, by what variables; stop
 	// data and run
 	dt_source train, test;
-	int epochs;  // 0 -> 1, or as many as .steps need
-	long steps;  // 0 -> as many as .epochs need
+	int epochs; // 0 -> 1, or as many as .steps need
+	long steps; // 0 -> as many as .epochs need
 	uint64_t seed;
 	int no_shuffle;
-	int crop;  // training images: zeros on every side, then a random cut of the old size
-	int flip;  // training images: half, by chance, mirrored left to right
-	double mean[DT_MAX_CHANNELS], deviation[DT_MAX_CHANNELS];  // (x - mean) / deviation by channel; deviation 0 -> off
-	int (*augment)(void *user, float *x, long index, uint64_t random);  // training samples, in place; 0 or failure
-	int patience;  // stop after so many epochs with no better evaluation loss; 0 -> off
-	int no_nan_guard;  // 1: train on when values are not finite
-	int (*on_event)(const dt_event *e, void *user);  // anything but 0 stops the run, without an error
-	int progress;  // 0 -> dt_main prints, dt_train is silent; 1: print; DT_OFF: silent
-	int json;  // dt_main: the last line of standard output is a JSON object
-	int profile;  // dt_main: time per layer at the end
-	int no_fusion;  // 1: every layer by itself on the whole batch: slower, to compare
-	int print_options;  // dt_main: show the options and stop
-	const char *save, *load;  // dt_main: weights, after the run and before it
-	const dt_flag *flags;  // dt_main: the program's own
+	int crop; // training images: zeros on every side, then a random cut of the old size
+	int flip; // training images: half, by chance, mirrored left to right
+	double mean[DT_MAX_CHANNELS], deviation[DT_MAX_CHANNELS]; // (x - mean) / deviation by channel; deviation 0 -> off
+	int (*augment)(void *user, float *x, long index, uint64_t random); // training samples, in place; 0 or failure
+	int patience; // stop after so many epochs with no better evaluation loss; 0 -> off
+	int no_nan_guard; // 1: train on when values are not finite
+	int (*on_event)(const dt_event *e, void *user); // anything but 0 stops the run, without an error
+	int progress; // 0 -> dt_main prints, dt_train is silent; 1: print; DT_OFF: silent
+	int json; // dt_main: the last line of standard output is a JSON object
+	int profile; // dt_main: time per layer at the end
+	int no_fusion; // 1: every layer by itself on the whole batch: slower, to compare
+	int print_options; // dt_main: show the options and stop
+	const char *save, *load; // dt_main: weights, after the run and before it
+	const dt_flag *flags; // dt_main: the program's own
 	// memory
-	void *memory;  size_t memory_size;  // the model lives here, without malloc
-	void *(*alloc)(size_t bytes, void *user);  // instead of malloc and free: both or none
+	void *memory;  size_t memory_size; // the model lives here, without malloc
+	void *(*alloc)(size_t bytes, void *user); // instead of malloc and free: both or none
 	void (*release)(void *p, void *user);
 	void *alloc_user;
 } dt_options;
@@ -616,27 +619,27 @@ DT_API size_t dt_model_bytes(const dt_options *o, dt_error *err);
 DT_API void dt_model_plan_bytes(const dt_model *m, size_t *block, size_t *lower_bound);
 
 typedef struct {
-	const void *x[DT_MAX_INPUTS];  // [n, …] in the type of each input
-	const void *y[DT_MAX_INPUTS];  // [n, …] in the type of each label
-	const float *weight;  // [n], 0 or more; NULL: all 1. All 0: loss and gradient are 0
-	int n;  // samples, at most the model's batch
+	const void *x[DT_MAX_INPUTS]; // [n, …] in the type of each input
+	const void *y[DT_MAX_INPUTS]; // [n, …] in the type of each label
+	const float *weight; // [n], 0 or more; NULL: all 1. All 0: loss and gradient are 0
+	int n; // samples, at most the model's batch
 } dt_batch;
 
 // dt_step - forward, backward, reduce over the replicas, update. x [n, …], y [n, …] or NULL; 0 < n <= batch. Returns
 // the mean loss before the update; NAN on failure, with nothing updated. Gradients left by dt_backward without a
 // dt_update are forgotten.
 DT_API float dt_step(dt_model *m, const void *x, const void *y, int n, dt_error *err);
-DT_API float dt_step_batch(dt_model *m, const dt_batch *b, dt_error *err);  // several inputs, labels, weights
+DT_API float dt_step_batch(dt_model *m, const dt_batch *b, dt_error *err); // several inputs, labels, weights
 
 // The parts of dt_step. Backward adds to the gradients; update divides them by the weights seen since the last clear,
 // reduces if nobody has, applies the optimizer and clears. n is at most batch / accumulate, split over the replicas as in
 // dt_step. Several losses whose weights differ: each forward's are averaged for themselves, and forwards count by their rows.
-DT_API float dt_forward(dt_model *m, const dt_batch *b, dt_error *err);  // training mode; the mean loss, 0 without labels
-DT_API int dt_backward(dt_model *m, dt_error *err);  // of the losses of the last dt_forward, once
-DT_API int dt_backward_from(dt_model *m, const float *gradient, dt_error *err);  // of net's output instead: [n, …], a sum's gradient
-DT_API int dt_reduce(dt_model *m, dt_error *err);  // sum over the replicas
+DT_API float dt_forward(dt_model *m, const dt_batch *b, dt_error *err); // training mode; the mean loss, 0 without labels
+DT_API int dt_backward(dt_model *m, dt_error *err); // of the losses of the last dt_forward, once
+DT_API int dt_backward_from(dt_model *m, const float *gradient, dt_error *err); // of net's output instead: [n, …], a sum's gradient
+DT_API int dt_reduce(dt_model *m, dt_error *err); // sum over the replicas
 DT_API int dt_update(dt_model *m, dt_error *err);
-DT_API int dt_clear(dt_model *m, dt_error *err);  // forget the gradients
+DT_API int dt_clear(dt_model *m, dt_error *err); // forget the gradients
 
 // dt_output_read - the rows [n, …] of the last dt_forward, or dt_step without .accumulate: of the dt_output called
 // name, or (NULL) of what net returned.
@@ -658,13 +661,13 @@ DT_API int dt_predict(dt_model *m, const void *x, long n, float *out, dt_error *
 DT_API int dt_predict_source(dt_model *m, const dt_source *s, long begin, long n, float *out, dt_error *err);
 
 typedef struct {
-	int top_k;  // in: top_k_accuracy finds the label among so many; 0 -> 5
-	long *confusion;  // in: [classes * classes] or NULL; out: adds counts to [label][prediction]
-	long n;  // out: labels counted; samples, if nothing counts labels
-	double loss;  // out: all losses together
-	double accuracy;  // out: NAN without a (binary) cross-entropy on net's output
+	int top_k; // in: top_k_accuracy finds the label among so many; 0 -> 5
+	long *confusion; // in: [classes * classes] or NULL; out: adds counts to [label][prediction]
+	long n; // out: labels counted; samples, if nothing counts labels
+	double loss; // out: all losses together
+	double accuracy; // out: NAN without a (binary) cross-entropy on net's output
 	double top_k_accuracy; // out: cross-entropy only, else NAN
-	int classes;  // out
+	int classes; // out
 } dt_metrics;
 
 // dt_evaluate - loss and metrics over a source in inference mode. metrics->confusion needs integer labels.
@@ -681,30 +684,30 @@ DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err);
 
 typedef struct {
 	long steps, samples;
-	int epochs, replicas;  // replicas: this process's,
-	int process, processes;  // … which is this one (0: the chief) of so many
+	int epochs, replicas; // replicas: this process's,
+	int process, processes; // … which is this one (0: the chief) of so many
 	dt_strategy strategy;
-	long pushes;  double staleness;  // DT_PARAMETER_SERVER: this process's steps, and their mean staleness
-	double train_loss, train_accuracy;  // of the last epoch
-	double eval_loss, eval_accuracy;  // of the last evaluation
-	double seconds, samples_per_s;  // of training steps, without evaluation
-	double data_s;  // of these, gathering and converting (slowest replica)
+	long pushes;  double staleness; // DT_PARAMETER_SERVER: this process's steps, and their mean staleness
+	double train_loss, train_accuracy; // of the last epoch
+	double eval_loss, eval_accuracy; // of the last evaluation
+	double seconds, samples_per_s; // of training steps, without evaluation
+	double data_s; // of these, gathering and converting (slowest replica)
 	size_t parameters, arena_bytes;
 } dt_report;
 DT_API dt_report dt_model_report(const dt_model *m);
 
-DT_API int dt_local_batch(const dt_model *m);  // samples that this process feeds per step
-DT_API long dt_model_step(const dt_model *m);  // updates done
-DT_API void dt_set_learning_rate(dt_model *m, double rate);  // before any schedule, from the next update on; 0 <= rate < 1e6, else ignored
-DT_API double dt_learning_rate(const dt_model *m);  // of the next update
+DT_API int dt_local_batch(const dt_model *m); // samples that this process feeds per step
+DT_API long dt_model_step(const dt_model *m); // updates done
+DT_API void dt_set_learning_rate(dt_model *m, double rate); // before any schedule, from the next update on; 0 <= rate < 1e6, else ignored
+DT_API double dt_learning_rate(const dt_model *m); // of the next update
 
 // ---- parameters and files
 
 typedef struct {
-	const char *name;  // lives as long as the model
-	int rank, dim[DT_MAX_RANK];  // as in files: [out, in], [out, in, kh, kw]
+	const char *name; // lives as long as the model
+	int rank, dim[DT_MAX_RANK]; // as in files: [out, in], [out, in, kh, kw]
 	size_t size;
-	int trainable;  // 0: frozen, or a running statistic
+	int trainable; // 0: frozen, or a running statistic
 } dt_parameter;
 
 // dt_parameter_at - parameter i in the graph's order, and 0; an error beyond the last.
@@ -733,17 +736,17 @@ DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *er
 typedef enum { DT_LOADED, DT_MISSING, DT_UNEXPECTED, DT_MISSHAPED } dt_load_result;
 
 typedef struct {
-	const char *path;  // from a file,
-	const void *data;  // … or memory (flash, say) of .size bytes, to copy from,
-	int (*read)(void *user, uint64_t at, void *out, size_t n);  // … or a callback over .size bytes: 0, or else failure
+	const char *path; // from a file,
+	const void *data; // … or memory (flash, say) of .size bytes, to copy from,
+	int (*read)(void *user, uint64_t at, void *out, size_t n); // … or a callback over .size bytes: 0, or else failure
 	uint64_t size;
-	const char *glob;  // parameters to load; NULL: all
-	const char *(*rename)(void *user, const char *name);  // the model's name -> the file's; NULL: not this one
-	void *user;  // for read, rename and on_tensor
-	int partial;  // 1: load what fits; the rest is told, without an error
-	void (*on_tensor)(void *user, dt_load_result result, const char *name);  // for each parameter and unexpected tensor
-	void *scratch;  size_t scratch_size;  // DTRAIN_NO_MALLOC: for the table, about 8 times the file's header
-	int loaded, missing, unexpected, misshaped;  // out. misshaped: in shape, or of a type that is not loaded
+	const char *glob; // parameters to load; NULL: all
+	const char *(*rename)(void *user, const char *name); // the model's name -> the file's; NULL: not this one
+	void *user; // for read, rename and on_tensor
+	int partial; // 1: load what fits; the rest is told, without an error
+	void (*on_tensor)(void *user, dt_load_result result, const char *name); // for each parameter and unexpected tensor
+	void *scratch;  size_t scratch_size; // DTRAIN_NO_MALLOC: for the table, about 8 times the file's header
+	int loaded, missing, unexpected, misshaped; // out. misshaped: in shape, or of a type that is not loaded
 } dt_load_options;
 
 // dt_load_opt - dt_load with choices. Only without .glob and .rename it looks for unexpected tensors. When read fails
@@ -757,22 +760,22 @@ DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err);
 
 // dt_comm_group - n handles for n threads of this process (1 <= n <= 1024). Close each.
 DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err);
-DT_API void dt_comm_close(dt_comm *c);  // NULL is fine
+DT_API void dt_comm_close(dt_comm *c); // NULL is fine
 DT_API int dt_comm_rank(const dt_comm *c);
 DT_API int dt_comm_size(const dt_comm *c);
 
 typedef enum { DT_ROLE_WORKER, DT_ROLE_PS } dt_role;
 
 typedef struct {
-	int rank, world_size;  // of this process, of how many workers, the chief among them; world_size 0: see .tf_config
-	int servers;  // parameter servers besides them
-	dt_role role;  // DT_ROLE_PS: rank is a server's
-	const char *chief;  // "host:port" where rank 0 listens
-	const char *tf_config;  // {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}
-	const char *bind;  // host, or host:port, to listen on; NULL -> this machine only, if the chief is on it; else all
-	const char *secret;  // 16 characters or more, the same for all, needed beyond this machine; NULL: DTRAIN_SECRET, DTRAIN_SECRET_FILE
-	int insecure;  // 1: do without, though anybody in the network could join
-	int timeout_ms;  // for all to come; 0 -> 600,000
+	int rank, world_size; // of this process, of how many workers, the chief among them; world_size 0: see .tf_config
+	int servers; // parameter servers besides them
+	dt_role role; // DT_ROLE_PS: rank is a server's
+	const char *chief; // "host:port" where rank 0 listens
+	const char *tf_config; // {"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}
+	const char *bind; // host, or host:port, to listen on; NULL -> this machine only, if the chief is on it; else all
+	const char *secret; // 16 characters or more, the same for all, needed beyond this machine; NULL: DTRAIN_SECRET, DTRAIN_SECRET_FILE
+	int insecure; // 1: do without, though anybody in the network could join
+	int timeout_ms; // for all to come; 0 -> 600,000
 } dt_cluster;
 
 // dt_comm_open - join the other processes of this job, which wait for each other. NULL: the environment says who this
@@ -782,11 +785,11 @@ typedef struct {
 DT_API dt_comm *dt_comm_open(const dt_cluster *c, dt_error *err);
 
 typedef struct {
-	int rank, size;  // of this process
-	int local;  // ranks on this machine, which share its cores; 0 -> 1
-	int (*allreduce)(void *user, float *buf, size_t n, dt_reduction how);  // DT_SUM or DT_MAX, in place, the same bits on all
-	int (*broadcast)(void *user, float *buf, size_t n, int root);  // both return 0, or else failure
-	void (*close)(void *user);  // may be NULL
+	int rank, size; // of this process
+	int local; // ranks on this machine, which share its cores; 0 -> 1
+	int (*allreduce)(void *user, float *buf, size_t n, dt_reduction how); // DT_SUM or DT_MAX, in place, the same bits on all
+	int (*broadcast)(void *user, float *buf, size_t n, int root); // both return 0, or else failure
+	void (*close)(void *user); // may be NULL
 	void *user;
 } dt_comm_hooks;
 
@@ -812,8 +815,8 @@ DT_API int dt_barrier(dt_comm *c, dt_error *err);
 DT_API dt_server *dt_server_open(const dt_cluster *c, dt_error *err);
 // dt_server_run - serve until the workers have closed their handles, or dt_server_stop. DT_ERR_PEER if one is lost.
 DT_API int dt_server_run(dt_server *s, dt_error *err);
-DT_API void dt_server_stop(dt_server *s);  // from any thread, or a signal handler: the others learn that it stopped
-DT_API void dt_server_close(dt_server *s);  // NULL is fine
+DT_API void dt_server_stop(dt_server *s); // from any thread, or a signal handler: the others learn that it stopped
+DT_API void dt_server_close(dt_server *s); // NULL is fine
 
 // ---- the job
 
@@ -832,7 +835,7 @@ DT_API int dt_run(const dt_options *o);
 DT_API int dt_main_opt(int argc, char **argv, const dt_options *o);
 
 #ifdef __cplusplus
-}  // extern "C"
+} // extern "C"
 
 // first what is required, then the options: dt_dense(x, 10), dt_dense(x, 10, o)
 #define DT__CALL(name, kind, required, ...) static inline dt_tensor *name(__VA_ARGS__, kind o = kind()) { required; return name##_opt(o); }
@@ -849,7 +852,7 @@ DT__CALL(dt_loss, dt_loss_options, (o.t = t, o.kind = kind), dt_tensor *t, dt_lo
 static inline int dt_main(int argc, char **argv, const dt_options &o) { return dt_main_opt(argc, argv, &o); }
 #endif
 
-#endif  // DTRAIN_H
+#endif // DTRAIN_H
 
 #ifdef DTRAIN_IMPLEMENTATION
 #ifndef DTRAIN_IMPLEMENTED
@@ -858,15 +861,14 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 // ========
 // >>base - errors, memory, numbers, text, JSON, files, clock, threads, random bits
 //
-// What:    what C99 does not give in a form that is checked, portable and locale-proof.
-// Owns:    nothing that outlives a call.
-// Uses:    libc, and pthreads unless DTRAIN_NO_THREADS.   Used by: everybody.
-// Promise: no size from outside meets malloc or a pointer unchecked; no text overruns its buffer; a file is replaced
-//          whole or not at all.
-// ========
+// What: what C99 does not give in a form that is checked, portable and locale-proof.
+// Owns: nothing that outlives a call.
+// Uses: libc, and pthreads unless DTRAIN_NO_THREADS. Used by: everybody.
+// Promise: no size from outside meets malloc or a pointer unchecked; no text overruns its buffer; a file is replaced whole or
+//   not at all.
 
 #if defined(DTRAIN_NO_MALLOC) && !defined(DTRAIN_NO_STDIO)
-#define DTRAIN_NO_STDIO  // files and data sets need malloc
+#define DTRAIN_NO_STDIO // files and data sets need malloc
 #endif
 #if defined(__unix__) || defined(__APPLE__)
 #define DT__POSIX 1
@@ -874,7 +876,7 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #define DT__POSIX 0
 #endif
 #if !defined(DTRAIN_NO_THREADS) && (!DT__POSIX || !defined(__GNUC__) || defined(__TINYC__))
-#define DTRAIN_NO_THREADS  // no pthreads or atomics: replicas run in turn
+#define DTRAIN_NO_THREADS // no pthreads or atomics: replicas run in turn
 #endif
 
 #include <float.h>
@@ -907,7 +909,7 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #include <pthread.h>
 #endif
 #if !defined(DTRAIN_NO_SOCKETS) && (defined(DTRAIN_NO_THREADS) || defined(DTRAIN_NO_STDIO))
-#define DTRAIN_NO_SOCKETS  // a connection needs a thread that says its process lives
+#define DTRAIN_NO_SOCKETS // a connection needs a thread that says its process lives
 #endif
 #ifndef DTRAIN_NO_SOCKETS
 #include <netdb.h>
@@ -927,7 +929,7 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 
 #if defined(__GNUC__)
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wunused-function"  // what is used depends on the switches
+#pragma GCC diagnostic ignored "-Wunused-function" // what is used depends on the switches
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #define DT__INLINE static inline __attribute__((always_inline, unused))
 #define DT__FORMAT(n) __attribute__((format(printf, n, n + 1)))
@@ -938,9 +940,10 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 
 #define DT__MIN(a, b) ((a) < (b) ? (a) : (b))
 #define DT__MAX(a, b) ((a) > (b) ? (a) : (b))
+#define DT__FOR(i, n) for (i = 0; i < (n); i++)
 #define DT__COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
-DT_API const char *dt_version(void) {
+const char *dt_version(void) {
 #define DT__TEXT(x) #x
 #define DT__VERSION(a, b, c) DT__TEXT(a) "." DT__TEXT(b) "." DT__TEXT(c)
 	return DT__VERSION(DTRAIN_VERSION_MAJOR, DTRAIN_VERSION_MINOR, DTRAIN_VERSION_PATCH);
@@ -952,7 +955,7 @@ DT_API const char *dt_version(void) {
 
 typedef struct {
 	char *text;
-	size_t size, n;  // n: bytes wanted so far, maybe more than fit
+	size_t size, n; // n: bytes wanted so far, maybe more than fit
 } dt__writer;
 
 static dt__writer dt__writer_on(char *text, size_t size) {
@@ -960,6 +963,8 @@ static dt__writer dt__writer_on(char *text, size_t size) {
 	if (size) text[0] = 0;
 	return w;
 }
+
+#define DT__WRITER(w, array) dt__writer w = dt__writer_on(array, sizeof(array))
 
 static void dt__put(dt__writer *w, char c) {
 	if (w->n + 1 < w->size) { w->text[w->n] = c; w->text[w->n + 1] = 0; }
@@ -979,7 +984,7 @@ static void dt__put_uint(dt__writer *w, uint64_t v, unsigned base, int width) {
 // m * 2^e, the top bit of m set: between decimal and binary with an error below 1 ulp of a double.
 typedef struct { uint64_t m; int e; } dt__wide;
 
-static dt__wide dt__wide_of(uint64_t m, int e) {  // m > 0
+static dt__wide dt__wide_of(uint64_t m, int e) { // m > 0
 	dt__wide w = {m, e};
 	for (; !(w.m >> 63); w.e--) w.m <<= 1;
 	return w;
@@ -1011,7 +1016,7 @@ static void dt__put_double(dt__writer *w, double v, int digits, int fixed) {
 	for (n = fixed ? 0 : 1; n < digits; n++) unit *= 10;
 	if (fixed && v * (double)unit < 1e18) {
 		m = (uint64_t)(v * (double)unit);
-		m += v * (double)unit - (double)m >= 0.5;  // + 0.5 would round too
+		m += v * (double)unit - (double)m >= 0.5; // + 0.5 would round too
 		dt__put_uint(w, m / unit, 10, 0);
 		if (digits) { dt__put(w, '.'); dt__put_uint(w, m % unit, 10, digits); }
 		return;
@@ -1020,20 +1025,20 @@ static void dt__put_double(dt__writer *w, double v, int digits, int fixed) {
 	if (v > 0) {
 		double f = frexp(v, &e2);
 		dt__wide x = dt__wide_of((uint64_t)(f * 9007199254740992.0), e2 - 53), y;
-		for (e = (int)floor(log10(v)) + 2; m < unit;) {  // log10 may be one off
+		for (e = (int)floor(log10(v)) + 2; m < unit;) { // log10 may be one off
 			y = dt__wide_mul(x, dt__wide_power10(digits - 1 - --e));
 			m = y.e < -64 ? 0 : y.m >> (-y.e - 1) >> 1; rest = y.e < -64 ? 0 : y.m << (64 + y.e);
 		}
-		m += rest > UINT64_C(1) << 63 || (rest == UINT64_C(1) << 63 && m % 2);  // a tie goes to the even digit
-		if (m / 10 == unit) { m = unit; e++; }  // 9.99 has become 10.0
+		m += rest > UINT64_C(1) << 63 || (rest == UINT64_C(1) << 63 && m % 2); // a tie goes to the even digit
+		if (m / 10 == unit) { m = unit; e++; } // 9.99 has become 10.0
 	}
 	for (n = digits; n > 0; m /= 10) d[--n] = (char)('0' + (int)(m % 10));
 	for (last = digits; last > 1 && d[last - 1] == '0'; last--) {}
 	scientific = e < -4 || e >= digits;
-	point = scientific ? 0 : e;  // the digit before the decimal point
+	point = scientific ? 0 : e; // the digit before the decimal point
 	if (point < 0) dt__put_text(w, "0.");
 	for (n = point + 1; n < 0; n++) dt__put(w, '0');
-	for (n = 0; n < DT__MAX(last, point + 1); n++) {
+	DT__FOR(n, DT__MAX(last, point + 1)) {
 		if (n && n == point + 1) dt__put(w, '.');
 		dt__put(w, d[n]);
 	}
@@ -1048,7 +1053,7 @@ static void dt__vprint(dt__writer *w, const char *f, va_list a) {
 		int width = 0, precision = -1, size = 0, n = 0;
 		char fill = ' ', number[48];
 		const char *s = number;
-		dt__writer t = dt__writer_on(number, sizeof number);
+		DT__WRITER(t, number);
 		if (*f != '%') { dt__put(w, *f); continue; }
 		if (*++f == '0') { fill = '0'; f++; }
 		for (; *f >= '0' && *f <= '9'; f++) width = width * 10 + (*f - '0');
@@ -1072,7 +1077,7 @@ static void dt__vprint(dt__writer *w, const char *f, va_list a) {
 		} else dt__put(&t, *f == 'c' ? (char)va_arg(a, int) : *f);
 		if (*f != 's') n = (int)t.n;
 		width -= n;
-		if (fill == '0' && *s == '-') { dt__put(w, *s++); n--; }  // zeros go behind the sign
+		if (fill == '0' && *s == '-') { dt__put(w, *s++); n--; } // zeros go behind the sign
 		for (; width > 0; width--) dt__put(w, fill);
 		while (n-- > 0) dt__put(w, *s++);
 	}
@@ -1087,8 +1092,9 @@ DT__FORMAT(3) static size_t dt__format(char *out, size_t size, const char *forma
 	DT__VPRINT(&w, format);
 	return w.n;
 }
+#define dt__fill(array, ...) dt__format(array, sizeof(array), __VA_ARGS__)
 
-static void dt__put_json_number(dt__writer *w, double v) {  // null where it is not finite
+static void dt__put_json_number(dt__writer *w, double v) { // null where it is not finite
 	if (v - v == 0) dt__put_double(w, v, 9, 0); else dt__put_text(w, "null");
 }
 
@@ -1121,7 +1127,7 @@ static double dt__parse_double(const char *s, const char *limit, const char **en
 		scale += e_negative ? -e : e;
 	}
 	scale = m ? DT__MAX(-400, DT__MIN(scale, 400)) : 0;
-	if (m < UINT64_C(9007199254740992) && scale >= -22 && scale <= 22) {  // both exact: the compiler's own result
+	if (m < UINT64_C(9007199254740992) && scale >= -22 && scale <= 22) { // both exact: the compiler's own result
 		w = dt__wide_power10(scale < 0 ? -scale : scale);
 		v = ldexp((double)w.m, w.e);
 		v = scale < 0 ? (double)m / v : (double)m * v;
@@ -1133,7 +1139,7 @@ static double dt__parse_double(const char *s, const char *limit, const char **en
 static uint64_t dt__parse_whole(const char *s, uint64_t limit, int *ok) {
 	uint64_t v = 0;
 	for (*ok = *s != 0; *s && *ok; s++) {
-		uint64_t d = (uint64_t)(*s - '0');  // large below '0' too
+		uint64_t d = (uint64_t)(*s - '0'); // large below '0' too
 		*ok = d <= 9 && v <= limit / 10 && v * 10 <= limit - d;
 		v = v * 10 + d;
 	}
@@ -1142,7 +1148,7 @@ static uint64_t dt__parse_whole(const char *s, uint64_t limit, int *ok) {
 
 // ---- errors
 
-DT_API const char *dt_error_name(int code) {
+const char *dt_error_name(int code) {
 #define DT__X(symbol, value, name) if (code == value) return name;
 	DT_ERRORS(DT__X)
 #undef DT__X
@@ -1151,14 +1157,14 @@ DT_API const char *dt_error_name(int code) {
 
 DT__FORMAT(3) static int dt__fail(dt_error *err, int code, const char *format, ...) {
 	dt__writer w;
-	if (!err || err->code) return code;  // the first error stays
-	err->code = code;
-	w = dt__writer_on(err->text, sizeof err->text);
+	if (!err || err->code) return code; // the first error stays
+	err->code = code; w = dt__writer_on(err->text, sizeof err->text);
 	DT__VPRINT(&w, format);
 	return code;
 }
 
 #define dt__refuse(err, ...) dt__fail(err, DT_ERR_ARGUMENT, __VA_ARGS__)
+#define dt__no_room(err, ...) dt__fail(err, DT_ERR_MEMORY, __VA_ARGS__)
 #define dt__bad_file(err, ...) dt__fail(err, DT_ERR_FORMAT, __VA_ARGS__)
 #define dt__bad_cluster(err, ...) dt__fail(err, DT_ERR_CONFIG, __VA_ARGS__)
 
@@ -1173,25 +1179,25 @@ static int dt__disabled(dt_error *err, const char *what, const char *name) {
 // ---- sizes and memory
 
 static int dt__mul(ptrdiff_t a, ptrdiff_t b, ptrdiff_t *out) {
-	if (a < 0 || b < 0 || (a && b > PTRDIFF_MAX / 8 / a)) return 0;  // room for 8-byte elements
+	if (a < 0 || b < 0 || (a && b > PTRDIFF_MAX / 8 / a)) return 0; // room for 8-byte elements
 	*out = a * b;
 	return 1;
 }
 
 static ptrdiff_t dt__ceil(ptrdiff_t n, ptrdiff_t unit) { return (n + unit - 1) / unit * unit; }
 
-#define DT__ALIGN 64  // bytes: a cache line, the widest vector
-#define DT__UNIT 16   // bytes: a pool's piece is a multiple, behind a header of one
+#define DT__ALIGN 64 // bytes: a cache line, the widest vector
+#define DT__UNIT 16 // bytes: a pool's piece is a multiple, behind a header of one
 
 // Zeroed memory from the user's block or from alloc, piece by piece, freed all at once. Both ways count the same bytes,
 // so that dt_model_bytes speaks for both.
 typedef struct {
-	uint8_t *base;  // the user's block, or NULL
+	uint8_t *base; // the user's block, or NULL
 	size_t size, used;
 	void *(*alloc)(size_t bytes, void *user);
 	void (*release)(void *p, void *user);
-	void *user, *last;  // last: from alloc; its header holds the one before
-	int measuring;  // dt__reserve only counts
+	void *user, *last; // last: from alloc; its header holds the one before
+	int measuring; // dt__reserve only counts
 } dt__pool;
 
 #ifndef DTRAIN_NO_MALLOC
@@ -1203,12 +1209,12 @@ static void dt__release(void *p, void *user) { free(p); }
 static size_t dt__count_piece(dt__pool *pool, size_t bytes, size_t *total) {
 	size_t before = pool->used;
 	*total = (bytes + DT__UNIT - 1) / DT__UNIT * DT__UNIT + DT__UNIT;
-	if (before == 0) *total += DT__UNIT - 1;  // the user's block may begin anywhere
+	if (before == 0) *total += DT__UNIT - 1; // the user's block may begin anywhere
 	pool->used = before > PTRDIFF_MAX / 4 || bytes > PTRDIFF_MAX / 4 - before ? PTRDIFF_MAX : before + *total;
 	return before;
 }
 
-static void *dt__take(dt__pool *pool, size_t bytes) {  // NULL: out of memory; the piece is counted all the same
+static void *dt__take(dt__pool *pool, size_t bytes) { // NULL: out of memory; the piece is counted all the same
 	size_t total, before = dt__count_piece(pool, bytes, &total);
 	uint8_t *p = pool->base;
 	if (pool->used == PTRDIFF_MAX || (p && pool->used > pool->size)) return NULL;
@@ -1234,7 +1240,7 @@ static void dt__pool_open(dt__pool *pool, const dt_options *o, int measuring) {
 #endif
 }
 
-static void dt__pool_close(dt__pool pool) {  // by value: its owner may live in it
+static void dt__pool_close(dt__pool pool) { // by value: its owner may live in it
 	while (pool.last) {
 		void *p = pool.last;
 		memcpy(&pool.last, p, sizeof p);
@@ -1261,11 +1267,25 @@ static uint64_t dt__read_le(const uint8_t *p, int bytes) {
 static uint32_t dt__float_bits(float v) { uint32_t b; memcpy(&b, &v, 4); return b; }
 static float dt__float_from(uint32_t b) { float v; memcpy(&v, &b, 4); return v; }
 
-static float dt__half(uint32_t b) {  // IEEE 754 binary16
+static float dt__half(uint32_t b) { // IEEE 754 binary16
 	uint32_t e = b >> 10 & 31, m = b & 1023, sign = (b & 0x8000) << 16;
 	if (e == 31) return dt__float_from(sign | 0x7f800000 | m << 13);
 	if (e) return dt__float_from(sign | (e + 112) << 23 | m << 13);
 	return (sign ? -1.0f : 1.0f) * (float)m * (1.0f / 16777216.0f);
+}
+
+#define DT__PIECE 256 // floats converted at a time
+
+// To binary16, and to bfloat16, the upper half of a float: the nearest, ties to even.
+static uint32_t dt__to_half(float v) {
+	uint32_t b = dt__float_bits(v) & 0x7fffffff, sign = dt__float_bits(v) >> 16 & 0x8000;
+	if (b >= 0x477ff000) return sign | (b > 0x7f800000 ? 0x7e00 : 0x7c00);
+	if (b < 0x38800000) return sign | (dt__float_bits(dt__float_from(b) + 0.5f) - 0x3f000000);
+	return sign | (b + 0xfff + (b >> 13 & 1) - 0x38000000) >> 13;
+}
+static uint32_t dt__to_bfloat(float v) {
+	uint32_t b = dt__float_bits(v);
+	return v != v ? b >> 16 | 64 : (b + 0x7fff + (b >> 16 & 1)) >> 16;
 }
 
 // CRC-32C (Castagnoli, reflected, as in RFC 3720), half a byte a step. Start with 0.
@@ -1295,7 +1315,7 @@ static uint32_t dt__crc32c(uint32_t crc, const void *data, size_t n) {
 
 // ---- random bits: pure functions of (key, counter), so nothing needs saving
 
-static uint64_t dt__mix(uint64_t x) {  // SplitMix64's finaliser (Steele, Lea & Flood 2014)
+static uint64_t dt__mix(uint64_t x) { // SplitMix64's finaliser (Steele, Lea & Flood 2014)
 	x += UINT64_C(0x9e3779b97f4a7c15);
 	x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
 	x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
@@ -1303,8 +1323,8 @@ static uint64_t dt__mix(uint64_t x) {  // SplitMix64's finaliser (Steele, Lea & 
 }
 static uint64_t dt__random_key(uint64_t seed, uint64_t a) { return dt__mix(dt__mix(seed) ^ a); }
 static uint64_t dt__random(uint64_t seed, uint64_t a, uint64_t b) { return dt__mix(dt__random_key(seed, a) + b); }
-static double dt__uniform(uint64_t bits) { return (double)(bits >> 11) * (1.0 / 9007199254740992.0); }  // [0, 1)
-static double dt__normal(uint64_t bits) {  // Box & Muller 1958
+static double dt__uniform(uint64_t bits) { return (double)(bits >> 11) * (1.0 / 9007199254740992.0); } // [0, 1)
+static double dt__normal(uint64_t bits) { // Box & Muller 1958
 	double u = 1 - dt__uniform(bits), v = dt__uniform(dt__mix(bits));
 	return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
 }
@@ -1352,7 +1372,7 @@ static int dt__json_expect(dt__json *j, char c, const char *what) {
 	return 1;
 }
 
-static int dt__json_hex(dt__json *j, unsigned *out) {  // \uXXXX
+static int dt__json_hex(dt__json *j, unsigned *out) { // \uXXXX
 	static const char digits[] = "0123456789abcdefABCDEF";
 	int i;
 	for (i = 0, *out = 0, j->p += 2; i < 4; i++, j->p++) {
@@ -1374,7 +1394,7 @@ static int dt__utf8(const uint8_t *p, ptrdiff_t left) {
 
 // The next character of a JSON string, escaped; ? for a byte that is no UTF-8. Returns what follows.
 static const char *dt__put_json_character(dt__writer *w, const char *s) {
-	int n = dt__utf8((const uint8_t *)s, 4);  // the final zero continues nothing
+	int n = dt__utf8((const uint8_t *)s, 4); // the final zero continues nothing
 	if (n == 0) { dt__put(w, '?'); return s + 1; }
 	if (n == 1 && *s < ' ') { dt__print(w, "\\u%04x", (unsigned)*s); return s + 1; }
 	if (*s == '"' || *s == '\\') dt__put(w, '\\');
@@ -1410,8 +1430,7 @@ static int dt__json_string(dt__json *j, char *out, size_t cap, size_t *n) {
 		} else {
 			const char *k = j->end - j->p >= 2 ? (const char *)memchr(from, j->p[1], sizeof from - 1) : NULL;
 			if (!k) return dt__json_fail(j, "invalid escape");
-			bytes[0] = to[k - from];
-			j->p += 2;
+			bytes[0] = to[k - from]; j->p += 2;
 		}
 		for (i = 0; i < count; i++, ++*n) if (*n < cap) out[*n] = bytes[i];
 	}
@@ -1435,7 +1454,7 @@ static int dt__json_number(dt__json *j, double *out) {
 	return 1;
 }
 
-static int dt__json_uint(dt__json *j, uint64_t *out) {  // 0 to 2^64 - 1 in plain digits
+static int dt__json_uint(dt__json *j, uint64_t *out) { // 0 to 2^64 - 1 in plain digits
 	const char *p; double any;
 	dt__json_blank(j);
 	p = j->p;
@@ -1451,7 +1470,7 @@ static int dt__json_uint(dt__json *j, uint64_t *out) {  // 0 to 2^64 - 1 in plai
 
 // In an object or list, from right behind its bracket on: 1 if a member follows, 0 at the end (stepped over) or on an error.
 static int dt__json_more(dt__json *j, char closing) {
-	int first = !j->error && (j->p[-1] == '{' || j->p[-1] == '[');  // no member ends so
+	int first = !j->error && (j->p[-1] == '{' || j->p[-1] == '['); // no member ends so
 	char c = dt__json_peek(j);
 	if (j->error) return 0;
 	if (c == closing) { j->p++; return 0; }
@@ -1485,7 +1504,7 @@ static int dt__json_skip(dt__json *j) {
 	return !j->error;
 }
 
-static double dt__now(void) {  // seconds, monotonic; 0 where there is no clock
+static double dt__now(void) { // seconds, monotonic; 0 where there is no clock
 #if DT__POSIX && defined(CLOCK_MONOTONIC)
 	struct timespec t;
 	clock_gettime(CLOCK_MONOTONIC, &t);
@@ -1521,7 +1540,7 @@ static int dt__new_file_open(dt__new_file *n, const char *what, const char *path
 	if (!stat(path, &s) && !S_ISREG(s.st_mode)) return dt__fail(err, DT_ERR_IO, "%s: \"%s\" is no regular file: name another", what, path);
 	process = (long)getpid();
 #endif
-	if (dt__format(n->temporary, sizeof n->temporary, "%s.%ld.tmp", path, process) >= sizeof n->temporary)
+	if (dt__fill(n->temporary, "%s.%ld.tmp", path, process) >= sizeof n->temporary)
 		return dt__fail(err, DT_ERR_IO, "%s: the path \"%.40s...\" has %zu bytes: at most 1000 are taken", what, path, strlen(path));
 	n->f = fopen(n->temporary, "wb");
 	return n->f ? 0 : dt__new_file_fail(n, err, "cannot create a file beside");
@@ -1547,7 +1566,7 @@ static int dt__new_file_close(dt__new_file *n, dt_error *err) {
 		return DT_ERR_IO;
 	}
 #if DT__POSIX
-	{  // the new name itself must reach the disk too
+	{ // the new name itself must reach the disk too
 		char *slash = strrchr(n->temporary, '/');
 		int fd;
 		if (slash) slash[1] = 0;
@@ -1569,7 +1588,7 @@ static void dt__file_free(dt__file *f) {
 	memset(f, 0, sizeof *f);
 }
 
-static int dt__stream_read(FILE *in, dt__file *out) {  // to its end
+static int dt__stream_read(FILE *in, dt__file *out) { // to its end
 	size_t cap = 0, n = 1;
 	for (memset(out, 0, sizeof *out); n; out->size += n) {
 		if (out->size == cap) {
@@ -1583,29 +1602,15 @@ static int dt__stream_read(FILE *in, dt__file *out) {  // to its end
 }
 
 #if DT__POSIX
-// gzip reads the open file and writes to a pipe. No shell: a name is never more than a name.
+// gzip reads the open file, whose name never meets the shell.
 static int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file *out, dt_error *err) {
-	int fd[2], status = -1, code, missing;  // -1: unknown, where the program ignores SIGCHLD
-	pid_t pid; FILE *in;
-	if (pipe(fd)) return dt__fail(err, DT_ERR_IO, "%s: pipe: %s", what, strerror(errno));
-	if ((pid = fork()) == 0) {
-		int null = open("/dev/null", O_WRONLY);
-		dup2(fileno(packed), 0); dup2(fd[1], 1);
-		if (null >= 0) dup2(null, 2);
-		if (fd[0] > 2) close(fd[0]);
-		if (fd[1] > 2) close(fd[1]);
-		execlp("gzip", "gzip", "-dc", (char *)NULL);
-		_exit(127);
-	}
-	close(fd[1]);
-	in = pid > 0 ? fdopen(fd[0], "rb") : NULL;
-	if (!in) {
-		close(fd[0]);
-		return dt__fail(err, DT_ERR_IO, "%s: no gzip for \"%s\": %s", what, path, strerror(errno));
-	}
+	char command[64];
+	int status, code, missing;
+	FILE *in;
+	dt__fill(command, "gzip -dc </dev/fd/%d 2>/dev/null", fileno(packed));
+	if (!(in = popen(command, "r"))) return dt__fail(err, DT_ERR_IO, "%s: no gzip for \"%s\": %s", what, path, strerror(errno));
 	code = dt__stream_read(in, out);
-	fclose(in);
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+	status = pclose(in); // -1: unknown, where the program ignores SIGCHLD
 	if (!code && status == 0) return 0;
 	dt__file_free(out);
 	missing = WIFEXITED(status) && WEXITSTATUS(status) == 127;
@@ -1634,14 +1639,14 @@ static int dt__file_read(const char *what, const char *path, dt__file *out, dt_e
 	}
 #endif
 	errno = 0;
-	if (!code && !out->data && (code = dt__stream_read(f, out)) != 0) {
+	if (!code && !out->data && (code = dt__stream_read(f, out))) {
 		dt__fail(err, code, "%s: cannot read \"%s\": %s", what, path, code == DT_ERR_MEMORY ? "out of memory" : strerror(errno));
 		dt__file_free(out);
 	}
 	fclose(f);
 	return code;
 }
-#endif  // DTRAIN_NO_STDIO
+#endif // DTRAIN_NO_STDIO
 
 // ---- threads: atomics, cores, and a barrier that spins briefly, then sleeps
 
@@ -1671,11 +1676,11 @@ static int dt__cores(void) {
 #if defined(SYS_sched_getaffinity) && defined(_DEFAULT_SOURCE)
 	uint8_t mask[1024];
 	long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask), i, set = 0;
-	for (i = 0; i < bytes * 8; i++) set += mask[i / 8] >> (i % 8) & 1;
+	DT__FOR(i, bytes * 8) set += mask[i / 8] >> (i % 8) & 1;
 	if (set > 0) n = set;
 #endif
 #ifndef DTRAIN_NO_STDIO
-	if (dt__read_numbers("/sys/fs/cgroup/cpu.max", &quota, &period) < 2) {  // the others hold one number each
+	if (dt__read_numbers("/sys/fs/cgroup/cpu.max", &quota, &period) < 2) { // the others hold one number each
 		dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", &quota, &period);
 		dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_period_us", &period, &quota);
 	}
@@ -1689,7 +1694,7 @@ static int dt__cores(void) {
 #define DT__SPINS 2000
 typedef struct {
 	int spins;
-	int n, arrived, round, broken;  // atomic; broken: 1 + the rank that has left
+	int n, arrived, round, broken; // atomic; broken: 1 + the rank that has left
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
 } dt__meeting;
@@ -1706,7 +1711,7 @@ static int dt__meeting_open(dt__meeting *b, int n) {
 
 static void dt__meeting_close(dt__meeting *b) { pthread_mutex_destroy(&b->lock); pthread_cond_destroy(&b->wake); }
 
-static int dt__meet(dt__meeting *b) {  // for all; 0, or 1 + the rank that has left for good
+static int dt__meet(dt__meeting *b) { // for all; 0, or 1 + the rank that has left for good
 	int round = DT__LOAD(&b->round), spin;
 	if (DT__LOAD(&b->n) == 1) return 0;
 	if (DT__ADD(&b->arrived, 1) == DT__LOAD(&b->n)) {
@@ -1740,16 +1745,15 @@ static int dt__cores(void) { return 1; }
 // ========
 // >>kernels - matrix multiply, convolution's inner loop, vector loops; chosen for the CPU at run time
 //
-// What:    one micro-kernel template with free strides on A, a row stride on B and a two-level k: the same
-//          code is matrix product and direct channels-last convolution. Around it, loops over rows of floats,
-//          and the transforms of Winograd's convolution, whose products are the micro-kernel's again.
-// Owns:    nothing; scratch comes from the caller.
-// Uses:    >>base.   Used by: >>graph and below.
-// Promise: every instruction set computes the same sums up to rounding. Nothing is read beyond an operand
-//          unless its caller says that the memory behind it is real.
-// How:     vector loops are ordinary functions on GCC's vector types, always inlined into one wrapper per
-//          instruction set, so that plain `cc -O2` needs no -march. gcc at -O2 would leave them scalar.
-// ========
+// What: one micro-kernel template with free strides on A, a row stride on B and a two-level k: the same code is matrix
+//   product and direct channels-last convolution. Around it, loops over rows of floats, and the transforms of Winograd's
+//   convolution, whose products are the micro-kernel's again.
+// Owns: nothing; scratch comes from the caller.
+// Uses: >>base. Used by: >>graph and below.
+// Promise: every instruction set computes the same sums up to rounding. Nothing is read beyond an operand unless its caller
+//   says that the memory behind it is real.
+// How: vector loops are ordinary functions on GCC's vector types, always inlined into one wrapper per instruction set, so
+//   that plain `cc -O2` needs no -march. gcc at -O2 would leave them scalar.
 
 #if defined(__GNUC__) && !defined(__TINYC__) && !defined(DTRAIN_NO_SIMD)
 #define DT__SIMD 1
@@ -1758,7 +1762,7 @@ static int dt__cores(void) { return 1; }
 #endif
 #if DT__SIMD && (defined(__x86_64__) || defined(__i386__))
 #define DT__X86 1
-#define DT__W 8  // floats in a vector: AVX2's, or two of SSE2
+#define DT__W 8 // floats in a vector: AVX2's, or two of SSE2
 #else
 #define DT__X86 0
 #define DT__W (DT__SIMD ? 4 : 1)
@@ -1778,7 +1782,7 @@ typedef DT__VECTOR(float, 64) dt__v16;
 #define DT__PREFETCH(p) __builtin_prefetch(p, 1)
 #define DT__BITS(f) ((dt__vi)(f))
 #define DT__FLOATS(i) ((dt__v)(i))
-#define DT__TEST(comparison) ((dt__vi)(comparison))  // lanes of all ones or zero
+#define DT__TEST(comparison) ((dt__vi)(comparison)) // lanes of all ones or zero
 #else
 typedef float dt__v;
 typedef int32_t dt__vi;
@@ -1851,15 +1855,17 @@ DT__MICRO(plain, , float, 4)
 
 typedef struct {
 	int rows;
-	dt__micro *full, *half;  // all the columns of a panel, or half of them
+	dt__micro *full, *half; // all the columns of a panel, or half of them
 } dt__tile;
 
 // ---- vector loops
 
+static void dt__zero(ptrdiff_t n, float *x) { if (n > 0) memset(x, 0, (size_t)n * sizeof(float)); }
+
 #define DT__AT(p) (*(const dt__v *)(p))
-#define DT__EACH(n) for (ptrdiff_t i = 0; i < (n); i += DT__W)  // in its body, for rows p of n:
+#define DT__EACH(n) for (ptrdiff_t i = 0; i < (n); i += DT__W) // in its body, for rows p of n:
 #define DT__GET(v, p) dt__get(&v, (p) + i, n - i)
-#define DT__READ(v, p) dt__v v; DT__GET(v, p)  // declares v
+#define DT__READ(v, p) dt__v v; DT__GET(v, p) // declares v
 #define DT__SET(v, p) dt__set(&v, (p) + i, n - i)
 #define DT__SET_OR_ADD(v, p, add) dt__set_or_add(&v, (p) + i, n - i, add)
 
@@ -1882,7 +1888,7 @@ DT__INLINE float dt__lanes_sum(const dt__v *v) {
 	float a[DT__W], s = 0;
 	int i;
 	memcpy(a, v, sizeof a);
-	for (i = 0; i < DT__W; i++) s += a[i];
+	DT__FOR(i, DT__W) s += a[i];
 	return s;
 }
 // v where the comparison holds, else 0
@@ -1905,7 +1911,7 @@ DT__INLINE float dt__lanes_sum(const dt__v *v) {
 #define DT__LOOP(name, parameters, arguments) DT__LOOP_OF(void, , name, parameters, arguments)
 
 #if defined(__GNUC__) && FLT_EVAL_METHOD != 0
-#define DT__ROUND(v) __asm__ volatile("" : "+m"(v))  // to a float, where registers hold more (x87)
+#define DT__ROUND(v) __asm__ volatile("" : "+m"(v)) // to a float, where registers hold more (x87)
 #else
 #define DT__ROUND(v) (void)0
 #endif
@@ -1914,12 +1920,10 @@ DT__INLINE float dt__lanes_sum(const dt__v *v) {
 DT__INLINE void dt__v_exp(dt__v *inout) {
 	dt__v x = *inout, t, n, r, p, low = {0}, high = low + 88.37626f;
 	low -= 87.33654f;
-	x = DT__SELECT(DT__TEST(x > high), high, x);
-	x = DT__SELECT(DT__TEST(x < low), low, x);
-	t = x * 1.44269504f + 12582912.0f;  // 1.5 * 2^23: the sum's low bits are the rounded integer
+	x = DT__SELECT(DT__TEST(x > high), high, x); x = DT__SELECT(DT__TEST(x < low), low, x);
+	t = x * 1.44269504f + 12582912.0f; // 1.5 * 2^23: the sum's low bits are the rounded integer
 	DT__ROUND(t);
-	n = t - 12582912.0f;
-	r = x - n * 0.693359375f + n * 2.12194440e-4f;
+	n = t - 12582912.0f; r = x - n * 0.693359375f + n * 2.12194440e-4f;
 	p = 1.9875691500e-4f * r + 1.3981999507e-3f;
 	p = p * r + 8.3334519073e-3f; p = p * r + 4.1665795894e-2f; p = p * r + 1.6666665459e-1f;
 	p = p * r + 5.0000001201e-1f; p = p * (r * r) + r + 1.0f;
@@ -1929,16 +1933,12 @@ DT__INLINE void dt__v_exp(dt__v *inout) {
 // tanh by the rational approximation that Eigen and others use: odd degree 13 over even degree 6, on [-7.9, 7.9].
 DT__INLINE void dt__v_tanh(dt__v *inout) {
 	dt__v x = *inout, x2 = x * x, p, q, one = {0}, limit = one + 7.90531110763549805f;
-	one += 1.0f;
-	p = x2 * -2.76076847742355e-16f + 2.00018790482477e-13f;
-	p = p * x2 + -8.60467152213735e-11f;
-	p = p * x2 + 5.12229709037114e-08f;
-	p = p * x2 + 1.48572235717979e-05f;
-	p = p * x2 + 6.37261928875436e-04f;
+	one += 1.0f; p = x2 * -2.76076847742355e-16f + 2.00018790482477e-13f;
+	p = p * x2 + -8.60467152213735e-11f; p = p * x2 + 5.12229709037114e-08f;
+	p = p * x2 + 1.48572235717979e-05f; p = p * x2 + 6.37261928875436e-04f;
 	p = p * x2 + 4.89352455891786e-03f;
 	q = x2 * 1.19825839466702e-06f + 1.18534705686654e-04f;
-	q = q * x2 + 2.26843463243900e-03f;
-	q = q * x2 + 4.89352518554385e-03f;
+	q = q * x2 + 2.26843463243900e-03f; q = q * x2 + 4.89352518554385e-03f;
 	*inout = DT__SELECT(DT__TEST(x >= limit), one, DT__SELECT(DT__TEST(x <= -limit), -one, x * p / q));
 }
 
@@ -1966,7 +1966,7 @@ DT__INLINE void dt__v_sqrt(dt__v *inout) {
 
 enum { DT__RELU, DT__LEAKY_RELU, DT__GELU, DT__GELU_TANH, DT__SILU, DT__TANH, DT__SIGMOID };
 
-#define DT__GELU_C 0.7978845608f  // sqrt(2 / pi)
+#define DT__GELU_C 0.7978845608f // sqrt(2 / pi)
 
 DT__LOOP(activate, (int kind, ptrdiff_t n, const float *x, float *y, float slope), (kind, n, x, y, slope)) {
 	DT__EACH(n) {
@@ -2047,7 +2047,7 @@ DT__LOOP(maximum, (const dt__pool_row *w, const float *x, float *y, int32_t *whi
 		dt__vi place = {0}, hit;
 		dt__v best, v;
 		dt__get(&best, p, n - i);
-		if (w->rows == 2 && wide == 2 && n - i >= DT__W) {  // the usual one, without loops
+		if (w->rows == 2 && wide == 2 && n - i >= DT__W) { // the usual one, without loops
 			DT__LARGER(p + n, 1) DT__LARGER(q, 2) DT__LARGER(q + n, 3)
 		} else {
 			for (k = ky = 0; ky < w->rows; ky++)
@@ -2109,20 +2109,6 @@ DT__LOOP_OF(float, return, sum, (ptrdiff_t n, const float *x), (n, x)) {
 	for (ptrdiff_t r = 0, r1, i, k; r < rows; r = r1) \
 		for (r1 = DT__MIN(r + DT__MIN(4096 / DT__MIN(DT__MAX(n, 1), 512), 256), rows), i = 0; i < n; i += DT__W)
 
-// What follows a product: y[row] += bias (may be NULL), perhaps relu
-DT__LOOP(finish, (ptrdiff_t rows, ptrdiff_t n, const float *bias, int relu, float *y), (rows, n, bias, relu, y)) {
-	DT__PATCHES(rows, n) {
-		dt__v b = {0};
-		if (bias) DT__GET(b, bias);
-		for (k = r; k < r1; k++) {
-			DT__READ(v, y + k * n);
-			v += b;
-			v = DT__RELU_IF(relu, v);
-			DT__SET(v, y + k * n);
-		}
-	}
-}
-
 // y = fa * a + fb * b + offset, perhaps relu; b may be NULL
 DT__LOOP(linear, (ptrdiff_t n, float fa, const float *a, float fb, const float *b, float offset, int relu, float *y), (n, fa, a, fb, b, offset, relu, y)) {
 	DT__EACH(n) {
@@ -2137,9 +2123,9 @@ DT__LOOP(linear, (ptrdiff_t n, float fa, const float *a, float fb, const float *
 // out[column] = or += sum over rows
 DT__LOOP(column_sums, (ptrdiff_t rows, ptrdiff_t n, const float *x, float *out, int add), (rows, n, x, out, add)) {
 #define DT__ROW(r) b##r += DT__AT(p + r * n);
-	if (!add) memset(out, 0, (size_t)n * sizeof *out);
+	if (!add) dt__zero(n, out);
 	DT__PATCHES(rows, n) {
-		dt__v b0 = {0}, b1 = {0}, b2 = {0}, b3 = {0};  // four sums, since one would wait for itself
+		dt__v b0 = {0}, b1 = {0}, b2 = {0}, b3 = {0}; // four sums, since one would wait for itself
 		for (k = r; n - i >= DT__W && k + 4 <= r1; k += 4) {
 			const float *p = x + k * n + i;
 			DT__R4(DT__ROW)
@@ -2152,38 +2138,35 @@ DT__LOOP(column_sums, (ptrdiff_t rows, ptrdiff_t n, const float *x, float *out, 
 
 // s1[column] = or += sum of g, s2 of g * (x - shift), where g is dy, or x - shift if dy is NULL
 DT__LOOP(column_moments, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *shift, const float *dy, float *s1, float *s2, int add), (rows, n, x, shift, dy, s1, s2, add)) {
-	if (!add) { memset(s1, 0, (size_t)n * sizeof *s1); memset(s2, 0, (size_t)n * sizeof *s2); }
+	if (!add) { dt__zero(n, s1); dt__zero(n, s2); }
 	DT__PATCHES(rows, n) {
 		dt__v a1 = {0}, a2 = {0}, b1 = {0}, b2 = {0}, v, w, g, h;
 		DT__READ(m, shift);
-		for (k = r; n - i >= DT__W && k + 2 <= r1; k += 2) {  // two sums each, since one would wait for itself
+		for (k = r; n - i >= DT__W && k + 2 <= r1; k += 2) { // two sums each, since one would wait for itself
 			const ptrdiff_t at = k * n + i;
 			g = v = DT__AT(x + at) - m; h = w = DT__AT(x + at + n) - m;
 			if (dy) { g = DT__AT(dy + at); h = DT__AT(dy + at + n); }
-			a1 += g;
-			a2 += g * v;
-			b1 += h;
-			b2 += h * w;
+			a1 += g; a2 += g * v;
+			b1 += h; b2 += h * w;
 		}
 		for (; k < r1; k++) {
 			DT__GET(v, x + k * n);
 			g = v -= m;
 			if (dy) DT__GET(g, dy + k * n);
-			a1 += g;
-			a2 += g * v;
+			a1 += g; a2 += g * v;
 		}
-		a1 += b1;
-		a2 += b2;
+		a1 += b1; a2 += b2;
 		DT__SET_OR_ADD(a1, s1, 1);
 		DT__SET_OR_ADD(a2, s2, 1);
 	}
 }
 
-// y[row] = x[row] * scale + shift, perhaps relu
+// y[row] = x[row] * scale (NULL: 1) + shift (NULL: 0), perhaps relu
 DT__LOOP(columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale, const float *shift, int relu, float *y), (rows, n, x, scale, shift, relu, y)) {
 	DT__PATCHES(rows, n) {
-		DT__READ(a, scale);
-		DT__READ(b, shift);
+		dt__v a = {0}, b = a;
+		if (scale) DT__GET(a, scale); else a += 1.0f;
+		if (shift) DT__GET(b, shift);
 		for (k = r; k < r1; k++) {
 			DT__READ(v, x + k * n);
 			v = v * a + b; v = DT__RELU_IF(relu, v);
@@ -2252,14 +2235,12 @@ DT__LOOP(layernorm_back, (ptrdiff_t n, const float *x, const float *weight, cons
 		DT__GET(g, dy);
 		if (dweight) { DT__GET(w, dweight); w += g * v; DT__SET(w, dweight); }
 		if (dbias) { w = g; DT__SET_OR_ADD(w, dbias, 1); }
-		DT__GET(w, weight);  // lanes beyond n: weight and so g are 0
+		DT__GET(w, weight); // lanes beyond n: weight and so g are 0
 		g *= w;
-		s1 += g;
-		s2 += g * v;
+		s1 += g; s2 += g * v;
 	}
 	if (!dx) return;
-	m1 = dt__lanes_sum(&s1) / (float)n;
-	m2 = dt__lanes_sum(&s2) / (float)n;
+	m1 = dt__lanes_sum(&s1) / (float)n; m2 = dt__lanes_sum(&s2) / (float)n;
 	DT__EACH(n) {
 		DT__GET(v, x);
 		v = (v - mean) * inv;
@@ -2346,8 +2327,7 @@ DT__LOOP(rmsprop, (ptrdiff_t n, float *w, const float *g, float *s, float *v, fl
 		DT__READ(p, w);
 		DT__READ(d, g);
 		DT__READ(q, s);
-		d = d * scale + decay * p;
-		q = alpha * q + (1.0f - alpha) * d * d;
+		d = d * scale + decay * p; q = alpha * q + (1.0f - alpha) * d * d;
 		q = DT__NOT_BELOW(1, q); root = q;
 		dt__v_sqrt(&root);
 		d = d / (root + epsilon);
@@ -2391,7 +2371,7 @@ DT__LOOP(pack, (const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n,
 		return;
 	}
 #ifdef DT__SHUFFLE
-	for (i4 = 0; stride_k == 1 && i4 + 4 <= n; i4 += 4)  // a transposition, 4 x 4 at a time
+	for (i4 = 0; stride_k == 1 && i4 + 4 <= n; i4 += 4) // a transposition, 4 x 4 at a time
 		for (k4 = 0; k4 + 4 <= n_k; k4 += 4) {
 			const float *q = p + i4 * step + k4;
 			float *o = out + k4 * width + i4;
@@ -2399,13 +2379,12 @@ DT__LOOP(pack, (const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n,
 			dt__v4 ab = DT__SHUFFLE(a, b, 0, 4, 1, 5), cd = DT__SHUFFLE(c, d, 0, 4, 1, 5);
 			*(dt__v4 *)o = DT__SHUFFLE(ab, cd, 0, 1, 4, 5);
 			*(dt__v4 *)(o + width) = DT__SHUFFLE(ab, cd, 2, 3, 6, 7);
-			ab = DT__SHUFFLE(a, b, 2, 6, 3, 7);
-			cd = DT__SHUFFLE(c, d, 2, 6, 3, 7);
+			ab = DT__SHUFFLE(a, b, 2, 6, 3, 7); cd = DT__SHUFFLE(c, d, 2, 6, 3, 7);
 			*(dt__v4 *)(o + 2 * width) = DT__SHUFFLE(ab, cd, 0, 1, 4, 5);
 			*(dt__v4 *)(o + 3 * width) = DT__SHUFFLE(ab, cd, 2, 3, 6, 7);
 		}
 #endif
-	for (i = 0; i < width; i++)
+	DT__FOR(i, width)
 		for (k = i < i4 ? k4 : 0; k < n_k; k++) out[k * width + i] = i < n ? p[i * step + k * stride_k] : 0;
 }
 
@@ -2446,8 +2425,8 @@ typedef void dt__winograd_loop DT__WINOGRAD_PARAMETERS;
 #define DT__GET_T(k) t[i * 6 + k]
 #define DT__TRANSFORM(kind, n_in, n_out) \
 	case DT__WINOGRAD_##kind: \
-		for (j = 0; j < n_in; j++) DT__LINE_##kind(DT__GET_X, DT__PUT_T) \
-		for (i = 0; i < n_out; i++) { \
+		DT__FOR(j, n_in) DT__LINE_##kind(DT__GET_X, DT__PUT_T) \
+		DT__FOR(i, n_out) { \
 			DT__LINE_##kind(DT__GET_T, DT__PUT_Y) \
 		} \
 		break;
@@ -2500,23 +2479,20 @@ DT__LOOP(gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const fl
 	ptrdiff_t i, p, r;
 #define DT__FACTOR(r) const float a##r = a[r * ak];
 	if (bj == 1) {
-		if (!add) memset(c, 0, (size_t)n * sizeof *c);
+		if (!add) dt__zero(n, c);
 		for (p = 0; p + 8 <= k; p += 8, a += 8 * ak, b += 8 * bk) {
 			DT__R8(DT__FACTOR)
 			for (i = 0; i + DT__W <= n; i += DT__W) {
 				const float *q = b + i;
 				dt__v s = DT__AT(c + i), t = a0 * DT__AT(q);
-				s += a1 * DT__AT(q + bk);
-				t += a2 * DT__AT(q + 2 * bk);
-				s += a3 * DT__AT(q + 3 * bk);
-				t += a4 * DT__AT(q + 4 * bk);
-				s += a5 * DT__AT(q + 5 * bk);
-				t += a6 * DT__AT(q + 6 * bk);
+				s += a1 * DT__AT(q + bk); t += a2 * DT__AT(q + 2 * bk);
+				s += a3 * DT__AT(q + 3 * bk); t += a4 * DT__AT(q + 4 * bk);
+				s += a5 * DT__AT(q + 5 * bk); t += a6 * DT__AT(q + 6 * bk);
 				s += a7 * DT__AT(q + 7 * bk);
 				*(dt__v *)(c + i) = s + t;
 			}
 			for (; i < n; i++)
-				for (r = 0; r < 8; r++) c[i] += a[r * ak] * b[r * bk + i];
+				DT__FOR(r, 8) c[i] += a[r * ak] * b[r * bk + i];
 		}
 		for (; p < k; p++, a += ak, b += bk) dt__axpby_body(n, *a, b, 1, c);
 		return;
@@ -2536,14 +2512,14 @@ DT__LOOP(gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const fl
 // ---- the table of one instruction set, and the choice among them
 
 #define DT__VECTOR_LOOPS(X) \
-	X(adam) X(activate) X(activate_back) X(axpby) X(multiply) X(maximum) X(maximum_back) X(dot) X(sum) X(finish) X(linear) X(column_sums) X(column_moments) \
+	X(adam) X(activate) X(activate_back) X(axpby) X(multiply) X(maximum) X(maximum_back) X(dot) X(sum) X(linear) X(column_sums) X(column_moments) \
 	X(columns_affine) X(columns_back) X(softmax) X(layernorm) X(layernorm_back) X(dropout) X(sgd) X(rmsprop) X(from_bytes) X(pack) X(gemv)
 
 typedef struct {
 	const char *name;
-	int columns;  // of a full panel
+	int columns; // of a full panel
 	int n_tiles;
-	dt__tile tile[2];  // more rows first
+	dt__tile tile[2]; // more rows first
 	dt__winograd_loop *winograd;
 #define DT__FIELD(name) dt__##name##_loop *name;
 	DT__VECTOR_LOOPS(DT__FIELD)
@@ -2553,7 +2529,7 @@ typedef struct {
 #define DT__WIDE(name) dt__##name##_avx2,
 #define DT__TILE(isa, rows) {rows, dt__micro_##isa##_##rows##x2, dt__micro_##isa##_##rows##x1}
 #define DT__BASE_LOOPS dt__winograd_base, DT__VECTOR_LOOPS(DT__BASE)
-static const dt__kernels dt__isa[] = {  // best first
+static const dt__kernels dt__isa[] = { // best first
 #if DT__X86
 	{"avx512", 32, 2, {DT__TILE(avx512, 8), DT__TILE(avx512, 4)}, dt__winograd_avx512, DT__VECTOR_LOOPS(DT__WIDE)},
 	{"avx2", 16, 2, {DT__TILE(avx2, 6), DT__TILE(avx2, 4)}, dt__winograd_avx2, DT__VECTOR_LOOPS(DT__WIDE)},
@@ -2576,11 +2552,8 @@ static const dt__kernels *dt__kernels_choose(void) {
 	if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) best = 2;
 #endif
 #ifndef DTRAIN_NO_STDIO
-	{
-		const char *wanted = getenv("DTRAIN_ISA");
-		int i;
-		for (i = best; wanted && i < DT__COUNT(dt__isa); i++) if (!strcmp(dt__isa[i].name, wanted)) return &dt__isa[i];
-	}
+	const char *wanted = getenv("DTRAIN_ISA");
+	for (int i = best; wanted && i < DT__COUNT(dt__isa); i++) if (!strcmp(dt__isa[i].name, wanted)) return &dt__isa[i];
 #endif
 	return &dt__isa[best];
 }
@@ -2601,7 +2574,7 @@ typedef struct {
 	const float *p;
 	ptrdiff_t step, k, k2;
 	int packed;
-	const float *edge;  // not packed: the last, partial tile, packed and zero-filled; NULL: reading past the end is safe
+	const float *edge; // not packed: the last, partial tile, packed and zero-filled; NULL: reading past the end is safe
 } dt__operand;
 
 // As many tiles of each size as cover m rows with the fewest rows in vain.
@@ -2642,14 +2615,14 @@ static void dt__tiles(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k2, ptrdiff_t k, const
 			float *out = c + i * ci + j;
 			if (rows == tile->rows && columns == (half ? width / 2 : width)) {
 				micro(k2, k, ta.p, ta.step, ta.k, ta.k2, tb.p, tb.k, tb.k2, out, ci, add, bias ? bias + j : NULL);
-			} else {  // the whole tile into a buffer, its valid part to C
+			} else { // the whole tile into a buffer, its valid part to C
 				float buffer[DT__MAX_TILE] DT__ALIGNED;
 				micro(k2, k, ta.p, ta.step, ta.k, ta.k2, tb.p, tb.k, tb.k2, buffer, width, 0, NULL);
-				for (r = 0; r < rows; r++) {
+				DT__FOR(r, rows) {
 					ptrdiff_t x;
 					for (x = 0; bias && x < columns; x++) buffer[r * width + x] += bias[j + x];
 					if (!add) { memcpy(out + r * ci, buffer + r * width, (size_t)columns * sizeof(float)); continue; }
-					for (x = 0; x < columns; x++) out[r * ci + x] += buffer[r * width + x];
+					DT__FOR(x, columns) out[r * ci + x] += buffer[r * width + x];
 				}
 			}
 			i += rows;
@@ -2662,10 +2635,9 @@ static void dt__tiles(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k2, ptrdiff_t k, const
 #define DT__MC 192
 #define DT__NC 2048
 
-// Floats of scratch for dt__gemm, up to these sizes.
 static ptrdiff_t dt__gemm_scratch(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
 	ptrdiff_t kc = DT__MIN(k, DT__KC), columns = dt__cpu()->columns;
-	if (n <= columns / 2 && m > columns) return m * n + dt__gemm_scratch(n, m, k);  // see dt__gemm
+	if (n <= columns / 2 && m > columns) return m * n + dt__gemm_scratch(n, m, k); // see dt__gemm
 	return kc * (DT__MIN(m, DT__MC) + dt__cpu()->tile[0].rows + dt__ceil(DT__MIN(n, DT__NC), columns) + columns);
 }
 
@@ -2706,16 +2678,14 @@ static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrd
 	}
 #endif
 	if (m == 1 && (bj == 1 || (bk == 1 && ak == 1))) { kernels->gemv(n, k, a, ak, b, bk, bj, c, add); return; }
-	if (ai == 1 && ak != 1 && n > 1 && n <= columns / 2 && m > columns) {  // few columns: as rows, they fill the panels
+	if (ai == 1 && ak != 1 && n > 1 && n <= columns / 2 && m > columns) { // few columns: as rows, they fill the panels
 		dt__gemm(n, m, k, b, bj, bk, a, ak, 1, scratch, m, 0, scratch + m * n);
 		if (!add && ci == n) kernels->pack(scratch, m, 1, n, n, m, c);
-		else for (i0 = 0; i0 < m; i0++) for (j0 = 0; j0 < n; j0++) c[i0 * ci + j0] = scratch[j0 * m + i0] + (add ? c[i0 * ci + j0] : 0);
+		else DT__FOR(i0, m) DT__FOR(j0, n) c[i0 * ci + j0] = scratch[j0 * m + i0] + (add ? c[i0 * ci + j0] : 0);
 		return;
 	}
-	kc = DT__MAX(dt__block(k, DT__KC, 4), 1);
-	mc = dt__block(m, DT__MC, rows);
-	nc = dt__block(n, DT__NC, columns);
-	packed_b = scratch + kc * (mc + rows);
+	kc = DT__MAX(dt__block(k, DT__KC, 4), 1); mc = dt__block(m, DT__MC, rows);
+	nc = dt__block(n, DT__NC, columns); packed_b = scratch + kc * (mc + rows);
 	for (j0 = 0; j0 < n; j0 += nc) {
 		ptrdiff_t nb = DT__MIN(nc, n - j0);
 		for (k0 = 0; k0 == 0 || k0 < k; k0 += kc) {
@@ -2737,28 +2707,26 @@ static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrd
 // ========
 // >>graph - tensors, parameters, the memory plan, forward and backward
 //
-// What:    net builds nodes; dt__graph_finish numbers them in post-order from net's output, names them and
-//          lays one replica's activations, gradients and scratch into one block by liveness. A step runs in
-//          segments, strip by strip of the batch, so that a layer finds in the cache what the one before it wrote;
-//          some neighbours become one pass (.no_fusion: neither).
-// Owns:    the graph (shared, constant once finished) and what one replica needs to run it.
-// Uses:    >>kernels, >>base.   Used by: everything below. Operations are records of >>layers and >>losses.
-// Promise: a step allocates nothing; a partial batch runs the same plan; numbers, names and seeds depend on
-//          the graph alone, not on a compiler's order of evaluation.
-// ========
+// What: net builds nodes; dt__graph_finish numbers them in post-order from net's output, names them and lays one replica's
+//   activations, gradients and scratch into one block by liveness. A step runs in segments, strip by strip of the batch, so
+//   that a layer finds in the cache what the one before it wrote; some neighbours become one pass (.no_fusion: neither).
+// Owns: the graph (shared, constant once finished) and what one replica needs to run it.
+// Uses: >>kernels, >>base. Used by: everything below. Operations are records of >>layers and >>losses.
+// Promise: a step allocates nothing; a partial batch runs the same plan; numbers, names and seeds depend on the graph alone,
+//   not on a compiler's order of evaluation.
 
 typedef struct dt__replica dt__replica;
 typedef struct dt__graph dt__graph;
 
-enum {  // what an operation promises or needs
-	DT__READS_X = 1,       // backward reads the inputs
-	DT__READS_Y = 2,       // backward reads the output
-	DT__IN_PLACE = 4,      // y may lie on x, and dx on dy: a value depends on its own place only
-	DT__VIEW = 8,          // y is x under another shape
-	DT__PASSES = 16,       // dx of input 0 may lie on dy
-	DT__PER_FEATURE = 32,  // the last axis keeps its meaning, and a flatten's (h, w, c)
-	DT__LOSS = 64,         // has labels instead of a value
-	DT__ALL_ROWS = 128     // wants all rows at once; others go strip by strip
+enum { // what an operation promises or needs
+	DT__READS_X = 1, // backward reads the inputs
+	DT__READS_Y = 2, // backward reads the output
+	DT__IN_PLACE = 4, // y may lie on x, and dx on dy: a value depends on its own place only
+	DT__VIEW = 8, // y is x under another shape
+	DT__PASSES = 16, // dx of input 0 may lie on dy
+	DT__PER_FEATURE = 32, // the last axis keeps its meaning, and a flatten's (h, w, c)
+	DT__LOSS = 64, // has labels instead of a value
+	DT__ALL_ROWS = 128 // wants all rows at once; others go strip by strip
 };
 
 typedef void dt__phase(dt__replica *r, dt_tensor *t);
@@ -2766,10 +2734,10 @@ typedef void dt__phase(dt__replica *r, dt_tensor *t);
 typedef struct {
 	const char *name;
 	unsigned flags;
-	int (*shape)(dt_tensor *t);  // check inputs and options; set shape, variables and sizes
-	dt__phase *forward, *forward_after, *backward, *backward_after;  // after: once t->exchange floats of saved are summed over the replicas
-	ptrdiff_t (*scratch)(const dt_tensor *t, ptrdiff_t rows, int back);  // floats
-	void (*update)(dt__replica *r, dt_tensor *t, int pass);  // running statistics from the reduced sums; pass 0, then 1
+	int (*shape)(dt_tensor *t); // check inputs and options; set shape, variables and sizes
+	dt__phase *forward, *forward_after, *backward, *backward_after; // after: once t->exchange floats of saved are summed over the replicas
+	ptrdiff_t (*scratch)(const dt_tensor *t, ptrdiff_t rows, int back); // floats
+	void (*update)(dt__replica *r, dt_tensor *t, int pass); // running statistics from the reduced sums; pass 0, then 1
 } dt__op;
 
 // A parameter or a running statistic.
@@ -2777,71 +2745,72 @@ typedef struct {
 	char name[DT_MAX_NAME + 16];
 	const char *suffix;
 	dt_tensor *owner;
-	int rank, dim[DT_MAX_RANK];  // its shape in files
-	int walk_rank;  // file order is a walk through memory …
+	int rank, dim[DT_MAX_RANK]; // its shape in files
+	int walk_rank; // file order is a walk through memory …
 	ptrdiff_t walk_dim[DT_MAX_RANK], walk_stride[DT_MAX_RANK];
-	ptrdiff_t size, offset, fan_in, fan_out;  // floats, and where in the flat array
+	ptrdiff_t size, offset, fan_in, fan_out; // floats, and where in the flat array
 	dt_initializer init;
 	double init_value;
-	int statistic, frozen, no_decay, number;
+	int statistic, frozen, no_decay, number, user; // user: the first in the graph, and so the last in backward
 } dt__variable;
 
-#define DT__MAX_VARIABLES 4  // of one layer
+#define DT__MAX_VARIABLES 4 // of one layer
 
 struct dt_tensor {
 	dt__graph *graph;
 	const dt__op *op;
 	dt_tensor *in[DT_MAX_INPUTS];
-	int n_in, rank, dim[DT_MAX_RANK];  // dim[0], the batch, is 0
-	ptrdiff_t size;  // values of one sample
+	int n_in, rank, dim[DT_MAX_RANK]; // dim[0], the batch, is 0
+	ptrdiff_t size; // values of one sample
 	dt_type type;
 	char name[DT_MAX_NAME];
-	void *options;  // with defaults filled in
+	void *options; // with defaults filled in
 	dt__variable *variable[DT__MAX_VARIABLES];
-	int hwc[3];  // behind a flatten: the image it came from
-	dt_tensor *made_before, *visitor;  // list of all nodes; stack of the walk
+	int hwc[3]; // behind a flatten: the image it came from
+	dt_tensor *made_before, *visitor; // list of all nodes; stack of the walk
 	int number, visited, consumers, consumers_back, is_output;
-	int wants, back;  // something trainable lies before; … and a loss or net's output behind: backward runs
-	int value, gradient, saved, scratch[2];  // buffers; -1: none
-	ptrdiff_t saved_fixed, saved_row;  // floats, and floats per sample, kept between phases
-	ptrdiff_t exchange;  // floats of saved that the replicas sum between two phases
-	ptrdiff_t n_statistics, statistics;  // floats of batch sums; their place in the gradient array
-	ptrdiff_t slack;  // floats that may be read behind any buffer
-	int relu, fused;  // fusion: forward ends with a relu; the layer before does forward
-	int loss_number, label;  // its place among losses; which of dt_batch.y, or -1
+	int wants, back; // something trainable lies before; … and a loss or net's output behind: backward runs
+	int value, gradient, saved, scratch[2]; // buffers; -1: none
+	ptrdiff_t saved_fixed, saved_row; // floats, and floats per sample, kept between phases
+	ptrdiff_t exchange; // floats of saved that the replicas sum between two phases
+	ptrdiff_t n_statistics, statistics; // floats of batch sums; their place in the gradient array
+	ptrdiff_t slack; // floats that may be read behind any buffer
+	int relu, fused; // fusion: forward ends with a relu; the layer before does forward
+	int loss_number, label; // its place among losses; which of dt_batch.y, or -1
 };
 
 typedef struct {
-	ptrdiff_t floats, row, offset;  // row: floats per row of the batch; 0: fixed size
-	int birth, death, next, local;  // local: holds the rows of one strip
+	ptrdiff_t floats, row, offset; // row: floats per row of the batch; 0: fixed size
+	int birth, death, next, local; // local: holds the rows of one strip
 } dt__buffer;
 
 // Phases that all run on one strip of the batch before the next begins.
-typedef struct { int first, last; ptrdiff_t strip; } dt__segment;  // times; rows
+typedef struct { int first, last; ptrdiff_t strip, complete; } dt__segment; // times; rows; gradients from there on are, behind it
 
 typedef struct dt__named { struct dt__named *next; dt_tensor *t; char name[DT_MAX_NAME]; } dt__named;
 
 struct dt__graph {
 	dt__pool *pool;
 	dt_error error;
-	int sealed;  // net has returned
-	dt_tensor failed;  // what layers return after an error
+	int sealed; // net has returned
+	dt_tensor failed; // what layers return after an error
 	dt_tensor *last_made;
-	dt_tensor *output, *main_loss;  // what net returned; the options' loss
-	dt__named *outputs;  // by name
-	dt_tensor *input[DT_MAX_INPUTS];  // 0: net's own; then by name
-	dt_tensor *loss[DT_MAX_INPUTS];  // main_loss, then by name
-	dt_tensor **node;  // post-order
-	dt__variable **variable;  // in the order of their first user
+	dt_tensor *output, *main_loss; // what net returned; the options' loss
+	dt__named *outputs; // by name
+	dt_tensor *input[DT_MAX_INPUTS]; // 0: net's own; then by name
+	dt_tensor *loss[DT_MAX_INPUTS]; // main_loss, then by name
+	dt_tensor **node; // post-order
+	dt__variable **variable; // in the order of their first user
 	dt__buffer *buffer;
 	dt__segment *segment;
 	int n_inputs, n_losses, n_labels, n, n_variables, n_buffers, n_segments;
-	ptrdiff_t n_trainable, n_floats;  // flat array: trainable, then frozen and statistics
-	ptrdiff_t statistics, totals, n_gradients;  // gradient array: trainable, batch statistics, totals
-	int mixed_losses;  // their weights differ and are exchanged before backward
+	ptrdiff_t n_trainable, n_floats; // flat array: trainable, then frozen and statistics
+	ptrdiff_t kept; // gradients below may not leave before backward has ended
+	ptrdiff_t statistics, totals, n_gradients; // gradient array: trainable, batch statistics, totals
+	int mixed_losses; // their weights differ and are exchanged before backward
 	int training, input_gradient, hwc_files, profile, no_fusion;
-	void (*span)(dt__replica *r, int what, double from, double to);  // profile: hears of each; what: as in .seconds, -1: data
-	ptrdiff_t rows, block_floats, lower_bound;  // rows: planned for one replica
+	void (*span)(dt__replica *r, int what, double from, double to); // profile: hears of each; what: as in .seconds, -1: data
+	ptrdiff_t rows, block_floats, lower_bound; // rows: planned for one replica
 };
 
 enum { DT__PROFILED_ROWS, DT__PROFILED_ROWS_BACK, DT__PROFILED_REDUCE, DT__PROFILED_UPDATE, DT__PROFILED_ALL };
@@ -2853,25 +2822,27 @@ struct dt__replica {
 	const dt__graph *graph;
 	int rank;
 	float *variables, *gradients;
-	float *block;  // activations, their gradients, scratch
-	uint8_t *written;  // per node: its gradient holds something; and a copy from before the segment
-	uint8_t *variable_written;  // per variable
-	ptrdiff_t run_rows, first_row;  // of this run, and the first one's place in the batch
-	ptrdiff_t first_sample;  // … and in the batch of all processes
-	ptrdiff_t rows, from;  // of this strip, and how many lie before it; outside of phases the whole run
+	float *block; // activations, their gradients, scratch
+	uint8_t *written; // per node: its gradient holds something; and a copy from before the segment
+	uint8_t *variable_written; // per variable
+	ptrdiff_t run_rows, first_row; // of this run, and the first one's place in the batch
+	ptrdiff_t first_sample; // … and in the batch of all processes
+	ptrdiff_t rows, from; // of this strip, and how many lie before it; outside of phases the whole run
 	int training, labelled, checking, top_k;
-	int rehearsing;  // this forward only counts the losses' weights
+	int rehearsing; // this forward only counts the losses' weights
 	long step;
 	uint64_t seed;
-	const float *sample_weight;  // [rows] or NULL
-	float weight_scale[DT_MAX_INPUTS];  // mixed losses: scales of their gradients
-	float chunk_totals[DT__TOTALS];  // of the last forward
-	float global_totals[DT__TOTALS];  // mixed losses: of all replicas
+	const float *sample_weight; // [rows] or NULL
+	float weight_scale[DT_MAX_INPUTS]; // mixed losses: scales of their gradients
+	float chunk_totals[DT__TOTALS]; // of the last forward
+	float global_totals[DT__TOTALS]; // mixed losses: of all replicas
 	float *exchange_at;
-	void (*exchange)(dt__replica *set, int n, ptrdiff_t floats);  // set by the strategy
+	void (*exchange)(dt__replica *set, int n, ptrdiff_t floats); // set by the strategy
+	void (*leave)(dt__replica *set, int n, ptrdiff_t from); // NULL, or hears which gradients are complete: from there on
+	ptrdiff_t complete; // they have left
 	dt_model *model;
-	double data_seconds, marked;  // spent on feeding; the profile's last mark
-	double *seconds;  // profile: forward and backward of every node, then DT__PROFILED_…
+	double data_seconds, marked; // spent on feeding; the profile's last mark
+	double *seconds; // profile: forward and backward of every node, then DT__PROFILED_…
 	dt_error error;
 };
 
@@ -2889,9 +2860,7 @@ static float *dt__weights(const dt__replica *r, const dt_tensor *t, int i) { ret
 
 static int dt__trains(const dt__variable *v) { return v && !v->frozen && !v->statistic; }
 
-static int dt__is_target(const dt_tensor *t, int k) { return t->op->flags & DT__LOSS && k == 1; }  // no gradient goes there
-
-static void dt__zero(ptrdiff_t n, float *x) { if (n > 0) memset(x, 0, (size_t)n * sizeof(float)); }
+static int dt__is_target(const dt_tensor *t, int k) { return t->op->flags & DT__LOSS && k == 1; } // no gradient goes there
 
 // Before n floats of a gradient, if d is one, are written. *add: d already holds something; add NULL: d starts with zeros.
 static float *dt__claim(float *d, ptrdiff_t n, uint8_t *written, int *add) {
@@ -2912,7 +2881,7 @@ static float *dt__dw(dt__replica *r, const dt_tensor *t, int i, int *add) {
 	return dt__trains(v) ? dt__claim(r->gradients + v->offset, v->size, &r->variable_written[v->number], add) : NULL;
 }
 
-static ptrdiff_t dt__last(const dt_tensor *t) { return t->dim[t->rank - 1]; }  // size of the last axis
+static ptrdiff_t dt__last(const dt_tensor *t) { return t->dim[t->rank - 1]; } // size of the last axis
 
 // Rows of the last axis: samples times positions.
 static ptrdiff_t dt__rows(const dt__replica *r, const dt_tensor *t) { return t->size ? r->rows * (t->size / dt__last(t)) : 0; }
@@ -2922,7 +2891,7 @@ static ptrdiff_t dt__rows(const dt__replica *r, const dt_tensor *t) { return t->
 // Fail inside a layer: dt_conv2d "name": …
 DT__FORMAT(2) static int dt__bad(dt_tensor *t, const char *format, ...) {
 	char text[240];
-	dt__writer w = dt__writer_on(text, sizeof text);
+	DT__WRITER(w, text);
 	DT__VPRINT(&w, format);
 	return dt__fail(&t->graph->error, DT_ERR_SHAPE, t->name[0] ? "dt_%s \"%s\": %s" : "dt_%s%s: %s", t->op->name, t->name, text);
 }
@@ -2930,7 +2899,7 @@ DT__FORMAT(2) static int dt__bad(dt_tensor *t, const char *format, ...) {
 // "[n,28,28,1]"
 typedef struct { char text[96]; } dt__shape_text;
 static const char *dt__shape_of(const dt_tensor *t, dt__shape_text *out) {
-	dt__writer w = dt__writer_on(out->text, sizeof out->text);
+	DT__WRITER(w, out->text);
 	int i;
 	dt__put_text(&w, "[n");
 	for (i = 1; i < t->rank; i++) dt__print(&w, ",%d", t->dim[i]);
@@ -2951,7 +2920,6 @@ static int dt__set_name(dt_tensor *t, const char *name) {
 	return 0;
 }
 
-// Give t the shape [batch, dim[1], …].
 static int dt__set_shape(dt_tensor *t, int rank, const int *dim) {
 	int i;
 	if (rank > DT_MAX_RANK) return dt__bad(t, "%d dimensions: at most %d with the batch", rank, DT_MAX_RANK);
@@ -2965,7 +2933,7 @@ static int dt__set_shape(dt_tensor *t, int rank, const int *dim) {
 }
 
 static int dt__graph_full(dt__graph *g, const char *what) {
-	return dt__fail(&g->error, DT_ERR_MEMORY, "%s: no memory for the graph%s", what, g->pool->base ? ": raise .memory_size; dt_model_bytes() tells the number" : "");
+	return dt__no_room(&g->error, "%s: no memory for the graph%s", what, g->pool->base ? ": raise .memory_size; dt_model_bytes() tells the number" : "");
 }
 static int dt__called_twice(dt__graph *g, const char *what, const char *name) {
 	return dt__refuse(&g->error, "two %s are called \"%s\": give each its own .name", what, name);
@@ -2989,7 +2957,7 @@ static dt_tensor *dt__layer(const dt__op *op, dt_tensor *const *in, int n_in, co
 	t->graph = g; t->op = op; t->n_in = n_in;
 	t->number = t->value = t->gradient = t->saved = t->scratch[0] = t->scratch[1] = t->label = -1;
 	t->type = DT_FLOAT32;
-	for (i = 0; i < n_in; i++) t->in[i] = in[i];
+	DT__FOR(i, n_in) t->in[i] = in[i];
 	if (op->flags & DT__PER_FEATURE) memcpy(t->hwc, in[0]->hwc, sizeof t->hwc);
 	if (dt__set_name(t, name) || op->shape(t)) return &g->failed;
 	t->made_before = g->last_made; g->last_made = t;
@@ -3001,11 +2969,10 @@ static dt_tensor *dt__layer1(const dt__op *op, dt_tensor *x, const void *options
 
 static int dt__needs_floats(dt_tensor *t) {
 	int i;
-	for (i = 0; i < t->n_in; i++) if (t->in[i]->type != DT_FLOAT32) return dt__bad(t, "input %d holds integers: put dt_embedding in between", i);
+	DT__FOR(i, t->n_in) if (t->in[i]->type != DT_FLOAT32) return dt__bad(t, "input %d holds integers: put dt_embedding in between", i);
 	return 0;
 }
 
-// Take over the variables of from, if that is given.
 static int dt__share(dt_tensor *t, const dt_tensor *from) {
 	if (!from) return 0;
 	if (from->graph != t->graph || from->op != t->op)
@@ -3019,7 +2986,7 @@ static int dt__add_variable(dt_tensor *t, const dt_tensor *share, int slot, cons
 	dt__variable *v = t->variable[slot];
 	ptrdiff_t has = v ? v->size : 0, size = rank > 0;
 	int i;
-	for (i = 0; i < rank; i++) if (!dt__mul(size, dim[i], &size)) return dt__bad(t, "its %s is too large for memory: use smaller sizes", suffix);
+	DT__FOR(i, rank) if (!dt__mul(size, dim[i], &size)) return dt__bad(t, "its %s is too large for memory: use smaller sizes", suffix);
 	if (share && has != size) return dt__bad(t, ".share: the other layer has %td values in variable %d, this one needs %td", has, slot, size);
 	for (i = 0; share && i < rank; i++)
 		if (v->dim[i] != dim[i]) return dt__bad(t, ".share: dimension %d of the other layer's weights is %d, this one needs %d", i, v->dim[i], dim[i]);
@@ -3029,8 +2996,7 @@ static int dt__add_variable(dt_tensor *t, const dt_tensor *share, int slot, cons
 	if ((unsigned)init > DT_CONSTANT || !(init_value - init_value == 0)) return dt__bad(t, ".init %d, .init_value %g: one of dt_initializer and a finite number are needed", (int)init, init_value);
 	v->owner = t; v->suffix = suffix; v->rank = v->walk_rank = rank; v->size = 1;
 	for (i = rank - 1; i >= 0; v->size *= dim[i--]) {
-		v->walk_dim[i] = v->dim[i] = dim[i];
-		v->walk_stride[i] = v->size;
+		v->walk_dim[i] = v->dim[i] = dim[i]; v->walk_stride[i] = v->size;
 	}
 	v->init = init; v->init_value = init_value;
 	v->fan_in = rank > 1 ? v->size / dim[0] : v->size;
@@ -3057,8 +3023,8 @@ static ptrdiff_t dt__walk(const dt__variable *v, ptrdiff_t i) {
 	return at;
 }
 
-DT_API int dt_rank(const dt_tensor *t) { return t ? t->rank : 0; }
-DT_API int dt_dim(const dt_tensor *t, int axis) {
+int dt_rank(const dt_tensor *t) { return t ? t->rank : 0; }
+int dt_dim(const dt_tensor *t, int axis) {
 	if (t && axis < 0) axis += t->rank;
 	return t && axis >= 0 && axis < t->rank ? t->dim[axis] : 0;
 }
@@ -3076,7 +3042,7 @@ static int dt__input_shape(dt_tensor *t) {
 }
 static const dt__op dt__input = {"input", 0, dt__input_shape, NULL, NULL, NULL, NULL, NULL, NULL};
 
-DT_API dt_tensor *dt_input_opt(dt_input_options o) {
+dt_tensor *dt_input_opt(dt_input_options o) {
 	dt__graph *g = o.x ? o.x->graph : NULL;
 	dt_tensor *t;
 	int i;
@@ -3085,12 +3051,12 @@ DT_API dt_tensor *dt_input_opt(dt_input_options o) {
 	if (g->n_inputs == DT_MAX_INPUTS) dt__refuse(&g->error, "dt_input \"%s\": more than %d inputs", o.name, DT_MAX_INPUTS);
 	t = dt__layer1(&dt__input, o.x, &o, sizeof o, o.name);
 	if (!t || t == &g->failed) return t;
-	t->n_in = 0;  // x only said which model
+	t->n_in = 0; // x only said which model
 	for (i = g->n_inputs++; i > 1 && strcmp(g->input[i - 1]->name, t->name) > 0; i--) g->input[i] = g->input[i - 1];
 	return g->input[i] = t;
 }
 
-DT_API dt_tensor *dt_output(dt_tensor *t, const char *name) {
+dt_tensor *dt_output(dt_tensor *t, const char *name) {
 	dt__graph *g = t ? t->graph : NULL;
 	dt__named **at, *o;
 	if (!g || g->error.code || g->sealed) return t;
@@ -3125,10 +3091,10 @@ static void dt__default_name(dt__graph *g, dt_tensor *t) {
 	int i, k = 1;
 	if (t->name[0]) return;
 	if (t == g->input[0]) { memcpy(t->name, "input", 6); return; }
-	for (i = 0; i < (t->number < 0 ? g->n : t->number); i++) k += g->node[i]->op == t->op;
-	for (other = g->last_made; other && t->number < 0; other = other->made_before)  // one that only lends its variables
+	DT__FOR(i, (t->number < 0 ? g->n : t->number)) k += g->node[i]->op == t->op;
+	for (other = g->last_made; other && t->number < 0; other = other->made_before) // one that only lends its variables
 		k += other->number < 0 && other->op == t->op && other->name[0];
-	dt__format(t->name, sizeof t->name, "%s_%d", t->op->name, k);
+	dt__fill(t->name, "%s_%d", t->op->name, k);
 }
 
 static int dt__graph_number(dt__graph *g) {
@@ -3144,32 +3110,32 @@ static int dt__graph_number(dt__graph *g) {
 	dt__graph_walk(g, g->output);
 	dt__graph_walk(g, g->main_loss);
 	for (o = g->outputs; o; o = o->next) dt__graph_walk(g, o->t);
-	for (i = 0; i < g->n_losses; i++) dt__graph_walk(g, g->loss[i]);
+	DT__FOR(i, g->n_losses) dt__graph_walk(g, g->loss[i]);
 	for (i = 2; i < g->n_inputs; i++)
 		if (!strcmp(g->input[i]->name, g->input[i - 1]->name)) return dt__called_twice(g, "inputs", g->input[i]->name);
-	for (i = 0; i < g->n_inputs; i++)
+	DT__FOR(i, g->n_inputs)
 		if (g->input[i]->number < 0) return dt__refuse(&g->error, "input \"%s\" reaches nothing that net returns: use it or leave it out", i ? g->input[i]->name : "x");
-	for (i = 0; i < g->n; i++) dt__default_name(g, g->node[i]);
-	for (i = 0; i < g->n; i++) for (k = 0; k < DT__MAX_VARIABLES; k++) {
+	DT__FOR(i, g->n) dt__default_name(g, g->node[i]);
+	DT__FOR(i, g->n) DT__FOR(k, DT__MAX_VARIABLES) {
 		dt__variable *v = g->node[i]->variable[k];
 		if (!v || v->number >= 0) continue;
-		v->number = g->n_variables; g->variable[g->n_variables++] = v;
+		v->number = g->n_variables; v->user = i; g->variable[g->n_variables++] = v;
 		dt__default_name(g, v->owner);
-		dt__format(v->name, sizeof v->name, "%s.%s", v->owner->name, v->suffix);
-		for (j = 0; j < v->number; j++) if (!strcmp(g->variable[j]->name, v->name)) return dt__called_twice(g, "layers", v->owner->name);
+		dt__fill(v->name, "%s.%s", v->owner->name, v->suffix);
+		DT__FOR(j, v->number) if (!strcmp(g->variable[j]->name, v->name)) return dt__called_twice(g, "layers", v->owner->name);
 	}
 	for (i = 1; i < g->n_losses; i++)
-		for (j = 0; j < i; j++) if (!strcmp(g->loss[i]->name, g->loss[j]->name)) return dt__called_twice(g, "losses", g->loss[i]->name);
+		DT__FOR(j, i) if (!strcmp(g->loss[i]->name, g->loss[j]->name)) return dt__called_twice(g, "losses", g->loss[i]->name);
 	return 0;
 }
 
 // Offsets: trainable ones first, so that both flat arrays agree on them.
 static int dt__graph_offsets(dt__graph *g, const char *freeze, const char *no_decay) {
 	int pass, i;
-	for (pass = 0; pass < 2; pass++) {
+	DT__FOR(pass, 2) {
 		const char *globs = pass ? no_decay : freeze;
 		int hits = 0;
-		for (i = 0; i < g->n_variables; i++) {
+		DT__FOR(i, g->n_variables) {
 			dt__variable *v = g->variable[i];
 			int hit = dt__glob(globs, v->name);
 			if (pass) v->no_decay |= hit;
@@ -3179,23 +3145,20 @@ static int dt__graph_offsets(dt__graph *g, const char *freeze, const char *no_de
 		if (globs && *globs && !hits)
 			dt__refuse(&g->error, ".%s: no parameter's name matches \"%.80s\": dt_parameter_at lists them", pass ? "no_decay" : "freeze", globs);
 	}
-	for (pass = 0; pass < 2; pass++) {
-		for (i = 0; i < g->n_variables; i++) {
+	DT__FOR(pass, 2) {
+		DT__FOR(i, g->n_variables) {
 			dt__variable *v = g->variable[i];
 			if (dt__trains(v) == pass) continue;
-			if (v->size > PTRDIFF_MAX / 8 - g->n_floats) return dt__fail(&g->error, DT_ERR_MEMORY, "parameter \"%s\": with its %td values the model is too large for memory: use smaller layers", v->name, v->size);
-			v->offset = g->n_floats;
-			g->n_floats += v->size;
+			if (v->size > PTRDIFF_MAX / 8 - g->n_floats) return dt__no_room(&g->error, "parameter \"%s\": with its %td values the model is too large for memory: use smaller layers", v->name, v->size);
+			v->offset = g->n_floats; g->n_floats += v->size;
 		}
 		if (!pass) g->n_trainable = g->n_floats;
 	}
-	g->statistics = g->n_gradients = dt__ceil(g->n_trainable, 16);  // slices of whole cache lines
-	for (i = 0; i < g->n; i++) {
-		g->node[i]->statistics = g->n_gradients;
-		g->n_gradients += g->node[i]->n_statistics;
+	g->statistics = g->n_gradients = dt__ceil(g->n_trainable, 16); // slices of whole cache lines
+	DT__FOR(i, g->n) {
+		g->node[i]->statistics = g->n_gradients; g->n_gradients += g->node[i]->n_statistics;
 	}
-	g->totals = g->n_gradients;
-	g->n_gradients = dt__ceil(g->n_gradients + DT__TOTALS, 16);
+	g->totals = g->n_gradients; g->n_gradients = dt__ceil(g->n_gradients + DT__TOTALS, 16);
 	return g->error.code;
 }
 
@@ -3204,11 +3167,11 @@ static int dt__graph_offsets(dt__graph *g, const char *freeze, const char *no_de
 static void dt__graph_marks(dt__graph *g) {
 	const dt__named *o;
 	int i, k;
-	for (i = 0; i < g->n; i++) {
+	DT__FOR(i, g->n) {
 		dt_tensor *t = g->node[i];
 		t->wants = g->input_gradient && t == g->input[0];
-		for (k = 0; k < DT__MAX_VARIABLES; k++) t->wants |= dt__trains(t->variable[k]);
-		for (k = 0; k < t->n_in; k++) {
+		DT__FOR(k, DT__MAX_VARIABLES) t->wants |= dt__trains(t->variable[k]);
+		DT__FOR(k, t->n_in) {
 			t->in[k]->consumers++;
 			t->wants |= t->in[k]->wants && !dt__is_target(t, k);
 		}
@@ -3222,10 +3185,9 @@ static void dt__graph_marks(dt__graph *g) {
 		dt_tensor *t = g->node[i];
 		if (t->op->flags & DT__LOSS) t->back = t->wants;
 		if (!t->back) continue;
-		for (k = 0; k < t->n_in; k++) {
+		DT__FOR(k, t->n_in) {
 			int wants = t->in[k]->wants && !dt__is_target(t, k);
-			t->in[k]->back |= wants;
-			t->in[k]->consumers_back += wants;
+			t->in[k]->back |= wants; t->in[k]->consumers_back += wants;
 		}
 	}
 }
@@ -3262,11 +3224,11 @@ static dt__phase *dt__phase_at(const dt__graph *g, int time, dt_tensor **t) {
 
 static void dt__plan_values(dt__graph *g) {
 	int i, k, n = g->n, end = g->training ? 4 * n + 1 : 2 * n + 1;
-	for (i = 0; i < n; i++) {
+	DT__FOR(i, n) {
 		dt_tensor *t = g->node[i], *x = t->in[0];
 		unsigned flags = t->op->flags;
 		int forward = dt__forward_time(t), backward = dt__backward_time(t);
-		for (k = 0; k < t->n_in; k++) {
+		DT__FOR(k, t->n_in) {
 			dt__extend(g, t->in[k]->value, forward);
 			if (t->back && flags & DT__READS_X) dt__extend(g, t->in[k]->value, backward);
 		}
@@ -3289,8 +3251,8 @@ static void dt__plan_gradients(dt__graph *g) {
 		int backward = dt__backward_time(t);
 		if (!t->back) continue;
 		if (t->op->scratch) t->scratch[1] = dt__new_buffer(g, t->op->scratch(t, g->rows, 1), 0, 4 * n - 1 - 2 * i, backward);
-		if (t == g->output && t->gradient < 0) t->gradient = dt__new_buffer(g, 0, t->size, 2 * n, backward);  // dt_backward_from
-		for (k = 0; k < t->n_in; k++) {
+		if (t == g->output && t->gradient < 0) t->gradient = dt__new_buffer(g, 0, t->size, 2 * n, backward); // dt_backward_from
+		DT__FOR(k, t->n_in) {
 			dt_tensor *x = t->in[k];
 			int death = x == g->input[0] && g->input_gradient ? 4 * n + 1 : dt__backward_time(x);
 			int on_dy = k == 0 && t->gradient >= 0 && x->consumers_back == 1 && x != g->output && t->op->flags & (DT__IN_PLACE | DT__VIEW | DT__PASSES);
@@ -3329,6 +3291,24 @@ static void dt__plan_segments(dt__graph *g) {
 	}
 }
 
+#ifndef DT_BUCKET_FLOATS
+#define DT_BUCKET_FLOATS 65536 // gradients that leave together, at least
+#endif
+
+// Behind which segment which gradients are complete. Those of the last one stay for the end.
+static void dt__plan_buckets(dt__graph *g) {
+	ptrdiff_t open;
+	int k, i;
+	g->kept = g->n_trainable;
+	DT__FOR(k, g->n_segments) {
+		dt__segment *s = &g->segment[k];
+		for (i = 0, open = 0; i < g->n_variables; i++)
+			if (dt__trains(g->variable[i]) && dt__backward_time(g->node[g->variable[i]->user]) > s->last) open = g->variable[i]->offset + g->variable[i]->size;
+		if (k < g->n_segments - 1 && g->kept - open >= DT_BUCKET_FLOATS) g->kept = open;
+		s->complete = g->kept;
+	}
+}
+
 // The segment of a time if it runs in several strips, else NULL.
 static const dt__segment *dt__strips_at(const dt__graph *g, int time) {
 	const dt__segment *s = g->segment, *end = s + g->n_segments;
@@ -3339,7 +3319,7 @@ static const dt__segment *dt__strips_at(const dt__graph *g, int time) {
 // With several strips, a buffer within one segment holds one strip's rows; all others live through the whole segment.
 static void dt__plan_strips(dt__graph *g) {
 	int i;
-	for (i = 0; i < g->n_buffers; i++) {
+	DT__FOR(i, g->n_buffers) {
 		dt__buffer *b = &g->buffer[i];
 		const dt__segment *first = dt__strips_at(g, b->birth), *last = dt__strips_at(g, b->death);
 		if (first && first == last && b->row) {
@@ -3379,13 +3359,13 @@ static void dt__fuse(const dt__graph *g, const char *first, const char *second, 
 // Largest buffer first, each at the lowest place free while it lives.
 static void dt__plan_place(dt__graph *g) {
 	int first = -1, k, i;
-	for (k = 0; k < g->n_buffers; k++) {
+	DT__FOR(k, g->n_buffers) {
 		dt__buffer *b = NULL;
 		ptrdiff_t at = 0, alive = 0;
 		int *link;
-		for (i = 0; i < g->n_buffers; i++)
+		DT__FOR(i, g->n_buffers)
 			if (g->buffer[i].offset < 0 && (!b || g->buffer[i].floats > b->floats)) b = &g->buffer[i];
-		for (i = first; i >= 0; i = g->buffer[i].next) {  // the placed ones, by offset
+		for (i = first; i >= 0; i = g->buffer[i].next) { // the placed ones, by offset
 			const dt__buffer *p = &g->buffer[i];
 			if (p->death < b->birth || p->birth > b->death) continue;
 			if (p->offset >= at + b->floats) break;
@@ -3395,32 +3375,32 @@ static void dt__plan_place(dt__graph *g) {
 		for (link = &first; *link >= 0 && g->buffer[*link].offset <= at; link = &g->buffer[*link].next) {}
 		b->next = *link; *link = (int)(b - g->buffer);
 		g->block_floats = DT__MAX(g->block_floats, at + b->floats);
-		for (i = 0; i < g->n_buffers; i++) if (g->buffer[i].birth <= b->birth && b->birth <= g->buffer[i].death) alive += g->buffer[i].floats;
+		DT__FOR(i, g->n_buffers) if (g->buffer[i].birth <= b->birth && b->birth <= g->buffer[i].death) alive += g->buffer[i].floats;
 		g->lower_bound = DT__MAX(g->lower_bound, alive);
 	}
 }
 
-// After net has returned and the losses are known.
 static int dt__graph_finish(dt__graph *g, const char *freeze, const char *no_decay) {
 	ptrdiff_t slack = 64, bytes;
 	int i;
 	g->sealed = 1;
 	if (dt__graph_number(g) || dt__graph_offsets(g, freeze, no_decay)) return g->error.code;
 	dt__graph_marks(g);
-	for (i = 0; i < g->n; i++) {
+	DT__FOR(i, g->n) {
 		const dt_tensor *t = g->node[i];
 		slack = DT__MAX(slack, t->slack);
 		if (!dt__mul(t->size + t->saved_row, g->rows, &bytes) || bytes > PTRDIFF_MAX / 64)
-			return dt__fail(&g->error, DT_ERR_MEMORY, "layer \"%s\": %td samples of %td values are too large for memory: use a smaller .batch", t->name, g->rows, t->size);
+			return dt__no_room(&g->error, "layer \"%s\": %td samples of %td values are too large for memory: use a smaller .batch", t->name, g->rows, t->size);
 	}
 	dt__fuse(g, "relu", "maxpool2d", dt__fuse_pool);
 	dt__plan_values(g);
 	if (g->training) dt__plan_gradients(g);
 	dt__fuse(g, "conv2d,dense,batchnorm,add,maxpool2d", "relu", dt__fuse_relu);
 	dt__plan_segments(g);
+	dt__plan_buckets(g);
 	dt__plan_strips(g);
 	for (i = 0, bytes = slack; i < g->n_buffers; bytes += g->buffer[i++].floats)
-		if (g->buffer[i].floats > PTRDIFF_MAX / 8 - bytes) return dt__fail(&g->error, DT_ERR_MEMORY, "the layers' values for %td samples are too large for memory: use a smaller .batch", g->rows);
+		if (g->buffer[i].floats > PTRDIFF_MAX / 8 - bytes) return dt__no_room(&g->error, "the layers' values for %td samples are too large for memory: use a smaller .batch", g->rows);
 	dt__plan_place(g);
 	g->block_floats += dt__ceil(slack, DT__ALIGN / 4);
 	return 0;
@@ -3475,26 +3455,27 @@ static void dt__run_segments(dt__replica *set, int n, int back, int seeded) {
 	const dt__graph *g = set->graph;
 	int i, k;
 	for (i = 0; i < n && g->profile; i++) set[i].seconds[2 * g->n + back] += (double)set[i].rows;
-	for (k = 0; k < g->n_segments; k++) {
+	DT__FOR(k, g->n_segments) {
 		const dt__segment *s = &g->segment[k];
 		dt_tensor *t;
 		dt__phase *phase = dt__phase_at(g, s->first, &t);
 		if ((s->first > 2 * g->n) != back) continue;
 		if (phase && t->exchange && set->training && (!back || set->written[t->number]) && (phase == t->op->forward_after || phase == t->op->backward_after)) {
-			for (i = 0; i < n; i++) set[i].exchange_at = dt__saved(&set[i], t);
+			DT__FOR(i, n) set[i].exchange_at = dt__saved(&set[i], t);
 			set->exchange(set, n, t->exchange);
 		}
-		for (i = 0; i < n; i++) {
+		DT__FOR(i, n) {
 			dt__replica *r = &set[i];
 			r->run_rows = r->rows;
 			memcpy(r->written + g->n, r->written, (size_t)g->n);
-			do {  // every strip finds the gradients as the first one did
+			do { // every strip finds the gradients as the first one did
 				memcpy(r->written, r->written + g->n, (size_t)g->n);
 				r->rows = DT__MIN(s->strip, r->run_rows - r->from);
 				dt__run_strip(r, s, seeded);
 			} while ((r->from += s->strip) < r->run_rows);
 			r->rows = r->run_rows; r->from = 0;
 		}
+		if (back && set->leave) set->leave(set, n, s->complete);
 	}
 }
 static void dt__forward(dt__replica *set, int n) { dt__run_segments(set, n, 0, 0); }
@@ -3504,20 +3485,21 @@ static void dt__backward(dt__replica *set, int n, int seeded) {
 	const dt__graph *g = set->graph;
 	const dt_tensor *x = g->input[0];
 	int i;
-	for (i = 0; i < n; i++) {
+	DT__FOR(i, n) {
 		memset(set[i].written, 0, (size_t)g->n);
 		set[i].written[g->output->number] = seeded != 0;
 	}
 	dt__run_segments(set, n, 1, seeded);
-	for (i = 0; i < n; i++)  // no loss depends on input 0
+	DT__FOR(i, n) // no loss depends on input 0
 		if (x->back && !set[i].written[x->number]) dt__zero(x->size * set[i].rows, dt__gradient(&set[i], x));
 }
 
 // Variables that no backward reached have gradient 0.
-static void dt__gradients_complete(dt__replica *r) {
+static void dt__gradients_complete(dt__replica *r, ptrdiff_t from) {
 	int i;
-	for (i = 0; i < r->graph->n_variables; i++) {
+	DT__FOR(i, r->graph->n_variables) {
 		const dt__variable *v = r->graph->variable[i];
+		if (v->offset < from) continue;
 		if (!r->variable_written[i] && dt__trains(v)) dt__zero(v->size, r->gradients + v->offset);
 		r->variable_written[i] = 1;
 	}
@@ -3530,29 +3512,30 @@ static void dt__gradients_clear(dt__replica *r) {
 // ========
 // >>layers - one record per operation, reached from its layer function
 //
-// What:    for each operation its shape rule, forward, backward and record. No list holds them, so the linker
-//          drops what a program does not use.
-// Owns:    nothing.
-// Uses:    >>graph, >>kernels.   Used by: net, through the interface.
+// What: for each operation its shape rule, forward, backward and record. No list holds them, so the linker drops what a
+//   program does not use.
+// Owns: nothing.
+// Uses: >>graph, >>kernels. Used by: net, through the interface.
 // Promise: forward and backward run with any number of rows, 0 included; backward adds where asked to.
-// ========
 
 #define DT__SET_OPTIONS(type, t) type *o = (type *)(t)->options
 #define DT__OPTIONS(type, t) DT__SET_OPTIONS(const type, t)
 #define DT__ELSE(value, standard) ((value) != 0 ? (value) : (standard))
+// In front of a body: dt__<op>_shape; dt__<name>, a phase; forward and backward in one, dt__<op>_run.
+#define DT__SHAPE(op) static int dt__##op##_shape(dt_tensor *t)
+#define DT__PHASE(name) static void dt__##name(dt__replica *r, dt_tensor *t)
+#define DT__BOTH_WAYS(op) \
+	static void dt__##op##_run(dt__replica *r, dt_tensor *t, int back); \
+	DT__PHASE(op##_forward) { dt__##op##_run(r, t, 0); } \
+	DT__PHASE(op##_backward) { dt__##op##_run(r, t, 1); } \
+	static void dt__##op##_run(dt__replica *r, dt_tensor *t, int back)
 // The record of an operation without second phases, from dt__<shape>_shape, dt__<run>_forward and so on.
 #define DT__OP(name, flags, shape, run, scratch) \
 	static const dt__op dt__##name = {#name, flags, dt__##shape##_shape, dt__##run##_forward, NULL, dt__##run##_backward, NULL, scratch, NULL}
-// Its layer function, with options or without.
 #define DT__LAYER(layer, options) \
-	DT_API dt_tensor *dt_##layer##_opt(dt_##options##_options o) { return dt__layer1(&dt__##layer, o.x, &o, sizeof o, o.name); }
+	dt_tensor *dt_##layer##_opt(dt_##options##_options o) { return dt__layer1(&dt__##layer, o.x, &o, sizeof o, o.name); }
 #define DT__BARE_LAYER(layer) \
-	DT_API dt_tensor *dt_##layer(dt_tensor *x) { return dt__layer1(&dt__##layer, x, NULL, 0, NULL); }
-
-// Forward and backward from one function, dt__<name>_run.
-#define DT__BOTH_WAYS(name) \
-	static void dt__##name##_forward(dt__replica *r, dt_tensor *t) { dt__##name##_run(r, t, 0); } \
-	static void dt__##name##_backward(dt__replica *r, dt_tensor *t) { dt__##name##_run(r, t, 1); }
+	dt_tensor *dt_##layer(dt_tensor *x) { return dt__layer1(&dt__##layer, x, NULL, 0, NULL); }
 
 // ---- what several operations share
 
@@ -3603,15 +3586,15 @@ static int dt__parameters(dt_tensor *t, const dt_tensor *share, int rank, const 
 }
 static const float *dt__bias(const dt__replica *r, const dt_tensor *t) { return t->variable[1] ? dt__weights(r, t, 1) : NULL; }
 
-// Apply the bias and relu that t has.
 static void dt__finish(const dt__replica *r, const dt_tensor *t) {
 	const float *bias = dt__bias(r, t);
-	if (bias || t->relu) dt__cpu()->finish(dt__rows(r, t), dt__last(t), bias, t->relu, dt__value(r, t));
+	float *y = dt__value(r, t);
+	if (bias || t->relu) dt__cpu()->columns_affine(dt__rows(r, t), dt__last(t), y, NULL, bias, t->relu, y);
 }
 
 // ---- dense: Y [rows, out] = X [rows, in] W [in, out] + b
 
-static int dt__dense_shape(dt_tensor *t) {
+DT__SHAPE(dense) {
 	DT__OPTIONS(dt_dense_options, t);
 	const dt_tensor *x = t->in[0];
 	const int file[2] = {o->units, x->dim[x->rank - 1]};
@@ -3621,8 +3604,7 @@ static int dt__dense_shape(dt_tensor *t) {
 	t->dim[x->rank - 1] = o->units;
 	if (dt__set_shape(t, x->rank, t->dim) || dt__parameters(t, o->share, 2, file, o->init, o->init_value, o->no_bias, o->frozen)) return 1;
 	if (o->share) return 0;
-	t->variable[0]->walk_stride[0] = 1;
-	t->variable[0]->walk_stride[1] = o->units;
+	t->variable[0]->walk_stride[0] = 1; t->variable[0]->walk_stride[1] = o->units;
 	dt__walk_features(t->variable[0], 1, x->hwc, o->units);
 	return 0;
 }
@@ -3631,19 +3613,19 @@ static ptrdiff_t dt__dense_scratch(const dt_tensor *t, ptrdiff_t rows, int back)
 	ptrdiff_t dw = dt__gemm_scratch(in, out, m), dx = dt__gemm_scratch(m, in, out);
 	return back ? DT__MAX(dw, dx) : dt__gemm_scratch(m, out, in);
 }
-static void dt__dense_forward(dt__replica *r, dt_tensor *t) {
+DT__PHASE(dense_forward) {
 	ptrdiff_t in = dt__last(t->in[0]), out = dt__last(t), m = dt__rows(r, t);
 	dt__gemm(m, out, in, dt__x(r, t, 0), in, 1, dt__weights(r, t, 0), out, 1, dt__value(r, t), out, 0, dt__at(r, t->scratch[0]));
 	dt__finish(r, t);
 }
-static void dt__dense_backward(dt__replica *r, dt_tensor *t) {
+DT__PHASE(dense_backward) {
 	ptrdiff_t in = dt__last(t->in[0]), out = dt__last(t), m = dt__rows(r, t);
 	float *dy = dt__gradient(r, t), *scratch = dt__at(r, t->scratch[1]), *d;
 	int add;
-	if ((d = dt__dw(r, t, 0, &add)))  // dW = X^T dY
+	if ((d = dt__dw(r, t, 0, &add))) // dW = X^T dY
 		dt__gemm(in, out, m, dt__x(r, t, 0), 1, in, dy, out, 1, d, out, add, scratch);
 	if ((d = dt__dw(r, t, 1, &add))) dt__cpu()->column_sums(m, out, dy, d, add);
-	if ((d = dt__dx(r, t, 0, &add)))  // dX = dY W^T
+	if ((d = dt__dx(r, t, 0, &add))) // dX = dY W^T
 		dt__gemm(m, in, out, dy, out, 1, dt__weights(r, t, 0), 1, out, d, in, add, scratch);
 }
 DT__OP(dense, DT__READS_X | DT__ALL_ROWS, dense, dense, dt__dense_scratch);
@@ -3662,9 +3644,9 @@ DT__LAYER(dense, dense)
 
 typedef struct {
 	ptrdiff_t h, w, c, oh, ow, f, kh, kw, s, dil, groups, cg, fg, top, left;
-	ptrdiff_t hp, wp;  // the used part of the padded image
-	ptrdiff_t pitch;  // from a row of the image, padded or not, to the next
-	ptrdiff_t span, spans;  // contiguous values under a kernel row, and how many such pieces it has
+	ptrdiff_t hp, wp; // the used part of the padded image
+	ptrdiff_t pitch; // from a row of the image, padded or not, to the next
+	ptrdiff_t span, spans; // contiguous values under a kernel row, and how many such pieces it has
 	int padded, depthwise, simple, winograd;
 } dt__conv;
 
@@ -3695,16 +3677,14 @@ static dt__conv dt__conv_of(const dt_tensor *t) {
 // Floats of packed weights: n columns per group, the rest as rows.
 static ptrdiff_t dt__conv_packed(dt__conv v, ptrdiff_t rows, ptrdiff_t n) { return v.groups * v.kh * v.kw * rows * dt__ceil(n, dt__cpu()->columns); }
 
-static int dt__conv_shape(dt_tensor *t) {
+DT__SHAPE(conv) {
 	DT__SET_OPTIONS(dt_conv2d_options, t);
 	int file[4] = {o->filters, 0, o->kernel, DT__ELSE(o->kernel_w, o->kernel)};
 	ptrdiff_t floats;
 	dt__conv v;
 	if (dt__needs_image(t)) return 1;
-	o->kernel_w = file[3];
-	o->stride = DT__ELSE(o->stride, 1);
-	o->dilation = DT__ELSE(o->dilation, 1);
-	o->groups = DT__ELSE(o->groups, 1);
+	o->kernel_w = file[3]; o->stride = DT__ELSE(o->stride, 1);
+	o->dilation = DT__ELSE(o->dilation, 1); o->groups = DT__ELSE(o->groups, 1);
 	if (o->filters < 1 || o->kernel < 1 || o->kernel_w < 1 || o->stride < 1 || o->dilation < 1 || o->groups < 1 || o->padding < DT_SAME ||
 			DT__MAX(o->kernel, o->kernel_w) > 32767 || DT__MAX(o->stride, o->dilation) > 32767 || o->padding > 32767)
 		return dt__bad(t, "%d filters, %dx%d kernel, .stride %d, .dilation %d, .groups %d, .padding %d: from 1 to 32767 each, .padding also 0 or DT_SAME",
@@ -3751,7 +3731,6 @@ static void dt__move_image(const float *x, ptrdiff_t h, ptrdiff_t w, ptrdiff_t c
 	}
 }
 
-// Image i of the input, padded if need be.
 static const float *dt__conv_image(const dt__replica *r, const dt_tensor *t, dt__conv v, ptrdiff_t i, float *scratch) {
 	const float *image = dt__x(r, t, 0) + i * t->in[0]->size;
 	if (v.padded) dt__move_image(image, v.h, v.w, v.c, v.top, v.left, v.hp, v.wp, scratch, 0);
@@ -3770,8 +3749,8 @@ static void dt__depthwise_run(dt__replica *r, dt_tensor *t, dt__conv v, int back
 	float *y = dt__value(r, t), *dw = back ? dt__dw(r, t, 0, NULL) : NULL, *dx = back ? dt__dx(r, t, 0, NULL) : NULL;
 	ptrdiff_t i, oy, ox, ky, kx;
 	if (!back) dt__zero(r->rows * t->size, y);
-	for (i = 0; i < r->rows; i++) for (oy = 0; oy < v.oh; oy++) for (ox = 0; ox < v.ow; ox++)
-		for (ky = 0; ky < v.kh; ky++) for (kx = 0; kx < v.kw; kx++) {
+	DT__FOR(i, r->rows) DT__FOR(oy, v.oh) DT__FOR(ox, v.ow)
+		DT__FOR(ky, v.kh) DT__FOR(kx, v.kw) {
 			ptrdiff_t iy = oy * v.s + ky * v.dil - v.top, ix = ox * v.s + kx * v.dil - v.left;
 			ptrdiff_t at = ((i * v.h + iy) * v.w + ix) * v.c, out = ((i * v.oh + oy) * v.ow + ox) * v.c, tap = (ky * v.kw + kx) * v.c;
 			if (iy < 0 || iy >= v.h || ix < 0 || ix >= v.w) continue;
@@ -3828,16 +3807,14 @@ static void dt__winograd_pass(ptrdiff_t rows, dt__conv v, dt__squares x, dt__squ
 	ptrdiff_t th = (y.h + 3) / 4, tw = (y.w + 3) / 4, tiles = dt__winograd_tiles(v), from, to, n, i;
 	float *out = in + DT__PLACES * dt__places(tiles, x.c);
 	for (from = 0; from < rows * th * tw; from = to) {
-		to = DT__MIN(from + tiles, rows * th * tw);
-		n = to - from;
+		to = DT__MIN(from + tiles, rows * th * tw); n = to - from;
 		dt__winograd_move(DT__WINOGRAD_IMAGE, x, th, tw, from, to, in, 0);
 		if (!weights) dt__winograd_move(DT__WINOGRAD_DY, y, th, tw, from, to, out, 0);
-		for (i = 0; i < DT__PLACES; i++) {
+		DT__FOR(i, DT__PLACES) {
 			float *xs = in + i * dt__places(n, x.c), *ys = out + i * dt__places(n, y.c);
 			dt__operand a = {xs, weights ? x.c : 1, weights ? 1 : x.c, 0, 0, NULL}, b = {ys, 1, y.c, 0, 0, NULL};
 			if (weights) {
-				b = *weights;
-				b.p += i * step;
+				b = *weights; b.p += i * step;
 				dt__tiles(n, y.c, 1, x.c, &a, &b, ys, y.c, 0, NULL);
 			} else dt__tiles(x.c, y.c, 1, n, &a, &b, sums + i * step, y.c, 1, NULL);
 		}
@@ -3855,7 +3832,7 @@ static void dt__winograd_forward(dt__replica *r, dt_tensor *t, dt__conv v) {
 	float *weights = dt__at(r, t->scratch[0]);
 	dt__squares x = {dt__x(r, t, 0), v.h, v.w, v.c, 6, v.top, v.left}, y = {dt__value(r, t), v.oh, v.ow, v.f, 4, 0, 0};
 	dt__operand b = {weights, 1, v.f, 0, 0, NULL};
-	if (r->from == 0) dt__winograd_weights(v, dt__weights(r, t, 0), 0, weights);  // for all strips
+	if (r->from == 0) dt__winograd_weights(v, dt__weights(r, t, 0), 0, weights); // for all strips
 	dt__winograd_pass(r->rows, v, x, y, &b, NULL, v.c * v.f, weights + DT__PLACES * v.c * v.f, 0);
 }
 
@@ -3878,7 +3855,7 @@ static void dt__winograd_backward_data(dt__replica *r, dt_tensor *t, dt__conv v,
 	float *packed = dt__at(r, t->scratch[1]) + DT__PLACES * n, *in = packed + DT__PLACES * panels;
 	dt__squares dy = {dt__gradient(r, t), v.oh, v.ow, v.f, 6, 2 - v.top, 2 - v.left}, x = {dx, v.h, v.w, v.c, 4, 0, 0};
 	dt__operand b = {packed, 1, 0, 0, 1, NULL};
-	if (r->from == 0) dt__winograd_weights(v, dt__weights(r, t, 0), 1, in);  // for all strips
+	if (r->from == 0) dt__winograd_weights(v, dt__weights(r, t, 0), 1, in); // for all strips
 	for (i = 0; r->from == 0 && i < DT__PLACES; i++) dt__pack_panels(in + i * n, v.f, 1, v.c, v.f, packed + i * panels);
 	dt__winograd_pass(r->rows, v, dy, x, &b, NULL, panels, in, add);
 }
@@ -3894,7 +3871,7 @@ static ptrdiff_t dt__conv_scratch(const dt_tensor *t, ptrdiff_t rows, int back) 
 	return DT__MAX(image, other) + dt__conv_packed(v, v.fg, v.cg) + t->slack;
 }
 
-static void dt__conv_forward(dt__replica *r, dt_tensor *t) {
+DT__PHASE(conv_forward) {
 	const dt__kernels *k = dt__cpu();
 	dt__conv v = dt__conv_of(t);
 	const float *weight = dt__weights(r, t, 0), *bias = dt__bias(r, t), *image;
@@ -3902,23 +3879,23 @@ static void dt__conv_forward(dt__replica *r, dt_tensor *t) {
 	// A simple kernel is one product, others one for each row: [k2][span] values with [fg] weights each.
 	ptrdiff_t parts = v.simple ? 1 : v.kh, k2 = v.simple ? v.kh : v.kw, step2 = v.simple ? v.pitch : v.dil * v.c;
 	ptrdiff_t rest = v.fg % k->columns, part = k2 * v.span, i, g, oy, ky;
-	int packs = rest && rest != k->columns / 2;  // only if the last panel needs zeros
+	int packs = rest && rest != k->columns / 2; // only if the last panel needs zeros
 	ptrdiff_t part_floats = part * (packs ? dt__ceil(v.fg, k->columns) : v.fg);
 	if (v.winograd) dt__winograd_forward(r, t, v);
 	if (v.depthwise) dt__depthwise_run(r, t, v, 0);
 	if (v.winograd || v.depthwise) { dt__finish(r, t); return; }
 	for (g = 0; packs && g < v.groups * parts; g++, scratch += part_floats)
-		if (r->from == 0) dt__pack_panels(weight + g * part * v.fg, 1, v.fg, v.fg, part, scratch);  // for all strips
+		if (r->from == 0) dt__pack_panels(weight + g * part * v.fg, 1, v.fg, v.fg, part, scratch); // for all strips
 	if (packs) weight = packed;
-	for (i = 0; i < r->rows; i++) {
+	DT__FOR(i, r->rows) {
 		image = dt__conv_image(r, t, v, i, scratch);
 		for (oy = 0; oy < v.oh; oy++, y += v.ow * v.f) {
-			for (g = 0; g < v.groups; g++) for (ky = 0; ky < parts; ky++) {
+			DT__FOR(g, v.groups) DT__FOR(ky, parts) {
 				dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + g * v.cg, v.s * v.c, 1, step2, 0, NULL};
 				dt__operand b = {weight + (g * parts + ky) * part_floats, 1, v.fg, v.span * v.fg, packs, NULL};
 				dt__tiles(v.ow, v.fg, k2, v.span, &a, &b, y + g * v.fg, v.f, ky > 0, bias && ky == 0 ? bias + g * v.fg : NULL);
 			}
-			if (t->relu) k->finish(v.ow, v.f, NULL, 1, y);
+			if (t->relu) k->columns_affine(v.ow, v.f, y, NULL, NULL, 1, y);
 		}
 	}
 }
@@ -3927,10 +3904,10 @@ static void dt__conv_direct_weights(dt__replica *r, dt_tensor *t, dt__conv v, fl
 	// Rows of both images that stay in the first cache for all of dW.
 	ptrdiff_t i, g, oy, ky, kx, block = dt__block(v.oh, DT__MAX(8192 / (v.s * v.pitch + v.ow * v.f), 1), 1);
 	if (!add && r->rows == 0) dt__zero(t->variable[0]->size, dw);
-	for (i = 0; i < r->rows; i++) {
+	DT__FOR(i, r->rows) {
 		const float *image = dt__conv_image(r, t, v, i, dt__at(r, t->scratch[1]) + (t->in[0]->back ? dt__conv_packed(v, v.fg, v.cg) : 0)), *dy = dt__gradient(r, t) + i * t->size;
 		for (oy = 0; oy < v.oh; oy += block, add = 1)
-			for (g = 0; g < v.groups; g++) for (ky = 0; ky < v.kh; ky++) for (kx = 0; kx < v.spans; kx++) {
+			DT__FOR(g, v.groups) DT__FOR(ky, v.kh) DT__FOR(kx, v.spans) {
 				dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + kx * v.c * v.dil + g * v.cg, 1, v.s * v.c, v.s * v.pitch, 0, NULL};
 				dt__operand b = {dy + oy * v.ow * v.f + g * v.fg, 1, v.f, v.ow * v.f, 0, NULL};
 				float *out = dw + ((g * v.kh + ky) * v.spans + kx) * v.span * v.fg;
@@ -3945,21 +3922,21 @@ static void dt__conv_backward_classes(dt__replica *r, dt_tensor *t, dt__conv v, 
 	float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(v, v.f, v.c), *panels = packed;
 	ptrdiff_t above = dt__conv_before(v.kh, v.s), before = dt__conv_before(v.kw, v.s), wide = dt__conv_lines(v.w, v.left, v.kw, v.s);
 	ptrdiff_t tap_floats = v.f * dt__ceil(v.c, k->columns), i, j, y, x, ky, kx;
-	for (y = 0; r->from == 0 && y < v.s; y++)  // for all strips: panels class by class, each [columns of c][taps][f]
-		for (x = 0; x < v.s; x++) for (j = 0; j < v.c; j += k->columns)
+	for (y = 0; r->from == 0 && y < v.s; y++) // for all strips: panels class by class, each [columns of c][taps][f]
+		DT__FOR(x, v.s) for (j = 0; j < v.c; j += k->columns)
 			for (ky = dt__conv_taps(v.kh, v.s, y) - 1; ky >= 0; ky--)
 				for (kx = dt__conv_taps(v.kw, v.s, x) - 1; kx >= 0; kx--, panels += v.f * k->columns)
 					k->pack(dt__weights(r, t, 0) + (((y + ky * v.s) * v.kw + x + kx * v.s) * v.c + j) * v.f, v.f, 1, v.c - j, k->columns, v.f, panels);
-	for (i = 0; i < r->rows; i++) {
+	DT__FOR(i, r->rows) {
 		dt__move_image(dt__gradient(r, t) + i * t->size, v.oh, v.ow, v.f, above, before, dt__conv_lines(v.h, v.top, v.kh, v.s), wide, image, 0);
-		for (y = 0; y < v.h; y++) {
+		DT__FOR(y, v.h) {
 			ptrdiff_t row = (y + v.top) / v.s + above, class_y = (y + v.top) % v.s, ny = dt__conv_taps(v.kh, v.s, class_y);
-			for (x = 0; x < DT__MIN(v.s, v.w); x++) {  // the first position of each class
+			DT__FOR(x, DT__MIN(v.s, v.w)) { // the first position of each class
 				ptrdiff_t class_x = (x + v.left) % v.s, nx = dt__conv_taps(v.kw, v.s, class_x);
 				dt__operand a = {image + ((row - ny + 1) * wide + (x + v.left) / v.s + before - nx + 1) * v.f, v.f, 1, wide * v.f, 0, NULL};
 				dt__operand b = {packed, 1, 0, 0, 1, NULL};
-				for (j = 0; j < class_y; j++) b.p += dt__conv_taps(v.kh, v.s, j) * v.kw * tap_floats;
-				for (j = 0; j < class_x; j++) b.p += dt__conv_taps(v.kw, v.s, j) * ny * tap_floats;
+				DT__FOR(j, class_y) b.p += dt__conv_taps(v.kh, v.s, j) * v.kw * tap_floats;
+				DT__FOR(j, class_x) b.p += dt__conv_taps(v.kw, v.s, j) * ny * tap_floats;
 				dt__tiles((v.w - x + v.s - 1) / v.s, v.c, ny, nx * v.f, &a, &b, dx + ((i * v.h + y) * v.w + x) * v.c, v.s * v.c, add, NULL);
 			}
 		}
@@ -3971,12 +3948,12 @@ static void dt__conv_backward_taps(dt__replica *r, dt_tensor *t, dt__conv v, flo
 	const dt__kernels *k = dt__cpu();
 	float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(v, v.fg, v.cg);
 	ptrdiff_t tap_floats = v.fg * dt__ceil(v.cg, k->columns), i, g, ky, kx, oy;
-	for (g = 0; r->from == 0 && g < v.groups * v.kh * v.kw; g++)  // for all strips
+	for (g = 0; r->from == 0 && g < v.groups * v.kh * v.kw; g++) // for all strips
 		dt__pack_panels(dt__weights(r, t, 0) + g * v.cg * v.fg, v.fg, 1, v.cg, v.fg, packed + g * tap_floats);
-	for (i = 0; i < r->rows; i++) {
+	DT__FOR(i, r->rows) {
 		const float *dy = dt__gradient(r, t) + i * t->size;
 		dt__zero(v.hp * v.wp * v.c, image);
-		for (oy = 0; oy < v.oh; oy++) for (g = 0; g < v.groups; g++) for (ky = 0; ky < v.kh; ky++) for (kx = 0; kx < v.kw; kx++) {
+		DT__FOR(oy, v.oh) DT__FOR(g, v.groups) DT__FOR(ky, v.kh) DT__FOR(kx, v.kw) {
 			dt__operand a = {dy + oy * v.ow * v.f + g * v.fg, v.f, 1, 0, 0, NULL};
 			dt__operand b = {packed + ((g * v.kh + ky) * v.kw + kx) * tap_floats, 1, 0, 0, 1, NULL};
 			float *out = image + ((oy * v.s + ky * v.dil) * v.wp + kx * v.dil) * v.c + g * v.cg;
@@ -3986,16 +3963,16 @@ static void dt__conv_backward_taps(dt__replica *r, dt_tensor *t, dt__conv v, flo
 	}
 }
 
-static void dt__conv_backward_weights(dt__replica *r, dt_tensor *t) {
+DT__PHASE(conv_backward_weights) {
 	dt__conv v = dt__conv_of(t);
 	float *d;
 	int add;
 	if ((d = dt__dw(r, t, 1, &add))) dt__cpu()->column_sums(dt__rows(r, t), v.f, dt__gradient(r, t), d, add);
-	if (v.depthwise) dt__depthwise_run(r, t, v, 1);  // both
+	if (v.depthwise) dt__depthwise_run(r, t, v, 1); // both
 	else if (v.winograd && dt__trains(t->variable[0])) dt__winograd_backward_weights(r, t, v);
 	else if ((d = dt__dw(r, t, 0, &add))) dt__conv_direct_weights(r, t, v, d, add);
 }
-static void dt__conv_backward_data(dt__replica *r, dt_tensor *t) {
+DT__PHASE(conv_backward_data) {
 	dt__conv v = dt__conv_of(t);
 	int add;
 	float *dx = v.depthwise ? NULL : dt__dx(r, t, 0, &add);
@@ -4004,20 +3981,20 @@ static void dt__conv_backward_data(dt__replica *r, dt_tensor *t) {
 	else if (v.simple) dt__conv_backward_classes(r, t, v, dx, add);
 	else dt__conv_backward_taps(r, t, v, dx, add);
 }
-static void dt__conv_backward(dt__replica *r, dt_tensor *t) { dt__conv_backward_weights(r, t); dt__conv_backward_data(r, t); }
+DT__PHASE(conv_backward) { dt__conv_backward_weights(r, t); dt__conv_backward_data(r, t); }
 DT__OP(conv2d, DT__READS_X, conv, conv, dt__conv_scratch);
 DT__LAYER(conv2d, conv2d)
 
 // ---- pooling
 
-static int dt__pool_shape(dt_tensor *t) {
+DT__SHAPE(pool) {
 	DT__SET_OPTIONS(dt_pool2d_options, t);
 	if (dt__needs_image(t)) return 1;
 	o->stride = DT__ELSE(o->stride, o->size);
 	if (o->size < 1 || o->stride < 1 || o->padding < 0 || o->padding > o->size / 2 || o->size > 32767)
 		return dt__bad(t, ".size %d, .stride %d, .padding %d: size and stride are at least 1, padding at most size / 2", o->size, o->stride, o->padding);
 	if (dt__window_shape(t, o->size, o->size, o->stride, 1, o->padding, t->in[0]->dim[3])) return 1;
-	if (t->op->name[0] == 'm') t->saved_row = t->size;  // where each maximum came from: x need not be kept
+	if (t->op->name[0] == 'm') t->saved_row = t->size; // where each maximum came from: x need not be kept
 	return 0;
 }
 
@@ -4025,10 +4002,10 @@ static int dt__pool_shape(dt_tensor *t) {
 static void dt__average_row(const dt_tensor *t, ptrdiff_t n, const float *x, float *y, const float *dy, float *dx) {
 	DT__OPTIONS(dt_pool2d_options, t);
 	ptrdiff_t w = t->in[0]->dim[2], c = t->dim[3], ox, ky, kx;
-	for (ox = 0; ox < t->dim[2]; ox++) {
+	DT__FOR(ox, t->dim[2]) {
 		ptrdiff_t left = ox * o->stride - o->padding, first = DT__MAX(left, 0), last = DT__MIN(left + o->size, w);
 		float share = 1 / (float)(n * (last - first));
-		for (ky = 0; ky < n; ky++) for (kx = first; kx < last; kx++) {
+		DT__FOR(ky, n) for (kx = first; kx < last; kx++) {
 			ptrdiff_t at = (ky * w + kx) * c;
 			if (dx) dt__copy(c, share, dy + ox * c, dx + at, 1);
 			else dt__copy(c, share, x + at, y + ox * c, ky > 0 || kx > first);
@@ -4037,7 +4014,7 @@ static void dt__average_row(const dt_tensor *t, ptrdiff_t n, const float *x, flo
 }
 
 // Only a maximum saves something.
-static void dt__pool_run(dt__replica *r, dt_tensor *t, int back) {
+DT__BOTH_WAYS(pool) {
 	DT__OPTIONS(dt_pool2d_options, t);
 	const dt_tensor *in = t->in[0];
 	dt__pool_row p = {t->dim[2], in->dim[2], in->dim[3], 0, o->size, o->stride, o->padding, t->relu};
@@ -4045,12 +4022,12 @@ static void dt__pool_run(dt__replica *r, dt_tensor *t, int back) {
 	const float *dy = dt__gradient(r, t), *x = dt__value(r, in);
 	float *y = dt__value(r, t);
 	int32_t *which = t->saved_row ? (int32_t *)(void *)dt__saved(r, t) : NULL;
-	int add = 0, apart = t->saved_row && o->stride >= o->size;  // maxima whose windows share nothing
+	int add = 0, apart = t->saved_row && o->stride >= o->size; // maxima whose windows share nothing
 	int covered = o->stride == o->size && p.n_out * o->size == p.n_in && t->dim[1] * o->size == in->dim[1];
 	float *dx = back ? dt__dx(r, t, 0, &add) : NULL;
 	if (back && !dx) return;
 	if (dx && !add && !(apart && covered)) dt__zero(r->rows * in->size, dx);
-	for (i = 0; i < r->rows * t->dim[1]; i++) {
+	DT__FOR(i, r->rows * t->dim[1]) {
 		ptrdiff_t top = i % t->dim[1] * o->stride - o->padding, first = DT__MAX(top, 0), at = i / t->dim[1] * in->size + first * row, to = i * out;
 		p.rows = DT__MIN(top + o->size, in->dim[1]) - first;
 		if (!t->saved_row) dt__average_row(t, p.rows, x + at, y + to, dx ? dy + to : NULL, dx ? dx + at : NULL);
@@ -4058,25 +4035,24 @@ static void dt__pool_run(dt__replica *r, dt_tensor *t, int back) {
 		else dt__cpu()->maximum(&p, x + at, y + to, which && r->training ? which + to : NULL);
 	}
 }
-DT__BOTH_WAYS(pool)
 DT__OP(maxpool2d, 0, pool, pool, NULL);
 DT__LAYER(maxpool2d, pool2d)
 DT__OP(avgpool2d, 0, pool, pool, NULL);
 DT__LAYER(avgpool2d, pool2d)
 
-static int dt__global_avgpool_shape(dt_tensor *t) {
+DT__SHAPE(global_avgpool) {
 	if (dt__needs_image(t)) return 1;
 	t->dim[1] = t->in[0]->dim[3];
 	return dt__set_shape(t, 2, t->dim);
 }
-static void dt__global_avgpool_forward(dt__replica *r, dt_tensor *t) {
+DT__PHASE(global_avgpool_forward) {
 	const dt_tensor *x = t->in[0];
 	ptrdiff_t i, c = t->size, n = x->size / c;
 	float *y = dt__value(r, t);
-	for (i = 0; i < r->rows; i++) dt__cpu()->column_sums(n, c, dt__value(r, x) + i * x->size, y + i * c, 0);
+	DT__FOR(i, r->rows) dt__cpu()->column_sums(n, c, dt__value(r, x) + i * x->size, y + i * c, 0);
 	dt__copy(r->rows * c, 1 / (float)n, y, y, 0);
 }
-static void dt__global_avgpool_backward(dt__replica *r, dt_tensor *t) {
+DT__PHASE(global_avgpool_backward) {
 	ptrdiff_t i, c = t->size, n = t->in[0]->size / c;
 	int add;
 	float *dx = dt__dx(r, t, 0, &add);
@@ -4087,11 +4063,10 @@ DT__BARE_LAYER(global_avgpool)
 
 // ---- views
 
-static void dt__view_backward(dt__replica *r, dt_tensor *t) { dt__pass_back(r, t, 0, 1, dt__gradient(r, t)); }
-#define DT__VIEW_OP(name) \
-	static const dt__op dt__##name = {#name, DT__VIEW, dt__##name##_shape, NULL, NULL, dt__view_backward, NULL, NULL, NULL}
+DT__PHASE(view_backward) { dt__pass_back(r, t, 0, 1, dt__gradient(r, t)); }
+#define dt__view_forward NULL
 
-static int dt__flatten_shape(dt_tensor *t) {
+DT__SHAPE(flatten) {
 	const dt_tensor *x = t->in[0];
 	if (x->size > INT_MAX) return dt__bad(t, "%td values in a row are too many", x->size);
 	t->dim[1] = (int)x->size; t->type = x->type;
@@ -4099,17 +4074,17 @@ static int dt__flatten_shape(dt_tensor *t) {
 	if (x->rank == 2) memcpy(t->hwc, x->hwc, sizeof t->hwc);
 	return dt__set_shape(t, 2, t->dim);
 }
-DT__VIEW_OP(flatten);
+DT__OP(flatten, DT__VIEW, flatten, view, NULL);
 DT__BARE_LAYER(flatten)
 
 // An axis behind a flatten loses its image: files hold it as memory does, and say so.
 static int dt__set_other_shape(dt_tensor *t, int rank) {
 	int i;
-	for (i = 0; i < t->n_in; i++) if (t->in[i]->hwc[2]) t->graph->hwc_files = 1;
+	DT__FOR(i, t->n_in) if (t->in[i]->hwc[2]) t->graph->hwc_files = 1;
 	return dt__set_shape(t, rank, t->dim);
 }
 
-static int dt__reshape_shape(dt_tensor *t) {
+DT__SHAPE(reshape) {
 	DT__OPTIONS(dt_reshape_options, t);
 	const dt_tensor *x = t->in[0];
 	int open = 0, i;
@@ -4130,7 +4105,7 @@ static int dt__reshape_shape(dt_tensor *t) {
 	if (x->rank == 4 && i == 2) t->graph->hwc_files = 1;
 	return dt__set_other_shape(t, i);
 }
-DT__VIEW_OP(reshape);
+DT__OP(reshape, DT__VIEW, reshape, view, NULL);
 DT__LAYER(reshape, reshape)
 
 // ---- batch norm. saved: [count, sums 1 [c], sums 2 [c]] which .sync exchanges, then mean [c], 1 / deviation [c] and three
@@ -4142,7 +4117,7 @@ static int dt__norm_variables(dt_tensor *t, const dt_tensor *share, int n, int n
 	static const char *const suffix[DT__MAX_VARIABLES] = {"weight", "bias", "running_mean", "running_var"};
 	int c = (int)dt__last(t->in[0]), i;
 	if (dt__same_shape(t) || dt__share(t, share)) return 1;
-	for (i = 0; i < n; i++) {
+	DT__FOR(i, n) {
 		int has = i != 1 || !no_bias;
 		if (dt__add_variable(t, share, i, suffix[i], has, &c, DT_CONSTANT, i == 0 || i == 3, frozen)) return 1;
 		if (share || !has) continue;
@@ -4151,10 +4126,9 @@ static int dt__norm_variables(dt_tensor *t, const dt_tensor *share, int n, int n
 	}
 	return 0;
 }
-static int dt__batchnorm_shape(dt_tensor *t) {
+DT__SHAPE(batchnorm) {
 	DT__SET_OPTIONS(dt_batchnorm_options, t);
-	o->momentum = DT__ELSE(o->momentum, 0.1);
-	o->epsilon = DT__ELSE(o->epsilon, 1e-5);
+	o->momentum = DT__ELSE(o->momentum, 0.1); o->epsilon = DT__ELSE(o->epsilon, 1e-5);
 	if (!(o->momentum > 0 && o->momentum <= 1) || !(o->epsilon > 0 && o->epsilon < 1))
 		return dt__bad(t, ".momentum %g, .epsilon %g: both lie between 0 and 1", o->momentum, o->epsilon);
 	if (dt__norm_variables(t, o->share, 4, 0, o->frozen)) return 1;
@@ -4174,7 +4148,7 @@ static dt__batchnorm_saved dt__batchnorm_of(const dt__replica *r, const dt_tenso
 	const dt__batchnorm_saved s = {p - 1, p, p + c, p + 2 * c, p + 3 * c, p + 4 * c, p + 5 * c, p + 6 * c};
 	return s;
 }
-static void dt__batchnorm_forward(dt__replica *r, dt_tensor *t) {
+DT__PHASE(batchnorm_forward) {
 	ptrdiff_t c = dt__last(t), i;
 	const float *x = dt__x(r, t, 0), *running = dt__weights(r, t, 2);
 	dt__batchnorm_saved s = dt__batchnorm_of(r, t);
@@ -4182,22 +4156,22 @@ static void dt__batchnorm_forward(dt__replica *r, dt_tensor *t) {
 	if (dt__batchnorm_fixed(r, t)) return;
 	if (r->from == 0) {
 		dt__zero(t->saved_fixed, s.sums);
-		if (r->rows) memcpy(s.a, x, (size_t)c * sizeof *x);  // values count from the first row: no cancellation
+		if (r->rows) memcpy(s.a, x, (size_t)c * sizeof *x); // values count from the first row: no cancellation
 	}
 	dt__cpu()->column_moments(dt__rows(r, t), c, x, s.a, NULL, s.one, s.two, 1);
 	s.sums[0] += (float)dt__rows(r, t);
 	if (r->from + r->rows < r->run_rows || s.sums[0] == 0) return;
 	n = (double)s.sums[0];
-	for (i = 0; i < c; i++) {
+	DT__FOR(i, c) {
 		double step = (double)s.one[i] / n, m2 = (double)s.two[i] - step * (double)s.one[i], mean = (double)s.a[i] + step, shift = mean - (double)running[i];
 		s.one[i] = (float)(n * shift);
 		s.two[i] = (float)(DT__MAX(m2, 0) + n * shift * shift);
 		s.mean[i] = (float)mean;
-		s.inv[i] = (float)(DT__MAX(m2, 0) / n);  // the variance, so far
+		s.inv[i] = (float)(DT__MAX(m2, 0) / n); // the variance, so far
 	}
 	for (i = 0; i < t->n_statistics && !r->rehearsing; i++) r->gradients[t->statistics + i] += s.sums[i];
 }
-static void dt__batchnorm_forward_after(dt__replica *r, dt_tensor *t) {
+DT__PHASE(batchnorm_forward_after) {
 	DT__OPTIONS(dt_batchnorm_options, t);
 	ptrdiff_t c = dt__last(t), i;
 	const float *weight = dt__weights(r, t, 0), *bias = dt__weights(r, t, 1), *running = dt__weights(r, t, 2), *running_var = dt__weights(r, t, 3);
@@ -4213,12 +4187,11 @@ static void dt__batchnorm_forward_after(dt__replica *r, dt_tensor *t) {
 			m = (double)s.mean[i]; v = (double)s.inv[i];
 		}
 		v = 1 / sqrt(v + o->epsilon); s.mean[i] = (float)m; s.inv[i] = (float)v;
-		s.a[i] = (float)v * weight[i];
-		s.b[i] = bias[i] - (float)m * s.a[i];
+		s.a[i] = (float)v * weight[i]; s.b[i] = bias[i] - (float)m * s.a[i];
 	}
 	dt__cpu()->columns_affine(dt__rows(r, t), c, dt__x(r, t, 0), s.a, s.b, t->relu, dt__value(r, t));
 }
-static void dt__batchnorm_backward(dt__replica *r, dt_tensor *t) {
+DT__PHASE(batchnorm_backward) {
 	ptrdiff_t c = dt__last(t), i;
 	dt__batchnorm_saved s = dt__batchnorm_of(r, t);
 	float *d;
@@ -4227,12 +4200,12 @@ static void dt__batchnorm_backward(dt__replica *r, dt_tensor *t) {
 	dt__cpu()->column_moments(dt__rows(r, t), c, dt__x(r, t, 0), s.mean, dt__gradient(r, t), s.one, s.two, r->from > 0);
 	s.sums[0] += (float)dt__rows(r, t);
 	if (r->from + r->rows < r->run_rows) return;
-	if ((d = dt__dw(r, t, 0, &add))) for (i = 0; i < c; i++) d[i] = (add ? d[i] : 0) + s.two[i] * s.inv[i];
+	if ((d = dt__dw(r, t, 0, &add))) DT__FOR(i, c) d[i] = (add ? d[i] : 0) + s.two[i] * s.inv[i];
 	if ((d = dt__dw(r, t, 1, &add))) dt__copy(c, 1, s.one, d, add);
 }
 
 // dx = weight / deviation * (dy - mean(dy) - xhat * mean(dy * xhat)), as dy * a + x * b + d per column
-static void dt__batchnorm_backward_after(dt__replica *r, dt_tensor *t) {
+DT__PHASE(batchnorm_backward_after) {
 	ptrdiff_t c = dt__last(t), i;
 	const float *weight = dt__weights(r, t, 0);
 	dt__batchnorm_saved s = dt__batchnorm_of(r, t);
@@ -4254,8 +4227,8 @@ static void dt__batchnorm_update(dt__replica *r, dt_tensor *t, int pass) {
 	float *mean = dt__weights(r, t, 2), *var = dt__weights(r, t, 3);
 	double n = (double)sums[0];
 	if (n == 0 || t->variable[2]->frozen) return;
-	for (i = 0; i < c; i++) {
-		if (pass == 0) {  // the batch's mean and variance, before a sharer moves the running mean
+	DT__FOR(i, c) {
+		if (pass == 0) { // the batch's mean and variance, before a sharer moves the running mean
 			double s = (double)one[i] / n, v = DT__MAX((double)two[i] / n - s * s, 0);
 			one[i] = (float)((double)mean[i] + s);
 			two[i] = (float)(n > 1 ? v * (n / (n - 1)) : v);
@@ -4271,7 +4244,7 @@ DT__LAYER(batchnorm, batchnorm)
 
 // ---- layer norm. saved: mean and 1 / deviation of every row
 
-static int dt__layernorm_shape(dt_tensor *t) {
+DT__SHAPE(layernorm) {
 	DT__SET_OPTIONS(dt_layernorm_options, t);
 	o->epsilon = DT__ELSE(o->epsilon, 1e-5);
 	if (!(o->epsilon > 0 && o->epsilon < 1)) return dt__bad(t, ".epsilon %g: it lies between 0 and 1", o->epsilon);
@@ -4279,20 +4252,20 @@ static int dt__layernorm_shape(dt_tensor *t) {
 	t->saved_row = 2 * (t->size / dt__last(t));
 	return 0;
 }
-static void dt__layernorm_forward(dt__replica *r, dt_tensor *t) {
+DT__PHASE(layernorm_forward) {
 	DT__OPTIONS(dt_layernorm_options, t);
 	ptrdiff_t c = dt__last(t), n = dt__rows(r, t), i;
 	const float *x = dt__x(r, t, 0), *bias = dt__bias(r, t);
 	float *y = dt__value(r, t), *saved = dt__saved(r, t), unused[2];
-	for (i = 0; i < n; i++)
+	DT__FOR(i, n)
 		dt__cpu()->layernorm(c, x + i * c, dt__weights(r, t, 0), bias, (float)o->epsilon, y + i * c, saved ? saved + 2 * i : unused);
 }
-static void dt__layernorm_backward(dt__replica *r, dt_tensor *t) {
+DT__PHASE(layernorm_backward) {
 	ptrdiff_t c = dt__last(t), n = dt__rows(r, t), i;
 	int add;
 	const float *x = dt__x(r, t, 0), *saved = dt__saved(r, t), *dy = dt__gradient(r, t);
 	float *dx = dt__dx(r, t, 0, &add), *dw = dt__dw(r, t, 0, NULL), *db = dt__dw(r, t, 1, NULL);
-	for (i = 0; i < n; i++)
+	DT__FOR(i, n)
 		dt__cpu()->layernorm_back(c, x + i * c, dt__weights(r, t, 0), saved + 2 * i, dy + i * c, dx ? dx + i * c : NULL, add, dw, db);
 }
 DT__OP(layernorm, DT__READS_X | DT__PER_FEATURE, layernorm, layernorm, NULL);
@@ -4300,13 +4273,13 @@ DT__LAYER(layernorm, layernorm)
 
 // ---- dropout. options: the rate
 
-static int dt__dropout_shape(dt_tensor *t) {
+DT__SHAPE(dropout) {
 	double rate = *(const double *)t->options;
 	if (!(rate >= 0 && rate < 1)) return dt__bad(t, "the rate is %g: it must be at least 0 and below 1", rate);
 	return dt__same_shape(t);
 }
 // The mask depends on seed, step, node and sample alone: backward makes it again.
-static void dt__dropout_run(dt__replica *r, dt_tensor *t, int back) {
+DT__BOTH_WAYS(dropout) {
 	double rate = *(const double *)t->options;
 	uint64_t key = dt__random(r->seed, (uint64_t)t->number, (uint64_t)r->step);
 	ptrdiff_t i, n = t->size;
@@ -4315,18 +4288,17 @@ static void dt__dropout_run(dt__replica *r, dt_tensor *t, int back) {
 	float *y = back ? dt__dx(r, t, 0, &add) : dt__value(r, t);
 	if (!y) return;
 	if (!r->training || rate == 0) { dt__copy(r->rows * n, 1, x, y, add); return; }
-	for (i = 0; i < r->rows; i++)
+	DT__FOR(i, r->rows)
 		dt__cpu()->dropout(n, dt__mix(key + (uint64_t)(r->first_sample + r->from + i)), (uint32_t)(rate * 4294967295.0),
 				(float)(1 / (1 - rate)), x + i * n, y + i * n, add);
 }
-DT__BOTH_WAYS(dropout)
 DT__OP(dropout, DT__IN_PLACE | DT__PER_FEATURE, dropout, dropout, NULL);
-DT_API dt_tensor *dt_dropout(dt_tensor *x, double rate) { return dt__layer1(&dt__dropout, x, &rate, sizeof rate, NULL); }
+dt_tensor *dt_dropout(dt_tensor *x, double rate) { return dt__layer1(&dt__dropout, x, &rate, sizeof rate, NULL); }
 
 // ---- activations
 
 typedef struct { int kind; float slope; } dt__activation_options;
-static void dt__activation_run(dt__replica *r, dt_tensor *t, int back) {
+DT__BOTH_WAYS(activation) {
 	DT__OPTIONS(dt__activation_options, t);
 	const float *x = dt__x(r, t, 0), *dy = dt__gradient(r, t);
 	float *y = dt__value(r, t), *dx;
@@ -4335,14 +4307,13 @@ static void dt__activation_run(dt__replica *r, dt_tensor *t, int back) {
 	if (!back) dt__cpu()->activate(o->kind, n, x, y, o->slope);
 	else if ((dx = dt__dx(r, t, 0, &add))) dt__cpu()->activate_back(o->kind, n, x, y, dy, dx, add, o->slope);
 }
-DT__BOTH_WAYS(activation)
 static dt_tensor *dt__activation(const dt__op *op, dt_tensor *x, int kind, double slope) {
 	dt__activation_options o = {kind, (float)slope};
 	return dt__layer1(op, x, &o, sizeof o, NULL);
 }
 #define DT__ACTIVATION(name, kind, reads) \
 	DT__OP(name, reads | DT__IN_PLACE | DT__PER_FEATURE, same, activation, NULL); \
-	DT_API dt_tensor *dt_##name(dt_tensor *x) { return dt__activation(&dt__##name, x, kind, 0); }
+	dt_tensor *dt_##name(dt_tensor *x) { return dt__activation(&dt__##name, x, kind, 0); }
 DT__ACTIVATION(relu, DT__RELU, DT__READS_Y)
 DT__ACTIVATION(gelu, DT__GELU, DT__READS_X)
 DT__ACTIVATION(gelu_tanh, DT__GELU_TANH, DT__READS_X)
@@ -4350,21 +4321,21 @@ DT__ACTIVATION(silu, DT__SILU, DT__READS_X)
 DT__ACTIVATION(tanh, DT__TANH, DT__READS_Y)
 DT__ACTIVATION(sigmoid, DT__SIGMOID, DT__READS_Y)
 DT__OP(leaky_relu, DT__READS_Y | DT__IN_PLACE | DT__PER_FEATURE, same, activation, NULL);
-DT_API dt_tensor *dt_leaky_relu(dt_tensor *x, double slope) {
+dt_tensor *dt_leaky_relu(dt_tensor *x, double slope) {
 	if (x && !(slope >= 0 && slope < 1e6)) dt__refuse(&x->graph->error, "dt_leaky_relu: the slope is %g: it must be 0 or more", slope);
 	return dt__activation(&dt__leaky_relu, x, DT__LEAKY_RELU, slope);
 }
 #undef DT__ACTIVATION
 
-// ---- softmax over the last axis
+// ---- softmax
 
-static void dt__softmax_forward(dt__replica *r, dt_tensor *t) {
+DT__PHASE(softmax_forward) {
 	ptrdiff_t c = dt__last(t), n = dt__rows(r, t), i;
 	float top;
-	for (i = 0; i < n; i++) dt__cpu()->softmax(c, dt__x(r, t, 0) + i * c, dt__value(r, t) + i * c, &top);
+	DT__FOR(i, n) dt__cpu()->softmax(c, dt__x(r, t, 0) + i * c, dt__value(r, t) + i * c, &top);
 }
 // dx = y * (dy - sum(dy * y))
-static void dt__softmax_backward(dt__replica *r, dt_tensor *t) {
+DT__PHASE(softmax_backward) {
 	ptrdiff_t c = dt__last(t), n = dt__rows(r, t), i;
 	int add;
 	float *dx = dt__dx(r, t, 0, &add);
@@ -4388,7 +4359,7 @@ static int dt__pair_fits(dt_tensor *t, int axis) {
 	return ok ? 0 : dt__bad(t, axis ? "the inputs are %s and %s: they may differ along axis %d only" : "the inputs are %s and %s: both need one shape",
 			dt__shape_of(a, &one), dt__shape_of(b, &two), axis);
 }
-static int dt__pair_shape(dt_tensor *t) {
+DT__SHAPE(pair) {
 	if (dt__pair_fits(t, 0)) return 1;
 	if (memcmp(t->in[0]->hwc, t->in[1]->hwc, sizeof t->hwc)) { memset(t->hwc, 0, sizeof t->hwc); t->graph->hwc_files = 1; }
 	return dt__same_shape(t);
@@ -4399,14 +4370,14 @@ static dt_tensor *dt__layer2(const dt__op *op, dt_tensor *a, dt_tensor *b, const
 }
 
 typedef struct { float factor[2], offset; } dt__linear;
-static void dt__linear_forward(dt__replica *r, dt_tensor *t) {
+DT__PHASE(linear_forward) {
 	DT__OPTIONS(dt__linear, t);
 	const float *b = t->n_in > 1 ? dt__x(r, t, 1) : NULL;
 	dt__cpu()->linear(r->rows * t->size, o->factor[0], dt__x(r, t, 0), o->factor[1], b, o->offset, t->relu, dt__value(r, t));
 }
-static void dt__linear_backward(dt__replica *r, dt_tensor *t) {
+DT__PHASE(linear_backward) {
 	DT__OPTIONS(dt__linear, t);
-	int i;  // b first: a's gradient may lie on dy
+	int i; // b first: a's gradient may lie on dy
 	for (i = t->n_in - 1; i >= 0; i--) dt__pass_back(r, t, i, o->factor[i], dt__gradient(r, t));
 }
 DT__OP(add, DT__PASSES | DT__PER_FEATURE, pair, linear, NULL);
@@ -4415,28 +4386,28 @@ static dt_tensor *dt__sum(const dt__op *op, dt_tensor *a, dt_tensor *b, float fa
 	const dt__linear o = {{1, factor}, 0};
 	return dt__layer2(op, a, b, &o, sizeof o);
 }
-DT_API dt_tensor *dt_add(dt_tensor *a, dt_tensor *b) { return dt__sum(&dt__add, a, b, 1); }
-DT_API dt_tensor *dt_sub(dt_tensor *a, dt_tensor *b) { return dt__sum(&dt__sub, a, b, -1); }
+dt_tensor *dt_add(dt_tensor *a, dt_tensor *b) { return dt__sum(&dt__add, a, b, 1); }
+dt_tensor *dt_sub(dt_tensor *a, dt_tensor *b) { return dt__sum(&dt__sub, a, b, -1); }
 DT__OP(scale, DT__IN_PLACE | DT__PER_FEATURE, same, linear, NULL);
-DT_API dt_tensor *dt_scale(dt_tensor *x, double factor, double offset) {
+dt_tensor *dt_scale(dt_tensor *x, double factor, double offset) {
 	const dt__linear o = {{(float)factor, 0}, (float)offset};
 	if (x && !(factor - factor == 0 && offset - offset == 0))
 		dt__refuse(&x->graph->error, "dt_scale: factor %g, offset %g: both must be finite", factor, offset);
 	return dt__layer1(&dt__scale, x, &o, sizeof o, NULL);
 }
 
-static void dt__mul_forward(dt__replica *r, dt_tensor *t) {
+DT__PHASE(mul_forward) {
 	dt__cpu()->multiply(r->rows * t->size, dt__x(r, t, 0), dt__x(r, t, 1), dt__value(r, t), 0);
 }
-static void dt__mul_backward(dt__replica *r, dt_tensor *t) {
+DT__PHASE(mul_backward) {
 	int i, add;
-	for (i = 0; i < 2; i++) {
+	DT__FOR(i, 2) {
 		float *d = dt__dx(r, t, i, &add);
 		if (d) dt__cpu()->multiply(r->rows * t->size, dt__gradient(r, t), dt__x(r, t, 1 - i), d, add);
 	}
 }
 static const dt__op dt__multiply = {"mul", DT__READS_X | DT__PER_FEATURE, dt__pair_shape, dt__mul_forward, NULL, dt__mul_backward, NULL, NULL, NULL};
-DT_API dt_tensor *dt_mul(dt_tensor *a, dt_tensor *b) { return dt__layer2(&dt__multiply, a, b, NULL, 0); }
+dt_tensor *dt_mul(dt_tensor *a, dt_tensor *b) { return dt__layer2(&dt__multiply, a, b, NULL, 0); }
 
 // ---- moving blocks along an axis: concat, slice, pad, all with slice's options. A pad is a slice that begins before the
 // axis and ends behind it; concat takes all of each input in turn.
@@ -4450,14 +4421,14 @@ static int dt__axis(dt_tensor *t) {
 	return dt__same_shape(t);
 }
 
-static void dt__move_run(dt__replica *r, dt_tensor *t, int back) {
+DT__BOTH_WAYS(move) {
 	DT__OPTIONS(dt_slice_options, t);
 	ptrdiff_t blocks = r->rows, inner = 1, n_y = t->dim[o->axis], from = DT__MAX(o->begin, 0), to = from - o->begin, b, k, n;
 	int i, add = 0;
 	for (i = 1; i < o->axis; i++) blocks *= t->dim[i];
 	for (i = o->axis + 1; i < t->rank; i++) inner *= t->dim[i];
 	for (i = 0; i < t->n_in; i++, to += n) {
-		ptrdiff_t n_x = t->in[i]->dim[o->axis], run;  // indexes, and how many of them move at once
+		ptrdiff_t n_x = t->in[i]->dim[o->axis], run; // indexes, and how many of them move at once
 		float *x = dt__x(r, t, i), *y = dt__value(r, t);
 		n = DT__MIN(n_x, n_y);
 		run = o->step == 1 ? n : 1;
@@ -4466,16 +4437,15 @@ static void dt__move_run(dt__replica *r, dt_tensor *t, int back) {
 			x = dt__dx(r, t, i, n < n_x ? NULL : &add);
 			if (!x) continue;
 		} else if (t->n_in == 1 && n < n_y) dt__zero(r->rows * t->size, y);
-		for (b = 0; b < blocks; b++) for (k = 0; k < n; k += run) {
+		DT__FOR(b, blocks) for (k = 0; k < n; k += run) {
 			ptrdiff_t at_x = (b * n_x + from + k * o->step) * inner, at_y = (b * n_y + to + k) * inner;
 			if (back) dt__copy(run * inner, 1, y + at_y, x + at_x, add);
 			else dt__copy(run * inner, 1, x + at_x, y + at_y, 0);
 		}
 	}
 }
-DT__BOTH_WAYS(move)
 
-static int dt__concat_shape(dt_tensor *t) {
+DT__SHAPE(concat) {
 	DT__OPTIONS(dt_slice_options, t);
 	const int *b = t->in[1]->dim;
 	if (dt__axis(t) || dt__pair_fits(t, o->axis)) return 1;
@@ -4484,12 +4454,12 @@ static int dt__concat_shape(dt_tensor *t) {
 	return dt__set_other_shape(t, t->rank);
 }
 DT__OP(concat, 0, concat, move, NULL);
-DT_API dt_tensor *dt_concat(dt_tensor *a, dt_tensor *b, int axis) {
+dt_tensor *dt_concat(dt_tensor *a, dt_tensor *b, int axis) {
 	const dt_slice_options o = {a, axis, 0, 0, 1, NULL};
 	return dt__layer2(&dt__concat, a, b, &o, sizeof o);
 }
 
-static int dt__slice_shape(dt_tensor *t) {
+DT__SHAPE(slice) {
 	DT__SET_OPTIONS(dt_slice_options, t);
 	int n, end = o->end;
 	if (dt__axis(t)) return 1;
@@ -4504,26 +4474,25 @@ static int dt__slice_shape(dt_tensor *t) {
 DT__OP(slice, 0, slice, move, NULL);
 DT__LAYER(slice, slice)
 
-static int dt__pad_shape(dt_tensor *t) {
+DT__SHAPE(pad) {
 	DT__SET_OPTIONS(dt_slice_options, t);
 	int *n;
 	if (dt__axis(t)) return 1;
 	n = &t->dim[o->axis];
 	if (o->begin < 0 || o->end < 0 || o->begin > 1 << 24 || o->end > 1 << 24 || *n > 1 << 28)
 		return dt__bad(t, "%d before and %d after: 0 to 2^24 are needed, and 2^28 in all", o->begin, o->end);
-	*n += o->begin + o->end;
-	o->begin = -o->begin;
+	*n += o->begin + o->end; o->begin = -o->begin;
 	return dt__set_other_shape(t, t->rank);
 }
 DT__OP(pad, 0, pad, move, NULL);
-DT_API dt_tensor *dt_pad(dt_tensor *x, int axis, int before, int after) {
+dt_tensor *dt_pad(dt_tensor *x, int axis, int before, int after) {
 	const dt_slice_options o = {x, axis, before, after, 1, NULL};
 	return dt__layer1(&dt__pad, x, &o, sizeof o, NULL);
 }
 
 // ---- embedding
 
-static int dt__embedding_shape(dt_tensor *t) {
+DT__SHAPE(embedding) {
 	DT__SET_OPTIONS(dt_embedding_options, t);
 	const dt_tensor *x = t->in[0];
 	const int file[2] = {o->tokens, o->features};
@@ -4535,7 +4504,7 @@ static int dt__embedding_shape(dt_tensor *t) {
 	if (!o->init) { o->init = DT_NORMAL; o->init_value = DT__ELSE(o->init_value, 1); }
 	return dt__set_shape(t, x->rank + 1, t->dim) || dt__parameters(t, o->share, 2, file, o->init, o->init_value, 1, o->frozen);
 }
-static void dt__embedding_run(dt__replica *r, dt_tensor *t, int back) {
+DT__BOTH_WAYS(embedding) {
 	DT__OPTIONS(dt_embedding_options, t);
 	ptrdiff_t n = r->rows * t->in[0]->size, c = o->features, i;
 	const int32_t *x = (const int32_t *)(const void *)dt__x(r, t, 0);
@@ -4548,13 +4517,12 @@ static void dt__embedding_run(dt__replica *r, dt_tensor *t, int back) {
 		else dt__copy(c, 1, dt__weights(r, t, 0) + x[i] * c, dt__value(r, t) + i * c, 0);
 	}
 }
-DT__BOTH_WAYS(embedding)
 DT__OP(embedding, DT__READS_X, embedding, embedding, NULL);
 DT__LAYER(embedding, embedding)
 
 // ---- custom
 
-static int dt__custom_shape(dt_tensor *t) {
+DT__SHAPE(custom) {
 	DT__OPTIONS(dt_custom_options, t);
 	ptrdiff_t size = 1;
 	int i;
@@ -4566,14 +4534,14 @@ static int dt__custom_shape(dt_tensor *t) {
 		if (o->weight[i] < 1 || !dt__mul(size, o->weight[i], &size)) return dt__bad(t, ".weight: size %d is %d: use sizes from 1 whose product fits in memory", i, o->weight[i]);
 	return dt__add_variable(t, NULL, 0, "weight", i, o->weight, o->init, o->init_value, o->frozen);
 }
-static void dt__custom_run(dt__replica *r, dt_tensor *t, int back) {
+DT__BOTH_WAYS(custom) {
 	DT__OPTIONS(dt_custom_options, t);
 	dt_custom_call c = DT_DEFAULTS;
 	int i, code;
 	c.n = (int)r->rows; c.n_inputs = t->n_in; c.y = dt__value(r, t); c.training = r->training;
 	c.step = r->step; c.user = o->user;
 	if (t->variable[0]) c.weight = dt__weights(r, t, 0);
-	for (i = 0; i < t->n_in; i++) {
+	DT__FOR(i, t->n_in) {
 		c.x[i] = dt__x(r, t, i);
 		if (back) c.dx[i] = dt__dx(r, t, i, NULL);
 	}
@@ -4582,10 +4550,9 @@ static void dt__custom_run(dt__replica *r, dt_tensor *t, int back) {
 	code = back ? o->backward(&c) : o->forward(&c);
 	if (code) dt__fail(&r->error, DT_ERR_CALLBACK, "dt_custom \"%s\": .%s returned %d", t->name, back ? "backward" : "forward", code);
 }
-DT__BOTH_WAYS(custom)
 DT__OP(custom, DT__READS_X | DT__READS_Y | DT__ALL_ROWS, custom, custom, NULL);
 static const dt__op dt__custom_constant = {"custom", DT__ALL_ROWS, dt__custom_shape, dt__custom_forward, NULL, NULL, NULL, NULL, NULL};
-DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
+dt_tensor *dt_custom_opt(dt_custom_options o) {
 	dt_tensor *in[DT_MAX_INPUTS] = {o.x};
 	int n = 1;
 	for (; n < DT_MAX_INPUTS && o.more[n - 1]; n++) in[n] = o.more[n - 1];
@@ -4597,15 +4564,14 @@ DT_API dt_tensor *dt_custom_opt(dt_custom_options o) {
 // ========
 // >>losses - losses, and the metrics that are counted with them
 //
-// What:    a loss is a node at the graph's end. Forward sums weight * loss and the weights of its rows, and keeps the
-//          prediction's gradient for backward to pass on. The division by the global sum of weights comes after the
-//          reduction, so that any split of the batch gives the same answer.
-// Owns:    nothing. Labels lie in the loss node's value buffer, as int32 classes or floats.
-// Uses:    >>graph, >>kernels.   Used by: net, >>replicas.
+// What: a loss is a node at the graph's end. Forward sums weight * loss and the weights of its rows, and keeps the
+//   prediction's gradient for backward to pass on. The division by the global sum of weights comes after the reduction, so
+//   that any split of the batch gives the same answer.
+// Owns: nothing. Labels lie in the loss node's value buffer, as int32 classes or floats.
+// Uses: >>graph, >>kernels. Used by: net, >>replicas.
 // Promise: definitions equal PyTorch's. Labels are checked when they are fed, not when they do harm.
-// ========
 
-static int dt__loss_shape(dt_tensor *t) {
+DT__SHAPE(loss) {
 	DT__SET_OPTIONS(dt_loss_options, t);
 	const dt_tensor *p = t->in[0], *target = t->n_in > 1 ? t->in[1] : NULL;
 	dt__shape_text one, two;
@@ -4613,8 +4579,7 @@ static int dt__loss_shape(dt_tensor *t) {
 	int cross = o->kind == DT_CROSS_ENTROPY;
 	if (p->type != DT_FLOAT32) return dt__bad(t, "the prediction holds integers");
 	if ((unsigned)o->kind - 1 >= DT_VALUE) return dt__bad(t, "kind %d is no loss", (int)o->kind);
-	o->weight = DT__ELSE(o->weight, 1);
-	o->delta = DT__ELSE(o->delta, 1);
+	o->weight = DT__ELSE(o->weight, 1); o->delta = DT__ELSE(o->delta, 1);
 	if (!(o->weight - o->weight == 0) || !(o->delta > 0) || !(o->label_smoothing >= 0 && o->label_smoothing <= 1) || (unsigned)o->reduction > DT_SUM)
 		return dt__bad(t, ".weight %g, .delta %g, .label_smoothing %g, .reduction %d: weight is finite, delta above 0, smoothing 0 to 1, reduction DT_MEAN or DT_SUM",
 				o->weight, o->delta, o->label_smoothing, (int)o->reduction);
@@ -4639,8 +4604,7 @@ static int dt__ignored(const dt_loss_options *o, int label) {
 }
 
 static void dt__count(dt__replica *r, int right, int right_top) {
-	r->chunk_totals[DT__COUNTED] += 1;
-	r->chunk_totals[DT__RIGHT] += (float)right;
+	r->chunk_totals[DT__COUNTED] += 1; r->chunk_totals[DT__RIGHT] += (float)right;
 	r->chunk_totals[DT__RIGHT_TOP] += (float)right_top;
 }
 
@@ -4653,19 +4617,18 @@ static double dt__cross_entropy_row(dt__replica *r, const dt_tensor *t, const fl
 	float top;
 	ptrdiff_t k, best = label, before = 0;
 	int pass;
-	*weight = cw && !soft ? (double)cw[label] : 1;  // as PyTorch: one-hot and soft rows count 1
-	lse = (double)dt__cpu()->softmax(classes, x, d, &top);  // all logits count from the largest: no digits are lost
+	*weight = cw && !soft ? (double)cw[label] : 1; // as PyTorch: one-hot and soft rows count 1
+	lse = (double)dt__cpu()->softmax(classes, x, d, &top); // all logits count from the largest: no digits are lost
 	if (soft) for (best = 0, k = 1; k < classes; k++) if (soft[k] > soft[best]) best = k;
 	if (t->loss_number == 0) {
-		for (k = 0; k < classes; k++) before += !(x[k] <= x[best]) || (k < best && x[k] == x[best]);  // NaN is never right
+		DT__FOR(k, classes) before += !(x[k] <= x[best]) || (k < best && x[k] == x[best]); // NaN is never right
 		dt__count(r, before == 0, before < r->top_k);
 	}
 	if (!soft && !cw && smooth == 0) { d[label] -= 1; return lse + (double)(top - x[label]); }
-	for (pass = 0; pass < 2; pass++) for (k = 0; k < classes; k++) {
+	DT__FOR(pass, 2) DT__FOR(k, classes) {
 		double q = (cw ? (double)cw[k] : 1) * ((1 - smooth) * (soft ? (double)soft[k] : k == label) + smooth / (double)classes);
 		if (pass) { d[k] = (float)(total * (double)d[k] - q); continue; }
-		total += q;
-		dot += q * (double)(x[k] - top);
+		total += q; dot += q * (double)(x[k] - top);
 	}
 	return total * lse - dot;
 }
@@ -4676,21 +4639,21 @@ static void dt__cross_entropy_forward(dt__replica *r, dt_tensor *t, double *sum,
 	ptrdiff_t classes = dt__last(p), per_sample = p->size / classes, n = r->rows * per_sample, i, k;
 	const float *labels = dt__loss_labels(r, t), *x = dt__value(r, p);
 	float *saved = r->training ? dt__saved(r, t) : NULL, *row = dt__at(r, t->scratch[0]);
-	for (i = 0; i < n; i++) {
+	DT__FOR(i, n) {
 		float *d = saved ? saved + i * classes : row, sw = r->sample_weight ? r->sample_weight[i / per_sample] : 1;
 		double weight;
 		int32_t label = 0;
 		if (t->type == DT_INT32) {
 			memcpy(&label, labels + i, sizeof label);
 			if (dt__ignored(o, label)) { dt__zero(classes, d); continue; }
-			if (label < 0 || label >= classes) {  // a target's: fed labels were checked
+			if (label < 0 || label >= classes) { // a target's: fed labels were checked
 				dt__refuse(&r->error, "the target of loss \"%s\" holds class %d, which lies outside 0..%td", t->name, (int)label, classes - 1);
 				label = 0;
 			}
 		}
 		*sum += dt__cross_entropy_row(r, t, x + i * classes, classes, label, t->type == DT_INT32 ? NULL : labels + i * classes, &weight, d) * (double)sw;
 		*weights += weight * (double)sw;
-		if (sw != 1) for (k = 0; k < classes; k++) d[k] *= sw;
+		if (sw != 1) DT__FOR(k, classes) d[k] *= sw;
 	}
 }
 
@@ -4698,7 +4661,7 @@ static void dt__cross_entropy_forward(dt__replica *r, dt_tensor *t, double *sum,
 static double dt__pointwise(const dt_loss_options *o, double x, double y, double *d) {
 	double e = x - y, a = fabs(e), z;
 	switch (o->kind) {
-	case DT_BINARY_CROSS_ENTROPY:  // log(1 + exp(x)) - x y, without overflow
+	case DT_BINARY_CROSS_ENTROPY: // log(1 + exp(x)) - x y, without overflow
 		z = exp(-fabs(x));
 		*d = (x >= 0 ? 1 / (1 + z) : z / (1 + z)) - y;
 		return DT__MAX(x, 0) - x * y + log1p(z);
@@ -4716,7 +4679,7 @@ static void dt__pointwise_forward(dt__replica *r, dt_tensor *t, double *sum, dou
 	float *saved = r->training ? dt__saved(r, t) : NULL;
 	double share = o->reduction == DT_SUM || o->kind == DT_VALUE ? 1 : 1 / (double)p->size;
 	ptrdiff_t i, k;
-	for (i = 0; i < r->rows; i++) {
+	DT__FOR(i, r->rows) {
 		double sw = r->sample_weight ? (double)r->sample_weight[i] : 1, d;
 		for (k = i * p->size; k < (i + 1) * p->size; k++) {
 			double y = labels ? (double)labels[k] : 0;
@@ -4727,7 +4690,7 @@ static void dt__pointwise_forward(dt__replica *r, dt_tensor *t, double *sum, dou
 		*weights += sw;
 	}
 }
-static void dt__loss_forward(dt__replica *r, dt_tensor *t) {
+DT__PHASE(loss_forward) {
 	DT__OPTIONS(dt_loss_options, t);
 	double sum = 0, weights = 0;
 	if (o->kind == DT_CROSS_ENTROPY) dt__cross_entropy_forward(r, t, &sum, &weights);
@@ -4735,12 +4698,14 @@ static void dt__loss_forward(dt__replica *r, dt_tensor *t) {
 	r->chunk_totals[2 * t->loss_number] = (float)sum;
 	r->chunk_totals[2 * t->loss_number + 1] = (float)weights;
 }
-static void dt__loss_backward(dt__replica *r, dt_tensor *t) {
+DT__PHASE(loss_backward) {
 	DT__OPTIONS(dt_loss_options, t);
 	dt__pass_back(r, t, 0, (float)o->weight * (r->graph->mixed_losses ? r->weight_scale[t->loss_number] : 1), dt__saved(r, t));
 }
 DT__OP(loss, DT__LOSS, loss, loss, dt__loss_scratch);
 #undef DT__OP
+#undef DT__SHAPE
+#undef DT__PHASE
 
 // A cross-entropy looks through a softmax (a binary one through a sigmoid): the same function without its overflow.
 static dt_tensor *dt__logits(dt_tensor *t, dt_loss_kind kind) {
@@ -4761,12 +4726,11 @@ static dt_tensor *dt__add_loss(const dt_loss_options *o, int main_loss) {
 	if (main_loss) g->main_loss = t;
 	return o->t;
 }
-DT_API dt_tensor *dt_loss_opt(dt_loss_options o) { return dt__add_loss(&o, 0); }
+dt_tensor *dt_loss_opt(dt_loss_options o) { return dt__add_loss(&o, 0); }
 
-// Number the losses and their labels, and see whether their weights differ.
 static void dt__losses_finish(dt__graph *g) {
 	int i, sums = 0, odd = 0;
-	for (i = 0; i < g->n_losses; i++) {
+	DT__FOR(i, g->n_losses) {
 		dt_tensor *t = g->loss[i];
 		DT__OPTIONS(dt_loss_options, t);
 		t->loss_number = i;
@@ -4779,14 +4743,15 @@ static void dt__losses_finish(dt__graph *g) {
 
 // ---- totals: floats in the gradient array, judged in double
 
-static void dt__totals_add(double *sum, const float *totals) { int i; for (i = 0; i < DT__TOTALS; i++) sum[i] += (double)totals[i]; }
+static void dt__totals_add(double *sum, const float *totals) { int i; DT__FOR(i, DT__TOTALS) sum[i] += (double)totals[i]; }
 
-static int dt__loss_means(const dt__graph *g, int i) { return ((const dt_loss_options *)g->loss[i]->options)->reduction == DT_MEAN; }
+static const dt_loss_options *dt__loss_of(const dt_tensor *t) { return (const dt_loss_options *)t->options; }
+static int dt__loss_means(const dt__graph *g, int i) { return dt__loss_of(g->loss[i])->reduction == DT_MEAN; }
 
 static double dt__totals_loss(const dt__graph *g, const double *totals) {
 	double loss = 0;
 	int i;
-	for (i = 0; i < g->n_losses; i++) {
+	DT__FOR(i, g->n_losses) {
 		DT__OPTIONS(dt_loss_options, g->loss[i]);
 		double w = o->reduction == DT_MEAN ? totals[2 * i + 1] : 1;
 		if (w != 0) loss += o->weight * totals[2 * i] / w;
@@ -4795,10 +4760,10 @@ static double dt__totals_loss(const dt__graph *g, const double *totals) {
 }
 
 // What summed gradients are divided by: the first mean loss's weights, or the rows of mixed losses; and rows seeded by hand.
-static double dt__totals_weight(const dt__graph *g, const double *totals) {  // -1: all losses are sums
+static double dt__totals_weight(const dt__graph *g, const double *totals) { // -1: all losses are sums
 	int i;
 	if (g->mixed_losses) return totals[DT__ROWS];
-	for (i = 0; i < g->n_losses; i++) if (dt__loss_means(g, i)) return totals[2 * i + 1];
+	DT__FOR(i, g->n_losses) if (dt__loss_means(g, i)) return totals[2 * i + 1];
 	return -1;
 }
 static double dt__divisor(double weight, double seeded) { return weight >= 0 ? weight + seeded : seeded > 0 ? seeded : 1; }
@@ -4808,7 +4773,7 @@ static double dt__totals_divisor(const dt__graph *g, const double *totals) {
 
 static double dt__totals_accuracy(const dt__graph *g, const double *totals, int which) {
 	double counted = totals[DT__COUNTED];
-	if (counted == 0 || (which == DT__RIGHT_TOP && ((const dt_loss_options *)g->loss[0]->options)->kind != DT_CROSS_ENTROPY)) return (double)NAN;
+	if (counted == 0 || (which == DT__RIGHT_TOP && dt__loss_of(g->loss[0])->kind != DT_CROSS_ENTROPY)) return (double)NAN;
 	return totals[which] / counted;
 }
 
@@ -4819,7 +4784,7 @@ static void dt__losses_balance(dt__replica *r) {
 	int i;
 	dt__totals_add(totals, r->global_totals);
 	rows = dt__totals_divisor(g, totals);
-	for (i = 0; i < g->n_losses; i++) {
+	DT__FOR(i, g->n_losses) {
 		double w = dt__loss_means(g, i) ? totals[2 * i + 1] : 1;
 		r->weight_scale[i] = w != 0 ? (float)(rows / w) : 0;
 	}
@@ -4833,7 +4798,7 @@ static int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_ty
 	const dt_tensor *p = t->in[0];
 	const uint8_t *bytes = (const uint8_t *)src;
 	ptrdiff_t i, classes = dt__last(p);
-	for (i = 0; i < t->size; i++) {
+	DT__FOR(i, t->size) {
 		float f = 0;
 		int32_t v = 0;
 		if (type == DT_UINT8) { v = bytes[i]; f = (float)v; }
@@ -4854,11 +4819,10 @@ static int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_ty
 // ========
 // >>optimizers - update rules, schedules, clipping
 //
-// What:    the options as numbers, the learning rate of a step, the update of one slice.
-// Owns:    nothing; moments lie beside the flat array of variables.
-// Uses:    >>kernels, >>base.   Used by: >>replicas.
+// What: the options as numbers, the learning rate of a step, the update of one slice.
+// Owns: nothing; moments lie beside the flat array of variables.
+// Uses: >>kernels, >>base. Used by: >>replicas.
 // Promise: definitions equal PyTorch's to rounding.
-// ========
 
 typedef struct {
 	dt_optimizer kind;
@@ -4867,7 +4831,7 @@ typedef struct {
 	long total, decay_steps;
 	double (*rate_at)(long step, void *user);
 	void *user;
-	int n_slots;  // arrays of moments
+	int n_slots; // arrays of moments
 } dt__optimizer;
 
 static double dt__default(double value, double standard) { return value == 0 ? standard : value == DT_OFF ? 0 : value; }
@@ -4891,7 +4855,7 @@ static int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *e
 		{"decay_steps", NULL, (double)o->decay_steps, HUGE_VAL}, {"optimizer", NULL, (double)o->optimizer, DT_RMSPROP + 1},
 		{"schedule", NULL, (double)o->schedule, DT_LINEAR_DECAY + 1}
 	};
-	for (i = 0; i < DT__COUNT(number); i++) {
+	DT__FOR(i, DT__COUNT(number)) {
 		if (!(number[i].value >= 0 && number[i].value < number[i].below))
 			return dt__refuse(err, ".%s is %g: it must be at least 0 and below %g", number[i].flag, number[i].value, number[i].below);
 		if (number[i].to) *number[i].to = number[i].value;
@@ -4908,7 +4872,7 @@ static double dt__rate_of(const dt__optimizer *p, long step) {
 	if (p->rate_at) return p->rate_at(step, p->user);
 	if (t < 0) return p->rate * (double)(step + 1) / (p->warmup + 1);
 	if (p->schedule == DT_COSINE_DECAY || p->schedule == DT_LINEAR_DECAY) {
-		if (p->total == 0) return p->rate;  // length unknown: dt_train fills it in
+		if (p->total == 0) return p->rate; // length unknown: dt_train fills it in
 		t = DT__MIN(t / n, 1);
 		if (p->schedule == DT_LINEAR_DECAY) return p->rate + (p->final_rate - p->rate) * t;
 		return p->final_rate + (p->rate - p->final_rate) * 0.5 * (1 + cos(3.14159265358979323846 * t));
@@ -4926,10 +4890,9 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 	dt__adam_numbers a;
 	switch (p->kind) {
 	case DT_ADAM: case DT_ADAMW:
-		a.scale = (float)scale;
-		a.rate = (float)(rate / (1 - pow(p->beta1, (double)step)));
+		a.scale = (float)scale; a.rate = (float)(rate / (1 - pow(p->beta1, (double)step)));
 		a.rest1 = (float)(1 - p->beta1); a.beta2 = (float)p->beta2;
-		a.rest2 = (float)(1 - p->beta2);  // not 1 - (float)0.999, which is 1.3e-5 of itself less
+		a.rest2 = (float)(1 - p->beta2); // not 1 - (float)0.999, which is 1.3e-5 of itself less
 		a.epsilon = (float)p->epsilon;
 		a.decay = p->kind == DT_ADAM ? (float)decay : 0;
 		a.shrink = p->kind == DT_ADAMW ? (float)(1 - rate * decay) : 1;
@@ -4944,13 +4907,12 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 // ========
 // >>data - data sets: IDX, arrays, callbacks
 //
-// What:    a source is opened into parts that stay as they are on disk (mapped where possible); a replica converts the
-//          samples that it feeds. Shuffling is a keyed permutation, computed per index.
-// Owns:    the files of an open dt_dataset.
-// Uses:    >>losses (labels), >>base.   Used by: >>replicas, >>train.
-// Promise: every header is compared with the bytes there are before anything is allocated or multiplied; a sample and
-//          its augmentation depend on (seed, epoch, index) alone.
-// ========
+// What: a source is opened into parts that stay as they are on disk (mapped where possible); a replica converts the samples
+//   that it feeds. Shuffling is a keyed permutation, computed per index.
+// Owns: the files of an open dt_dataset.
+// Uses: >>losses (labels), >>base. Used by: >>replicas, >>train.
+// Promise: every header is compared with the bytes there are before anything is allocated or multiplied; a sample and its
+//   augmentation depend on (seed, epoch, index) alone.
 
 #define DT__MAX_PARTS 64
 typedef struct { const uint8_t *x, *y; long n; } dt__part;
@@ -4960,25 +4922,25 @@ typedef struct { char *data; size_t size, used; int n; } dt__list;
 
 struct dt_dataset {
 	dt_source source;
-	const char *what;  // the function that made it
-	dt_error *err;  // of opening: functions return not 0 once they have told it why
+	const char *what; // the function that made it
+	dt_error *err; // of opening: functions return not 0 once they have told it why
 	dt_dataset_info info;
-	long n_all;  // before folding
-	ptrdiff_t x_stride, y_stride;  // bytes; 0: those of the model's sample
+	long n_all; // before folding
+	ptrdiff_t x_stride, y_stride; // bytes; 0: those of the model's sample
 	dt__part part[DT__MAX_PARTS];
 #ifndef DTRAIN_NO_STDIO
-	dt__list paths[2];  // of x, of labels
+	dt__list paths[2]; // of x, of labels
 	dt__file file[2 * DT__MAX_PARTS];
 #endif
 	int n_parts, n_files;
-	void *x, *y;  // if made here
-	ptrdiff_t y_values;  // of a label; 0 -> 1
-	int (*read[2])(const dt_dataset *d, const uint8_t *from, long i, dt_type to, float *x, dt_error *err);  // a sample, its label; NULL: values lie there
-	char *columns;  // see dt_dataset_columns
+	void *x, *y; // if made here
+	ptrdiff_t y_values; // of a label; 0 -> 1
+	int (*read[2])(const dt_dataset *d, const uint8_t *from, long i, dt_type to, float *x, dt_error *err); // a sample, its label; NULL: values lie there
+	char *columns; // see dt_dataset_columns
 };
 
 // A Feistel network over the smallest even number of bits that holds n, walked until below n.
-DT_API long dt_shuffle(long position, long n, uint64_t seed, long epoch) {
+long dt_shuffle(long position, long n, uint64_t seed, long epoch) {
 	int half = 1, round;
 	uint64_t v = (uint64_t)position, key = dt__random(seed, 0x73687566, (uint64_t)epoch), mask;
 	if (n <= 1 || position < 0 || position >= n) return position;
@@ -4986,7 +4948,7 @@ DT_API long dt_shuffle(long position, long n, uint64_t seed, long epoch) {
 	mask = (UINT64_C(1) << half) - 1;
 	do {
 		uint64_t left = v >> half, right = v & mask;
-		for (round = 0; round < 4; round++) {
+		DT__FOR(round, 4) {
 			uint64_t next = left ^ (dt__mix(key + (uint64_t)round * UINT64_C(0x632be59bd9b4e019) + right) & mask);
 			left = right; right = next;
 		}
@@ -4995,7 +4957,7 @@ DT_API long dt_shuffle(long position, long n, uint64_t seed, long epoch) {
 	return (long)v;
 }
 
-static long dt__unfold(const dt_dataset *d, long i) {  // index in a fold -> index in the file
+static long dt__unfold(const dt_dataset *d, long i) { // index in a fold -> index in the file
 	long k = d->source.folds, fold = d->source.fold;
 	if (!k) return i;
 	if (d->source.fraction != 0) return dt_shuffle(d->source.held_out ? i : d->n_all - d->info.n + i, d->n_all, 0, 0);
@@ -5009,7 +4971,7 @@ static int dt__set_values(float *dst, const void *src, dt_type type, dt_type to,
 	ptrdiff_t i;
 	if (type == DT_UINT8 && to == DT_FLOAT32) { dt__cpu()->from_bytes(n, bytes, 1.0f / 255, dst); return 0; }
 	if (type == to || (type == DT_ONE_HOT && to == DT_FLOAT32)) { memmove(dst, src, (size_t)n * 4); return 0; }
-	for (i = 0; i < n; i++) {
+	DT__FOR(i, n) {
 		int32_t v;
 		if (type == DT_UINT8) v = bytes[i]; else memcpy(&v, bytes + 4 * i, 4);
 		if (type == DT_FLOAT32) {
@@ -5025,7 +4987,7 @@ static int dt__set_values(float *dst, const void *src, dt_type type, dt_type to,
 
 static ptrdiff_t dt__type_size(dt_type type) { return type == DT_UINT8 ? 1 : 4; }
 
-static int dt__open_fold(dt_dataset *d) {  // sets info.n
+static int dt__open_fold(dt_dataset *d) { // sets info.n
 	const dt_source *s = &d->source;
 	long n = d->n_all, held;
 	d->info.n = n;
@@ -5051,7 +5013,7 @@ static int dt__add_part(dt_dataset *d, const void *x, const void *y, size_t n) {
 }
 
 #ifndef DTRAIN_NO_STDIO
-static int dt__no_memory(const dt_dataset *d) { return dt__fail(d->err, DT_ERR_MEMORY, "%s: no memory for \"%s\"", d->what, d->source.path); }
+static int dt__no_memory(const dt_dataset *d) { return dt__no_room(d->err, "%s: no memory for \"%s\"", d->what, d->source.path); }
 
 static int dt__list_add(const dt_dataset *d, dt__list *l, const void *item, size_t bytes) {
 	if (bytes > l->size - l->used) {
@@ -5064,18 +5026,18 @@ static int dt__list_add(const dt_dataset *d, dt__list *l, const void *item, size
 	return 0;
 }
 
-static int dt__add_paths(const dt_dataset *d, dt__list *l, const char *paths) {  // separated by commas
+static int dt__add_paths(const dt_dataset *d, dt__list *l, const char *paths) { // separated by commas
 	size_t n;
 	for (; *paths; paths += n + (paths[n] != 0)) {
 		n = strcspn(paths, ",");
 		if (n > 1023) return dt__refuse(d->err, "%s: the path \"%.40s...\" is too long", d->what, paths);
 		if (dt__list_add(d, l, paths, n + 1)) return 1;
-		l->data[l->used - 1] = 0;  // where its comma was
+		l->data[l->used - 1] = 0; // where its comma was
 	}
 	return 0;
 }
 
-static const dt__file *dt__add_file(dt_dataset *d, const char *path) {  // it stays until the set is closed
+static const dt__file *dt__add_file(dt_dataset *d, const char *path) { // it stays until the set is closed
 	if (d->n_files == DT__COUNT(d->file) || d->n_parts == DT__MAX_PARTS)
 		dt__refuse(d->err, "%s: more than %d files: join some", d->what, d->n_parts ? DT__MAX_PARTS : DT__COUNT(d->file));
 	else if (!dt__file_read(d->what, path, &d->file[d->n_files], d->err)) return &d->file[d->n_files++];
@@ -5084,7 +5046,7 @@ static const dt__file *dt__add_file(dt_dataset *d, const char *path) {  // it st
 
 static void dt__close_files(dt_dataset *d) { while (d->n_files > 0) dt__file_free(&d->file[--d->n_files]); }
 
-static int dt__is_blank(int c) { return c == ' ' || (c >= '\t' && c <= '\r'); }  // for companions
+static int dt__is_blank(int c) { return c == ' ' || (c >= '\t' && c <= '\r'); } // for companions
 
 // ---- IDX, and pairs of files: samples and labels
 
@@ -5119,25 +5081,25 @@ static int dt__read_idx(dt_dataset *d, const char *path, int labels, size_t *dim
 	if ((labels ? rank != 1 : rank < 2 || rank > 4) || f->size < header)
 		return dt__bad_file(d->err, "\"%s\" (%zu bytes, it begins with 0x%08x) is no IDX file of bytes in %s file, and not compressed without .gz in its name?",
 				path, f->size, start, labels ? "1 dimension: is it the label" : "2 to 4 dimensions: is it the image");
-	for (i = 0; i < rank; i++) dim[i] = dt__read_be32(f->data + 4 + 4 * i);
+	DT__FOR(i, rank) dim[i] = dt__read_be32(f->data + 4 + 4 * i);
 	*data = f->data + header;
 	return dt__check_size(d, path, dim, (int)rank, 1, f->size - header, stride);
 }
 
-static int dt__idx_pair(dt_dataset *d, const char *const *path) {  // images path[0], labels path[1] or NULL
+static int dt__idx_pair(dt_dataset *d, const char *const *path) { // images path[0], labels path[1] or NULL
 	const uint8_t *x = NULL, *y = NULL;
 	size_t dim[4] = {0}, n = 0, i;
 	int input[3];
 	if (dt__read_idx(d, path[0], 0, dim, &x, &d->x_stride)) return 1;
-	for (i = 0; i < 3; i++) input[i] = (int)dim[i + 1];
-	if (input[1] && !input[2]) input[2] = 1;  // grey: one channel
+	DT__FOR(i, 3) input[i] = (int)dim[i + 1];
+	if (input[1] && !input[2]) input[2] = 1; // grey: one channel
 	if (d->n_parts && memcmp(input, d->info.input, sizeof input)) return dt__other_shape(d, path[0]);
 	memcpy(d->info.input, input, sizeof input);
 	d->info.x_type = DT_UINT8;
 	if (path[1]) {
 		if (dt__read_idx(d, path[1], 1, &n, &y, &d->y_stride)) return 1;
 		d->info.y_type = DT_UINT8;
-		for (i = 0; i < n; i++) d->info.classes = DT__MAX(d->info.classes, y[i] + 1);
+		DT__FOR(i, n) d->info.classes = DT__MAX(d->info.classes, y[i] + 1);
 	}
 	return dt__add_pair(d, path, x, dim[0], y, n);
 }
@@ -5148,7 +5110,7 @@ static int dt__open_pairs(dt_dataset *d, int (*open_pair)(dt_dataset *d, const c
 	if (dt__add_paths(d, &d->paths[0], s->path) || (s->labels && dt__add_paths(d, &d->paths[1], s->labels))) return 1;
 	if (s->labels && d->paths[0].n != d->paths[1].n) return dt__refuse(d->err, "%s: \"%.80s\" and \"%.80s\" list different numbers of files", d->what, s->path, s->labels);
 	path[0] = d->paths[0].data; path[1] = d->paths[1].data;
-	for (i = 0; i < d->paths[0].n; i++) {
+	DT__FOR(i, d->paths[0].n) {
 		if (open_pair(d, path)) return 1;
 		path[0] += strlen(path[0]) + 1;
 		if (path[1]) path[1] += strlen(path[1]) + 1;
@@ -5163,9 +5125,9 @@ static int dt__open_mnist(dt_dataset *d) {
 	const char *folder = d->source.path, *stem = d->source.split == DT_TEST ? "t10k" : "train", *pair[2];
 	char path[2][1024];
 	int k, i;
-	for (k = 0; k < 2; k++) {
+	DT__FOR(k, 2) {
 		FILE *f = NULL;
-		for (i = 0; i < 4 && !f; i++) {  // plain or .gz
+		for (i = 0; i < 4 && !f; i++) { // plain or .gz
 			size_t n = dt__format(path[k], sizeof path[k], "%s/%s-%s-ubyte%s", folder, stem, part[2 * k + i % 2], i < 2 ? "" : ".gz");
 			if (n < sizeof path[k]) f = fopen(path[k], "rb");
 		}
@@ -5178,18 +5140,16 @@ static int dt__open_mnist(dt_dataset *d) {
 static int dt__no_files(dt_dataset *d) { return dt__fail(d->err, DT_ERR_DISABLED, "%s: this build has DTRAIN_NO_STDIO: use dt_from or dt_arrays", d->what); }
 #define dt__open_idx dt__no_files
 #define dt__open_mnist dt__no_files
-#endif  // DTRAIN_NO_STDIO
+#endif // DTRAIN_NO_STDIO
 
-static int dt__open_memory(dt_dataset *d, const char *missing) {
+static int dt__open_memory(dt_dataset *d) {
 	const dt_source *s = &d->source;
 	if (s->n < 1) return dt__refuse(d->err, "%s: n is %ld: at least 1 sample is needed", d->what, s->n);
-	if (missing) return dt__refuse(d->err, "%s: %s is NULL", d->what, missing);
+	if (!s->x && !s->read) return dt__refuse(d->err, "%s: x (or read) is NULL", d->what);
 	if (s->x_type == DT_ONE_HOT) return dt__refuse(d->err, "dt_arrays: x_type is DT_ONE_HOT, which is for labels");
 	d->info.x_type = DT__ELSE(s->x_type, DT_FLOAT32); d->info.y_type = s->y_type;
 	return dt__add_part(d, s->x, s->y, (size_t)s->n);
 }
-static int dt__open_arrays(dt_dataset *d) { return dt__open_memory(d, d->source.x ? NULL : "x"); }
-static int dt__open_from(dt_dataset *d) { return dt__open_memory(d, d->source.read ? NULL : "read"); }
 
 static int dt__open_opened(dt_dataset *d) {
 	const dt_source s = d->source;
@@ -5204,8 +5164,8 @@ static int dt__open_opened(dt_dataset *d) {
 }
 
 #ifndef DTRAIN_NO_MALLOC
-DT_API void dt_dataset_close(dt_dataset *d) {
-	if (d && !d->source.dataset) {  // else all is that one's
+void dt_dataset_close(dt_dataset *d) {
+	if (d && !d->source.dataset) { // else all is that one's
 #ifndef DTRAIN_NO_STDIO
 		dt__close_files(d); free(d->paths[0].data); free(d->paths[1].data);
 #endif
@@ -5214,11 +5174,11 @@ DT_API void dt_dataset_close(dt_dataset *d) {
 	free(d);
 }
 
-DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
+dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
 	dt_dataset *d = NULL;
 	if (!s || !s->open) dt__refuse(err, "dt_dataset_open: no source: use dt_mnist, dt_arrays or a relative");
 	else if (s->path && !*s->path) dt__refuse(err, "%s: the path is empty: name a file or folder", s->what);
-	else if (!(d = (dt_dataset *)calloc(1, sizeof *d))) dt__fail(err, DT_ERR_MEMORY, "dt_dataset_open: no memory for a data set");
+	else if (!(d = (dt_dataset *)calloc(1, sizeof *d))) dt__no_room(err, "dt_dataset_open: no memory for a data set");
 	if (!d) return NULL;
 	d->source = *s; d->what = s->what; d->err = err;
 	if (s->open(d) || dt__open_fold(d)) { dt_dataset_close(d); return NULL; }
@@ -5226,8 +5186,8 @@ DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
 	return d;
 }
 #else
-DT_API void dt_dataset_close(dt_dataset *d) {}
-DT_API dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) { dt__disabled(err, "dt_dataset_open", "DTRAIN_NO_MALLOC"); return NULL; }
+void dt_dataset_close(dt_dataset *d) {}
+dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) { dt__disabled(err, "dt_dataset_open", "DTRAIN_NO_MALLOC"); return NULL; }
 #endif
 
 static dt_source dt__source(const char *what, int (*opener)(dt_dataset *d)) {
@@ -5240,37 +5200,37 @@ static dt_source dt__files(const char *what, int (*opener)(dt_dataset *d), const
 	s.path = path ? path : ""; s.labels = labels; s.split = (int)split;
 	return s;
 }
-DT_API dt_source dt_mnist(const char *folder, dt_split split) { return dt__files("dt_mnist", dt__open_mnist, folder, NULL, split); }
-DT_API dt_source dt_idx(const char *images, const char *labels) { return dt__files("dt_idx", dt__open_idx, images, labels, DT_TRAIN); }
-DT_API dt_source dt_arrays(const void *x, dt_type x_type, const void *y, dt_type y_type, long n) {
-	dt_source s = dt__source("dt_arrays", dt__open_arrays);
+dt_source dt_mnist(const char *folder, dt_split split) { return dt__files("dt_mnist", dt__open_mnist, folder, NULL, split); }
+dt_source dt_idx(const char *images, const char *labels) { return dt__files("dt_idx", dt__open_idx, images, labels, DT_TRAIN); }
+dt_source dt_arrays(const void *x, dt_type x_type, const void *y, dt_type y_type, long n) {
+	dt_source s = dt__source("dt_arrays", dt__open_memory);
 	s.x = x; s.x_type = x_type; s.y = y; s.y_type = y_type; s.n = n;
 	return s;
 }
-DT_API dt_source dt_from(int (*read)(void *user, long index, void *x, void *y), void *user, long n) {
-	dt_source s = dt__source("dt_from", dt__open_from);
+dt_source dt_from(int (*read)(void *user, long index, void *x, void *y), void *user, long n) {
+	dt_source s = dt__source("dt_from", dt__open_memory);
 	s.read = read; s.user = user; s.n = n;
 	return s;
 }
-DT_API dt_source dt_opened(dt_dataset *d) {
+dt_source dt_opened(dt_dataset *d) {
 	dt_source s = dt__source("dt_opened", dt__open_opened);
 	s.dataset = d;
 	return s;
 }
-DT_API dt_source dt_fold(dt_source s, int folds, int fold, dt_split split) {
-	s.folds = s.folds ? -2 : folds ? folds : -1;  // errors, told on opening: a fold of a fold, no folds
+dt_source dt_fold(dt_source s, int folds, int fold, dt_split split) {
+	s.folds = s.folds ? -2 : folds ? folds : -1; // errors, told on opening: a fold of a fold, no folds
 	s.fold = fold; s.held_out = split == DT_TEST;
 	return s;
 }
-DT_API dt_source dt_part(dt_source s, double fraction, dt_split split) {
+dt_source dt_part(dt_source s, double fraction, dt_split split) {
 	s = dt_fold(s, 1, 0, split);
 	s.fraction = fraction > 0 && fraction < 1 ? fraction : -1;
 	return s;
 }
 
-DT_API const char *dt_dataset_columns(const dt_dataset *d) { return d ? d->columns : NULL; }
+const char *dt_dataset_columns(const dt_dataset *d) { return d ? d->columns : NULL; }
 
-DT_API dt_dataset_info dt_dataset_describe(const dt_dataset *d) {
+dt_dataset_info dt_dataset_describe(const dt_dataset *d) {
 	const dt_dataset_info none = DT_DEFAULTS;
 	return d ? d->info : none;
 }
@@ -5286,10 +5246,10 @@ static int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_ty
 	long i = dt__unfold(d, index), k = i;
 	int code;
 	if (d->source.read && !x) return 0;
-	if (d->source.read) {  // bytes go to the end of their place and spread from there
+	if (d->source.read) { // bytes go to the end of their place and spread from there
 		uint8_t *to = (uint8_t *)x + (4 - dt__type_size(x_type)) * n, *label_to = NULL;
 		if (loss) label_to = (uint8_t *)y + (4 - dt__type_size(y_type)) * loss->size;
-		if ((code = d->source.read(d->source.user, i, to, label_to)) != 0) return dt__fail(err, DT_ERR_CALLBACK, "dt_from: read returned %d for sample %ld", code, i);
+		if ((code = d->source.read(d->source.user, i, to, label_to))) return dt__fail(err, DT_ERR_CALLBACK, "dt_from: read returned %d for sample %ld", code, i);
 		from = to; label = label_to;
 	} else {
 		for (; k >= p->n; p++) k -= p->n;
@@ -5305,7 +5265,7 @@ static int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_ty
 	if (!label) return dt__refuse(err, "the data has no labels, which the loss \"%s\" needs", loss->name);
 	if (d->y_stride && values != loss->size) return dt__fail(err, DT_ERR_SHAPE, "a label of the data has %td values, the loss \"%s\" needs %td", values, loss->name, loss->size);
 	if (d->read[1]) {
-		if ((code = d->read[1](d, label, i, y_type, y, err)) != 0) return code;
+		if ((code = d->read[1](d, label, i, y_type, y, err))) return code;
 		label = (const uint8_t *)y;
 	}
 	return dt__set_labels(loss, y, label, y_type, i, err);
@@ -5317,13 +5277,13 @@ static void dt__shift_image(float *x, int h, int w, int c, int down, int right, 
 	const ptrdiff_t line = (ptrdiff_t)w * c, by = (ptrdiff_t)right * c, kept = line - DT__MAX(by, -by);
 	int i, k;
 	if (!down && !right && !mirror) return;
-	for (i = 0; i < h; i++) {
-		int y = down > 0 ? h - 1 - i : i;  // overwrite no row that is still to move
+	DT__FOR(i, h) {
+		int y = down > 0 ? h - 1 - i : i; // overwrite no row that is still to move
 		float *to = x + y * line, *a = to, *b = to + line - c;
-		if (y - down < 0 || y - down >= h || kept <= 0) { memset(to, 0, (size_t)line * sizeof *x); continue; }
+		if (y - down < 0 || y - down >= h || kept <= 0) { dt__zero(line, to); continue; }
 		memmove(to + DT__MAX(by, 0), x + (y - down) * line + DT__MAX(-by, 0), (size_t)kept * sizeof *x);
-		memset(by > 0 ? to : to + kept, 0, (size_t)(line - kept) * sizeof *x);
-		for (; mirror && a < b; a += c, b -= c) for (k = 0; k < c; k++) { float v = a[k]; a[k] = b[k]; b[k] = v; }
+		dt__zero(line - kept, by > 0 ? to : to + kept);
+		for (; mirror && a < b; a += c, b -= c) DT__FOR(k, c) { float v = a[k]; a[k] = b[k]; b[k] = v; }
 	}
 }
 
@@ -5337,7 +5297,7 @@ static int dt__augment(const dt_options *o, const dt_tensor *t, float *x, int tr
 		uint64_t places = 2 * (uint64_t)o->crop + 1;
 		dt__shift_image(x, h, w, c, (int)(random % places) - o->crop, (int)((random >> 24) % places) - o->crop, o->flip && random >> 63);
 	}
-	for (k = 0; k < DT__MIN(c, DT_MAX_CHANNELS); k++) {
+	DT__FOR(k, DT__MIN(c, DT_MAX_CHANNELS)) {
 		float mean = (float)o->mean[k], scale = (float)(1 / o->deviation[k]);
 		if (o->deviation[k] == 0) continue;
 		for (i = k; i < t->size; i += c) x[i] = (x[i] - mean) * scale;
@@ -5350,16 +5310,14 @@ static int dt__augment(const dt_options *o, const dt_tensor *t, float *x, int tr
 // ========
 // >>replicas - collectives between threads; the model, its replicas, and the strategies of one process
 //
-// What:    a replica is a thread with its own activations and gradients; a batch is split over the replicas by rows.
-//          A step is: feed, forward, backward | reduce own slice | norm | update own slice | statistics. The bars
-//          are barriers; every replica does 1/R of the reduction and of the update, for all.
-//          mirrored: each replica has its own variables, and a slice's owner writes it to all. central: they share one.
-//          Without threads, the caller runs every phase for all replicas in turn.
-// Owns:    dt_model with its memory and threads; dt_comm groups.
-// Uses:    >>data, >>optimizers, >>losses, >>graph.   Used by: >>checkpoint, >>train.
-// Promise: sums are a binary tree over the replica index, so a setup gives the same bits every time; a replica that
-//          fails still comes to every barrier, and then nothing is updated.
-// ========
+// What: a replica is a thread with its own activations and gradients; a batch is split over the replicas by rows. A step is:
+//   feed, forward, backward | reduce own slice | norm | update own slice | statistics. The bars are barriers; every replica
+//   does 1/R of the reduction and of the update, for all. mirrored: each replica has its own variables, and a slice's owner
+//   writes it to all. central: they share one. Without threads, the caller runs every phase for all replicas in turn.
+// Owns: dt_model with its memory and threads; dt_comm groups.
+// Uses: >>data, >>optimizers, >>losses, >>graph. Used by: >>checkpoint, >>train.
+// Promise: sums are a binary tree over the replica index, so a setup gives the same bits every time; a replica that fails
+//   still comes to every barrier, and then nothing is updated.
 
 // ---- reduction of slices
 
@@ -5388,7 +5346,7 @@ static void dt__reduce_slice(float *const *buf, int n, dt__span s, dt_reduction 
 				float *to = buf[i] + at;
 				const float *from = buf[i + step] + at;
 				if (how != DT_MAX) dt__copy(count, 1, from, to, 1);
-				else for (j = 0; j < count; j++) if (from[j] > to[j] || from[j] != from[j]) to[j] = from[j];
+				else DT__FOR(j, count) if (from[j] > to[j] || from[j] != from[j]) to[j] = from[j];
 			}
 		if (how == DT_MEAN) dt__cpu()->axpby(count, 1 / (float)n, buf[0] + at, 0, buf[0] + at);
 		for (i = 1; i < n && spread; i++) dt__copy(count, 1, buf[0] + at, buf[i] + at, 0);
@@ -5401,48 +5359,50 @@ static void dt__reduce_slice(float *const *buf, int n, dt__span s, dt_reduction 
 
 typedef struct {
 	int n, open;
-	dt_comm *comm;  // [n]
-	float **buf;  // [n], what each rank brings
+	dt_comm *comm; // [n]
+	float **buf; // [n], what each rank brings
 #ifndef DTRAIN_NO_THREADS
 	dt__meeting meeting;
 #endif
 } dt__group;
 
 typedef enum { DT__ALLREDUCE, DT__REDUCE_SCATTER, DT__ALLGATHER, DT__BROADCAST, DT__BARRIER, DT__PUSHING } dt__kind;
-static const char *const dt__kind_names[] = {"dt_allreduce", "dt_reduce_scatter", "dt_allgather", "dt_broadcast", "dt_barrier", "a parameter server's round"};
 
 // What a worker tells its parameter servers, and is told: DT__PUSH: gradients for values; DT__STRETCH: values, once all workers
 // ask, and how many batches there are to share; DT__SETUP: the chief's values and settings; DT__SETUP_DECAY: where they decay;
 // DT__SETUP_SLOT, DT__FETCH: the optimizer's moments, there and back.
 enum { DT__PUSH, DT__STRETCH, DT__SETUP, DT__SETUP_DECAY, DT__SETUP_SLOT, DT__FETCH };
-typedef struct {  // as it travels: eight bytes each
-	uint64_t sequence, begin, trained, all;  // number of the round; the server's slice
-	uint64_t version;  // updates of the values that the gradients are based on, or that come back
-	int64_t stop, batches, next;  // stop: as the model's; next: the batch to work on, or -1; moments: which
-	double rate, weight, seeds;  // weight and seeds: as dt__divisor takes them
-	double staleness;  // updates between
-	double momentum, beta1, beta2, alpha, epsilon, decay;  // DT__SETUP: these and the last
+typedef struct { // as it travels: eight bytes each
+	uint64_t sequence, begin, trained, all; // number of the round; the server's slice
+	uint64_t version; // updates of the values that the gradients are based on, or that come back
+	int64_t stop, batches, next; // stop: as the model's; next: the batch to work on, or -1; moments: which
+	double rate, weight, seeds; // weight and seeds: as dt__divisor takes them
+	double staleness; // updates between
+	double momentum, beta1, beta2, alpha, epsilon, decay; // DT__SETUP: these and the last
 	int64_t kind, n_slots, sync, ahead, backup, full_rate;
 } dt__order;
-static int dt__order_answers(int kind) { return kind < DT__SETUP || kind == DT__FETCH; }  // with values
+static int dt__order_answers(int kind) { return kind < DT__SETUP || kind == DT__FETCH; } // with values
 typedef struct {
 	int kind;
-	float *out, *into, *sums;  // [all] that leaves; [trained] that comes, and what lies behind it
+	float *out, *into, *sums; // [all] that leaves; [trained] that comes, and what lies behind it
 	ptrdiff_t trained, all;
-	dt__order order;  // and then the answer
+	dt__order order; // and then the answer
 } dt__push;
 
 struct dt_comm {
 	int rank, size;
-	int servers;  // parameter servers, reached by push
+	int servers; // parameter servers, reached by push
 	int (*push)(dt_comm *c, dt__push *p, dt_error *err);
-	int local;  // ranks that share this machine's cores
-	dt__kind kind;  // what this rank does now,
-	size_t n;  // … with so many values
-	int detail;  // how, or the root
+	int local; // ranks that share this machine's cores
+	int wire; // DT_BF16 or DT_F16: what allreduce sends of long arrays
+	void (*start)(dt_comm *c, float *buf); // NULL: transfers are too fast to hide them behind the backward pass
+	int (*finish)(dt_comm *c, dt_error *err); // wait for what was started
+	dt__kind kind; // what this rank does now,
+	size_t n; // … with so many values
+	int detail; // how, or the root
 	int (*run)(dt_comm *c, float *buf, dt_error *err);
 	void (*close)(dt_comm *c);
-	dt__group *group;  // one of these three
+	dt__group *group; // one of these three
 	dt_comm_hooks hooks;
 	struct dt__net *net;
 };
@@ -5457,13 +5417,20 @@ static dt__span dt__comm_slice(const dt_comm *c, int rank) {
 	return s;
 }
 
-DT_API int dt_comm_rank(const dt_comm *c) { return c ? c->rank : 0; }
-DT_API int dt_comm_size(const dt_comm *c) { return c ? c->size : 0; }
-DT_API void dt_comm_slice(const dt_comm *c, size_t n, size_t *begin, size_t *end) {
+int dt_comm_rank(const dt_comm *c) { return c ? c->rank : 0; }
+int dt_comm_size(const dt_comm *c) { return c ? c->size : 0; }
+void dt_comm_slice(const dt_comm *c, size_t n, size_t *begin, size_t *end) {
 	dt__span s = {0, 0};
 	if (c) s = dt__slice_of((ptrdiff_t)n, 1, c->size, c->rank);
 	*begin = (size_t)s.begin; *end = (size_t)s.end;
 }
+
+static const char *dt__call_of(const dt_comm *c) {
+	static const char *const names[] = {"dt_allreduce", "dt_reduce_scatter", "dt_allgather", "dt_broadcast", "dt_barrier", "a parameter server's round"};
+	return names[(unsigned)c->kind % DT__COUNT(names)];
+}
+
+static int dt__comm_left(const dt_comm *c, int rank, dt_error *err) { return dt__not_now(err, "%s: rank %d closed its handle: let all make the same calls first", dt__call_of(c), rank); }
 
 static int dt__group_meet(const dt_comm *c, dt_error *err) {
 	int left = 0;
@@ -5472,20 +5439,20 @@ static int dt__group_meet(const dt_comm *c, dt_error *err) {
 	if (!left) left = dt__meet(&c->group->meeting);
 #endif
 	if (!left) return 0;
-	return dt__not_now(err, "%s: rank %d closed its handle: let all make the same calls first", dt__kind_names[c->kind], left - 1);
+	return dt__comm_left(c, left - 1, err);
 }
 
 static int dt__same_call(const dt_comm *a, const dt_comm *b, dt_error *err) {
 	if (a->kind == b->kind && a->n == b->n && a->detail == b->detail) return 0;
 	return dt__not_now(err, "rank %d calls %s, n = %zu, root or reduction %d; rank %d calls %s, %zu, %d: let all make the same call",
-		a->rank, dt__kind_names[(unsigned)a->kind % DT__COUNT(dt__kind_names)], a->n, a->detail, b->rank, dt__kind_names[(unsigned)b->kind % DT__COUNT(dt__kind_names)], b->n, b->detail);
+		a->rank, dt__call_of(a), a->n, a->detail, b->rank, dt__call_of(b), b->n, b->detail);
 }
 
 static int dt__check_call(const dt_comm *c, const float *buf, dt_error *err) {
 	int most = c->kind == DT__BROADCAST ? c->size - 1 : DT_MAX;
-	if (c->n && !buf) return dt__refuse(err, "%s: the array of rank %d is NULL", dt__kind_names[c->kind], c->rank);
+	if (c->n && !buf) return dt__refuse(err, "%s: the array of rank %d is NULL", dt__call_of(c), c->rank);
 	if (c->detail >= 0 && c->detail <= most) return 0;
-	return dt__refuse(err, "%s: the root or reduction is %d: give 0 .. %d", dt__kind_names[c->kind], c->detail, most);
+	return dt__refuse(err, "%s: the root or reduction is %d: give 0 .. %d", dt__call_of(c), c->detail, most);
 }
 
 // The second meeting: until nobody reads the others' arrays and calls any more.
@@ -5494,8 +5461,8 @@ static int dt__group_run(dt_comm *c, float *buf, dt_error *err) {
 	dt__span s;
 	int i, code, left;
 	g->buf[c->rank] = buf;
-	if ((code = dt__group_meet(c, err)) != 0) return code;
-	for (i = 0; !code && i < g->n; i++) {  // the same answer on every rank
+	if ((code = dt__group_meet(c, err))) return code;
+	for (i = 0; !code && i < g->n; i++) { // the same answer on every rank
 		code = dt__check_call(&g->comm[i], g->buf[i], err);
 		if (!code) code = dt__same_call(g->comm, &g->comm[i], err);
 	}
@@ -5523,22 +5490,22 @@ static int dt__hooks_run(dt_comm *c, float *buf, dt_error *err) {
 		failed = h->allreduce(h->user, buf, c->n, c->detail == DT_MAX ? DT_MAX : DT_SUM);
 		if (c->detail == DT_MEAN) dt__cpu()->axpby((ptrdiff_t)c->n, 1 / (float)c->size, buf, 0, buf);
 	}
-	return failed ? dt__fail(err, DT_ERR_CALLBACK, "%s: the callback of rank %d returned %d", dt__kind_names[c->kind], c->rank, failed) : 0;
+	return failed ? dt__fail(err, DT_ERR_CALLBACK, "%s: the callback of rank %d returned %d", dt__call_of(c), c->rank, failed) : 0;
 }
 
 static int dt__collective(dt_comm *c, dt__kind kind, float *buf, size_t n, int detail, dt_error *err) {
-	if (!c) return dt__is_null(err, dt__kind_names[kind], "comm");
+	if (!c) return dt__is_null(err, "a collective", "comm");
 	c->kind = kind; c->n = n; c->detail = detail;
 	return c->run(c, buf, err);
 }
 
-DT_API int dt_allreduce(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) { return dt__collective(c, DT__ALLREDUCE, buf, n, (int)how, err); }
-DT_API int dt_reduce_scatter(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) { return dt__collective(c, DT__REDUCE_SCATTER, buf, n, (int)how, err); }
-DT_API int dt_allgather(dt_comm *c, float *buf, size_t n, dt_error *err) { return dt__collective(c, DT__ALLGATHER, buf, n, 0, err); }
-DT_API int dt_broadcast(dt_comm *c, float *buf, size_t n, int root, dt_error *err) { return dt__collective(c, DT__BROADCAST, buf, n, root, err); }
-DT_API int dt_barrier(dt_comm *c, dt_error *err) { return dt__collective(c, DT__BARRIER, NULL, 0, 0, err); }
+int dt_allreduce(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) { return dt__collective(c, DT__ALLREDUCE, buf, n, (int)how, err); }
+int dt_reduce_scatter(dt_comm *c, float *buf, size_t n, dt_reduction how, dt_error *err) { return dt__collective(c, DT__REDUCE_SCATTER, buf, n, (int)how, err); }
+int dt_allgather(dt_comm *c, float *buf, size_t n, dt_error *err) { return dt__collective(c, DT__ALLGATHER, buf, n, 0, err); }
+int dt_broadcast(dt_comm *c, float *buf, size_t n, int root, dt_error *err) { return dt__collective(c, DT__BROADCAST, buf, n, root, err); }
+int dt_barrier(dt_comm *c, dt_error *err) { return dt__collective(c, DT__BARRIER, NULL, 0, 0, err); }
 
-DT_API void dt_comm_close(dt_comm *c) { if (c) c->close(c); }
+void dt_comm_close(dt_comm *c) { if (c) c->close(c); }
 
 #ifndef DTRAIN_NO_MALLOC
 static void dt__group_close(dt_comm *c) {
@@ -5551,7 +5518,7 @@ static void dt__group_close(dt_comm *c) {
 	free(g);
 }
 
-DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err) {
+int dt_comm_group(int n, dt_comm **out, dt_error *err) {
 	dt__group *g;
 	int i;
 	if (n < 1 || n > 1024 || !out) return dt__refuse(err, "dt_comm_group: n is %d: give 1 to 1024, and an array for them", n);
@@ -5562,11 +5529,10 @@ DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err) {
 #ifndef DTRAIN_NO_THREADS
 	if (g && dt__meeting_open(&g->meeting, n)) { free(g); g = NULL; }
 #endif
-	if (!g) return dt__fail(err, DT_ERR_MEMORY, "dt_comm_group: no memory, or no mutex, for %d handles", n);
-	g->n = g->open = n;
-	g->comm = (dt_comm *)(void *)(g + 1);
+	if (!g) return dt__no_room(err, "dt_comm_group: no memory, or no mutex, for %d handles", n);
+	g->n = g->open = n; g->comm = (dt_comm *)(void *)(g + 1);
 	g->buf = (float **)(void *)(g->comm + n);
-	for (i = 0; i < n; i++) {
+	DT__FOR(i, n) {
 		dt_comm *c = out[i] = &g->comm[i];
 		c->group = g; c->rank = i; c->size = c->local = n; c->run = dt__group_run;
 		c->close = dt__group_close;
@@ -5579,11 +5545,11 @@ static void dt__hooks_close(dt_comm *c) {
 	free(c);
 }
 
-DT_API dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err) {
+dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err) {
 	dt_comm *c = NULL;
 	if (!h || !h->allreduce || !h->broadcast) dt__is_null(err, "dt_comm_from", h ? "callback for allreduce or broadcast" : "struct of callbacks");
 	else if (h->size < 1 || h->rank < 0 || h->rank >= h->size) dt__refuse(err, "dt_comm_from: rank %d of %d: give 0 to size - 1", h->rank, h->size);
-	else if ((c = (dt_comm *)calloc(1, sizeof *c)) == NULL) dt__fail(err, DT_ERR_MEMORY, "dt_comm_from: no memory");
+	else if ((c = (dt_comm *)calloc(1, sizeof *c)) == NULL) dt__no_room(err, "dt_comm_from: no memory");
 	if (!c) return NULL;
 	c->hooks = *h; c->rank = h->rank; c->size = h->size; c->local = DT__ELSE(h->local, 1);
 	c->run = dt__hooks_run; c->close = dt__hooks_close;
@@ -5596,10 +5562,10 @@ static uint64_t *dt__gather_words(dt_comm *c, int n, const void *own, dt_error *
 	float *piece = (float *)calloc(all, sizeof *piece);
 	uint64_t *v = (uint64_t *)calloc(all / 4, sizeof *v);
 	int failed = !piece || !v;
-	if (failed) dt__fail(err, DT_ERR_MEMORY, "no memory for a message");
+	if (failed) dt__no_room(err, "no memory for a message");
 	else {
 		memcpy(v, own, (size_t)n * sizeof *v);
-		for (i = 0; i < row; i++) piece[row * (size_t)c->rank + i] = (float)(v[i / 4] >> i % 4 * 16 & 0xffff);
+		DT__FOR(i, row) piece[row * (size_t)c->rank + i] = (float)(v[i / 4] >> i % 4 * 16 & 0xffff);
 		memset(v, 0, (size_t)n * sizeof *v);
 		failed = dt_allgather(c, piece, all, err);
 	}
@@ -5628,7 +5594,7 @@ static int dt__sum_totals(dt_comm *c, double *totals, dt_error *err) {
 	int i;
 	if (!all) return dt__code(err, DT_ERR_MEMORY);
 	memset(totals, 0, DT__TOTALS * sizeof *totals);
-	for (i = 0; i < c->size * DT__TOTALS; i++) { memcpy(&x, all + i, sizeof x); totals[i % DT__TOTALS] += x; }
+	DT__FOR(i, c->size * DT__TOTALS) { memcpy(&x, all + i, sizeof x); totals[i % DT__TOTALS] += x; }
 	free(all);
 	return 0;
 }
@@ -5640,26 +5606,27 @@ static int dt__take_first(dt_comm *c, int n, void *words, dt_error *err) {
 	free(all);
 	return 0;
 }
-#else  // and so no dt_comm
+#else // and so no dt_comm
 static int dt__take_first(dt_comm *c, int n, void *words, dt_error *err) { return 0; }
 static int dt__agree(dt_comm *c, int n, const char *const *name, const int64_t *value, dt_error *err) { return 0; }
 static int dt__sum_totals(dt_comm *c, double *totals, dt_error *err) { return 0; }
-DT_API int dt_comm_group(int n, dt_comm **out, dt_error *err) { return dt__disabled(err, "dt_comm_group", "DTRAIN_NO_MALLOC"); }
-DT_API dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err) { dt__disabled(err, "dt_comm_from", "DTRAIN_NO_MALLOC"); return NULL; }
+int dt_comm_group(int n, dt_comm **out, dt_error *err) { return dt__disabled(err, "dt_comm_group", "DTRAIN_NO_MALLOC"); }
+dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err) { dt__disabled(err, "dt_comm_from", "DTRAIN_NO_MALLOC"); return NULL; }
 #endif
 
 // ---- the model
 
-typedef struct {  // arrays of the caller, or samples of a data set
+typedef struct { // arrays of the caller, or samples of a data set
 	const dt_batch *batch;
 	const dt_dataset *data;
-	long epoch, position;  // of the batch's first sample in the epoch
+	long epoch, position; // of the batch's first sample in the epoch
 	int shuffle;
-	int shared;  // n is of all processes, and each takes its part
-	ptrdiff_t n;  // samples; 0: no forward has left its values
+	int shared; // n is of all processes, and each takes its part
+	ptrdiff_t n; // samples; 0: no forward has left its values
 	int training, labelled, checking, parts;
-	const float *seed;  // dt_backward_from
-	int input_gradient;  // 1: that of the last backward lies at input 0
+	const float *seed; // dt_backward_from
+	int input_gradient; // 1: that of the last backward lies at input 0
+	int leaving; // gradients go to the other processes while backward goes on: see .leaves
 } dt__task;
 
 struct dt_model {
@@ -5669,34 +5636,35 @@ struct dt_model {
 	dt__optimizer optimizer;
 	dt_strategy strategy;
 	int batch, n_replicas, parts, threaded;
-	dt_comm *comm;  // with the other processes, or NULL
-	int process, processes, world;  // this one's rank of how many; replicas of all
-	int servers, own;  // parameter servers; 1: every process works on batches of its own
-	int served, changed;  // the servers hold the variables; these have been written since, with the moments: 2
-	dt__push push;  // the last one
+	dt_comm *comm; // with the other processes, or NULL
+	int process, processes, world; // this one's rank of how many; replicas of all
+	int servers, own; // parameter servers; 1: every process works on batches of its own
+	int served, changed; // the servers hold the variables; these have been written since, with the moments: 2
+	dt__push push; // the last one
 	int local_batch; // samples of a step that fall to one process, at most
-	int stop, stopped;  // shall this run stop? 1: it asks to, DT__BY_SIGNAL: it was signalled; … and all processes' sum
+	int stop, stopped; // shall this run stop? 1: it asks to, DT__BY_SIGNAL: it was signalled; … and all processes' sum
 	dt__replica *replica;
-	float *slot[2];  // moments, as long as the trainable variables; of servers: the chief's copy
-	float **buf;  // [n_replicas], for reductions
+	float *slot[2]; // moments, as long as the trainable variables; of servers: the chief's copy
+	float **buf; // [n_replicas], for reductions
 	long step;
-	int resumed;  // from a checkpoint: the next dt_train goes on with its run
-	double progress[5];  // of that run: the epoch's sums of loss, accuracy and samples; best evaluation, epochs since
+	int resumed; // from a checkpoint: the next dt_train goes on with its run
+	double progress[5]; // of that run: the epoch's sums of loss, accuracy and samples; best evaluation, epochs since
 	dt__task task;
-	int state;  // DT__EMPTY …
-	int running;  // inside dt_train
-	double rate;  // of the running step
+	int leaves; // 1: may they? Over a slow comm, but not where layers exchange sums in backward
+	int state; // DT__EMPTY …
+	int running; // inside dt_train
+	double rate; // of the running step
 	double *squares; // [world], the squared norm of each slice of the gradient
-	double norm;  // of the last gradient, NAN if not needed
-	long pushes;  double staleness;  // this process's, and their sum
-	int bad;  // a value of the last update was not finite, so nothing was updated
-	dt_dataset *data[2];  // DT_TRAIN, DT_TEST
-	char *columns;  // what was fitted to the columns of a CSV; of malloc, as data sets are
+	double norm; // of the last gradient, NAN if not needed
+	long pushes;  double staleness; // this process's, and their sum
+	int bad; // a value of the last update was not finite, so nothing was updated
+	dt_dataset *data[2]; // DT_TRAIN, DT_TEST
+	char *columns; // what was fitted to the columns of a CSV; of malloc, as data sets are
 	dt_report report;
 	size_t bytes;
-	int lost;  // the memory is not enough
+	int lost; // the memory is not enough
 	void (*job)(dt__replica *set, int n);
-	void (*watch)(dt_model *m, double scale);  // sees the reduced gradients, not yet scaled
+	void (*watch)(dt_model *m, double scale); // sees the reduced gradients, not yet scaled
 #ifndef DTRAIN_NO_THREADS
 	dt__meeting meeting;
 	pthread_t *thread;
@@ -5704,8 +5672,8 @@ struct dt_model {
 #endif
 };
 
-enum { DT__EMPTY, DT__ACCUMULATED, DT__REDUCED };  // what the gradients hold
-#define DT__BY_SIGNAL 4096  // more than there may be processes
+enum { DT__EMPTY, DT__ACCUMULATED, DT__REDUCED }; // what the gradients hold
+#define DT__BY_SIGNAL 4096 // more than there may be processes
 
 // ---- stopping on a signal: the only global state, and only dt_run touches it
 
@@ -5713,7 +5681,7 @@ enum { DT__EMPTY, DT__ACCUMULATED, DT__REDUCED };  // what the gradients hold
 static volatile sig_atomic_t dt__signal;
 static void dt__on_signal(int number) {
 	dt__signal = number;
-	signal(number, SIG_DFL);  // the second one ends the program at once
+	signal(number, SIG_DFL); // the second one ends the program at once
 }
 #define DT__STOPPED dt__signal
 #else
@@ -5747,13 +5715,13 @@ static int dt__threads_start(dt_model *m, dt_error *err) {
 	for (i = 1; m->threaded && i < m->n_replicas; i++, m->n_threads++)
 		if (pthread_create(&m->thread[i], NULL, dt__replica_main, &m->replica[i])) break;
 	if (i == m->n_replicas) return 0;
-	return dt__fail(err, DT_ERR_MEMORY, "the system refuses thread %d of %d: use fewer .replicas", i, m->n_replicas);
+	return dt__no_room(err, "the system refuses thread %d of %d: use fewer .replicas", i, m->n_replicas);
 }
 
 static void dt__threads_stop(dt_model *m) {
 	if (!m->threaded) return;
 	m->quit = 1;
-	DT__STORE(&m->meeting.n, m->n_threads + 1);  // fewer than planned if one could not be started
+	DT__STORE(&m->meeting.n, m->n_threads + 1); // fewer than planned if one could not be started
 	dt__meet(&m->meeting);
 	for (; m->n_threads; m->n_threads--) pthread_join(m->thread[m->n_threads], NULL);
 	dt__meeting_close(&m->meeting);
@@ -5767,25 +5735,50 @@ static void dt__run_job(dt_model *m, void (*job)(dt__replica *set, int n)) {
 	dt__wait(m->replica);
 }
 
+// Gradients from there on are complete: their sum over the processes goes on while backward does.
+static void dt__leave(dt__replica *set, int n, ptrdiff_t from) {
+	dt_model *m = set->model;
+	dt_comm *c = m->comm;
+	ptrdiff_t floats = set->complete - from;
+	int i, begun = set->complete < m->graph.n_trainable;
+	if (!floats) return;
+	set->complete = from;
+	DT__FOR(i, n) {
+		dt__gradients_complete(&set[i], from);
+		m->buf[set[i].rank] = set[i].gradients + from;
+	}
+	dt__wait(set);
+	DT__FOR(i, n) dt__reduce_slice(m->buf, m->n_replicas, dt__slice_of(floats, 16, m->n_replicas, set[i].rank), DT_SUM, 0);
+	dt__wait(set);
+	if (set->rank || (begun && c->finish(c, &set->error))) return;
+	c->kind = DT__ALLREDUCE; c->n = (size_t)floats; c->detail = DT_SUM; c->wire = m->o.wire;
+	c->start(c, m->buf[0]);
+	c->wire = DT_F32;
+}
+
 // Sum [floats] at exchange_at over all replicas of all processes: into all of them (spread), or replica 0's of each process.
 // First within the process, then (between) among them: a binary tree over all replicas where each process has a power of two.
-static void dt__sum_replicas(dt__replica *set, int n, ptrdiff_t floats, int spread, int between) {
+static void dt__sum_replicas(dt__replica *set, int n, ptrdiff_t floats, int spread, int between, dt_wire wire) {
 	dt_model *m = set->model;
 	int i;
-	for (i = 0; i < n; i++) m->buf[set[i].rank] = set[i].exchange_at;
+	DT__FOR(i, n) m->buf[set[i].rank] = set[i].exchange_at;
 	dt__wait(set);
-	for (i = 0; i < n; i++)
+	DT__FOR(i, n)
 		dt__reduce_slice(m->buf, m->n_replicas, dt__slice_of(floats, 16, m->n_replicas, set[i].rank), DT_SUM, spread && !between);
 	dt__wait(set);
 	if (!between) return;
-	if (set->rank == 0) dt_allreduce(m->comm, m->buf[0], (size_t)floats, DT_SUM, &set->error);
+	if (set->rank == 0) {
+		m->comm->wire = wire;
+		dt_allreduce(m->comm, m->buf[0], (size_t)floats, DT_SUM, &set->error);
+		m->comm->wire = DT_F32;
+	}
 	dt__wait(set);
 	for (i = 0; i < n && spread; i++) if (set[i].rank) dt__copy(floats, 1, m->buf[0], set[i].exchange_at, 0);
 	dt__wait(set);
 }
 
-static int dt__shares(const dt_model *m) { return m->processes > 1 && !m->own; }  // a batch with other processes
-static void dt__exchange_replicas(dt__replica *set, int n, ptrdiff_t floats) { dt__sum_replicas(set, n, floats, 1, dt__shares(set->model)); }
+static int dt__shares(const dt_model *m) { return m->processes > 1 && !m->own; } // a batch with other processes
+static void dt__exchange_replicas(dt__replica *set, int n, ptrdiff_t floats) { dt__sum_replicas(set, n, floats, 1, dt__shares(set->model), DT_F32); }
 
 static const char *dt__row_of(const void *p, const dt_tensor *t, dt_type type, ptrdiff_t row) {
 	return (const char *)p + row * t->size * (ptrdiff_t)dt__type_size(type);
@@ -5806,7 +5799,7 @@ static void dt__feed_sample(dt__replica *r, ptrdiff_t i) {
 		dt__read_sample(k->data, t, type, NULL, NULL, type, NULL, soon, NULL);
 		index = dt_shuffle(index, k->data->info.n, o->seed, k->epoch);
 	}
-	if (loss) { type = ((const dt_loss_options *)loss->options)->label_type; y = dt__value(r, loss) + i * loss->size; }
+	if (loss) { type = dt__loss_of(loss)->label_type; y = dt__value(r, loss) + i * loss->size; }
 	if (!dt__read_sample(k->data, t, DT__ELSE(o->input_type, DT_FLOAT32), x, loss, type, y, index, &r->error) && t->type == DT_FLOAT32)
 		dt__augment(o, t, x, k->training, k->epoch, index, &r->error);
 }
@@ -5817,7 +5810,7 @@ static void dt__feed_row(dt__replica *r, ptrdiff_t i) {
 	const dt__graph *g = r->graph;
 	ptrdiff_t row = r->first_row + i;
 	int l;
-	for (l = 0; l < g->n_inputs; l++) {
+	DT__FOR(l, g->n_inputs) {
 		const dt_tensor *t = g->input[l];
 		dt_type type = DT__ELSE(((const dt_input_options *)t->options)->type, DT_FLOAT32);
 		const char *x = dt__row_of(k->batch->x[l], t, type, row);
@@ -5847,17 +5840,17 @@ static void dt__feed(dt__replica *r, int part) {
 	if (!part && !r->rank) r->chunk_totals[DT__STOPS] = (float)m->stop;
 	r->sample_weight = k->batch && k->batch->weight ? k->batch->weight + r->first_row : NULL;
 	for (i = 0; i < r->rows && !r->error.code; i++) if (k->data) dt__feed_sample(r, i); else dt__feed_row(r, i);
-	if (r->error.code) r->rows = 0;  // go on without rows, so that nobody waits for this replica in vain
+	if (r->error.code) r->rows = 0; // go on without rows, so that nobody waits for this replica in vain
 	r->data_seconds += dt__spent(r, -1, start) - start;
 }
 
 // global_totals: the sums over the parts so far.
 static void dt__job_forward_part(dt__replica *set, int n, int part) {
 	int i, j;
-	for (i = 0; i < n; i++) dt__feed(&set[i], part);
+	DT__FOR(i, n) dt__feed(&set[i], part);
 	dt__forward(set, n);
-	for (i = 0; i < n; i++)
-		for (j = 0; j < DT__TOTALS; j++)
+	DT__FOR(i, n)
+		DT__FOR(j, DT__TOTALS)
 			set[i].global_totals[j] = (part ? set[i].global_totals[j] : 0) + set[i].chunk_totals[j];
 }
 
@@ -5866,9 +5859,9 @@ static void dt__job_forward(dt__replica *set, int n) { dt__job_forward_part(set,
 // Mixed losses: the totals of the whole batch, on all replicas, give each loss its scale.
 static void dt__balance(dt__replica *set, int n) {
 	int i;
-	for (i = 0; i < n; i++) set[i].exchange_at = set[i].global_totals;
+	DT__FOR(i, n) set[i].exchange_at = set[i].global_totals;
 	dt__exchange_replicas(set, n, DT__TOTALS);
-	for (i = 0; i < n; i++) { dt__losses_balance(&set[i]); set[i].rehearsing = 0; }
+	DT__FOR(i, n) { dt__losses_balance(&set[i]); set[i].rehearsing = 0; }
 }
 
 // The totals of the last forward join the gradients.
@@ -5877,50 +5870,59 @@ static void dt__job_backward(dt__replica *set, int n) {
 	const dt__graph *g = set->graph;
 	int i, j;
 	if (g->mixed_losses && k->parts == 1 && !k->seed) dt__balance(set, n);
-	for (i = 0; i < n; i++) {
+	DT__FOR(i, n) {
 		dt__replica *r = &set[i];
 		float *totals = r->gradients + g->totals;
 		if (k->seed) {
 			dt__copy(r->rows * g->output->size, 1, k->seed + r->first_row * g->output->size, dt__gradient(r, g->output), 0);
 			totals[DT__SEEDED] += (float)r->rows;
-		} else for (j = 0; j < DT__TOTALS; j++) totals[j] += r->chunk_totals[j];
+		} else DT__FOR(j, DT__TOTALS) totals[j] += r->chunk_totals[j];
 	}
 	dt__backward(set, n, k->seed != NULL);
 }
 
 static void dt__job_accumulate(dt__replica *set, int n) {
 	int part, i, parts = set->model->task.parts;
-	if (set->graph->mixed_losses && parts > 1) {  // the weights of the whole batch are needed first: a forward for them
-		for (i = 0; i < n; i++) set[i].rehearsing = 1;
-		for (part = 0; part < parts; part++) dt__job_forward_part(set, n, part);
+	if (set->graph->mixed_losses && parts > 1) { // the weights of the whole batch are needed first: a forward for them
+		DT__FOR(i, n) set[i].rehearsing = 1;
+		DT__FOR(part, parts) dt__job_forward_part(set, n, part);
 		dt__balance(set, n);
 	}
-	for (part = 0; part < parts; part++) {
+	DT__FOR(part, parts) {
 		dt__job_forward_part(set, n, part);
+		set->leave = set->model->task.leaving && part == parts - 1 ? dt__leave : NULL;
+		set->complete = set->graph->n_trainable;
 		dt__job_backward(set, n);
 	}
+	set->leave = NULL;
 }
 
 static void dt__job_clear(dt__replica *set, int n) {
 	int i;
-	for (i = 0; i < n; i++) dt__gradients_clear(&set[i]);
+	DT__FOR(i, n) dt__gradients_clear(&set[i]);
 }
 
-// Sums of all replicas into replica 0's array; afterwards the others hold nothing.
+// Sums of all replicas into replica 0's array, but of what has left; afterwards the others hold nothing. Between processes,
+// what lies behind the gradients goes apart, always exact.
 static void dt__job_reduce(dt__replica *set, int n) {
-	int i;
-	for (i = 0; i < n; i++) {
-		dt__gradients_complete(&set[i]);
+	dt_model *m = set->model;
+	const dt__graph *g = set->graph;
+	int between = dt__shares(m) && !m->servers, i;
+	ptrdiff_t floats = m->task.leaving ? g->kept : between ? g->statistics : g->n_gradients;
+	DT__FOR(i, n) {
+		dt__gradients_complete(&set[i], 0);
 		set[i].exchange_at = set[i].gradients;
 	}
-	dt__sum_replicas(set, n, set->graph->n_gradients, 0, dt__shares(set->model) && !set->model->servers);
-	for (i = 0; i < n; i++) if (set[i].rank) dt__gradients_clear(&set[i]);
+	if (m->task.leaving && !set->rank) m->comm->finish(m->comm, &set->error);
+	dt__sum_replicas(set, n, floats, 0, between, m->o.wire);
+	DT__FOR(i, n) set[i].exchange_at = set[i].gradients + g->statistics;
+	if (between) dt__sum_replicas(set, n, g->n_gradients - g->statistics, 0, 1, DT_F32);
+	DT__FOR(i, n) if (set[i].rank) dt__gradients_clear(&set[i]);
 }
 
 static dt__span dt__trained_slice(const dt__graph *g, int parts, int i) {
 	dt__span s = dt__slice_of(g->n_gradients, 16, parts, i);
-	s.begin = DT__MIN(s.begin, g->n_trainable);
-	s.end = DT__MIN(s.end, g->n_trainable);
+	s.begin = DT__MIN(s.begin, g->n_trainable); s.end = DT__MIN(s.end, g->n_trainable);
 	return s;
 }
 
@@ -5943,7 +5945,7 @@ static void dt__slice_squares(const dt__replica *r) {
 static void dt__spread(const dt__replica *r, ptrdiff_t begin, ptrdiff_t n) {
 	const dt_model *m = r->model;
 	int i;
-	for (i = 0; i < m->n_replicas; i++) dt__copy(n, 1, r->variables + begin, m->replica[i].variables + begin, 0);
+	DT__FOR(i, m->n_replicas) dt__copy(n, 1, r->variables + begin, m->replica[i].variables + begin, 0);
 }
 
 static void dt__spread_variable(dt_model *m, const dt__variable *v) {
@@ -5971,20 +5973,19 @@ static void dt__update_slice(dt__replica *r, double scale) {
 	for (i = 0; i < r->graph->n_variables && !m->servers; i++) {
 		const dt__variable *v = r->graph->variable[i];
 		ptrdiff_t from = DT__MAX(s.begin, v->offset), to = DT__MIN(s.end, v->offset + v->size);
-		if (from >= to) continue;  // as all that are not trained, which lie behind
+		if (from >= to) continue; // as all that are not trained, which lie behind
 		dt__optimizer_apply(&m->optimizer, to - from, r->variables + from, g + from, m->slot[0] ? m->slot[0] + from : NULL,
 				m->slot[1] ? m->slot[1] + from : NULL, scale, m->rate, m->step + 1, v->no_decay);
 	}
 	dt__spread(m->servers ? m->replica : r, s.begin, s.end - s.begin);
 }
 
-// By replica 0 for all.
 static void dt__update_statistics(dt__replica *r) {
 	const dt__graph *g = r->graph;
 	int i, pass;
-	for (pass = 0; pass < 2; pass++)
-		for (i = 0; i < g->n; i++) if (g->node[i]->op->update) g->node[i]->op->update(r, g->node[i], pass);
-	for (i = 0; i < g->n_variables; i++) if (g->variable[i]->statistic) dt__spread(r, g->variable[i]->offset, g->variable[i]->size);
+	DT__FOR(pass, 2)
+		DT__FOR(i, g->n) if (g->node[i]->op->update) g->node[i]->op->update(r, g->node[i], pass);
+	DT__FOR(i, g->n_variables) if (g->variable[i]->statistic) dt__spread(r, g->variable[i]->offset, g->variable[i]->size);
 }
 
 static void dt__profile_mark(dt__replica *r, int what) { if (r->seconds) r->marked = dt__spent(r, 2 * r->graph->n + what, r->marked); }
@@ -6003,7 +6004,7 @@ static void dt__job_update(dt__replica *set, int n) {
 	scale = scale > 0 ? 1 / scale : 0;
 	if (m->watch && !set->rank) m->watch(m, scale);
 	loss = dt__totals_loss(set->graph, totals);
-	for (i = 0; i < m->n_replicas; i++) failed |= m->replica[i].error.code;
+	DT__FOR(i, m->n_replicas) failed |= m->replica[i].error.code;
 	for (i = 0; i < m->world && need_norm; i++) norm += m->squares[i];
 	norm = sqrt(norm) * scale;
 	if (clip > 0 && norm > clip) clipped = clip / (norm + 1e-6);
@@ -6028,7 +6029,7 @@ static void dt__job_update(dt__replica *set, int n) {
 			m->report.train_accuracy = dt__totals_accuracy(set->graph, totals, DT__RIGHT);
 		}
 	}
-	dt__wait(set);  // nobody clears what another still reads
+	dt__wait(set); // nobody clears what another still reads
 	if (set->rank == 0 && !failed) dt__update_statistics(set);
 	dt__job_clear(set, n);
 	dt__profile_mark(set, DT__PROFILED_UPDATE);
@@ -6043,7 +6044,7 @@ static void dt__job_step(dt__replica *set, int n) {
 
 // What the random values of an initialiser are multiplied by.
 static double dt__initial_scale(const dt__variable *v) {
-	static const double spread[] = {6, 2, 6, 2, 3, 1};  // squared, times the fan
+	static const double spread[] = {6, 2, 6, 2, 3, 1}; // squared, times the fan
 	double fan = (double)DT__MAX(v->fan_in, 1);
 	if (v->init < DT_HE_UNIFORM) fan += (double)DT__MAX(v->fan_out, 1);
 	if (v->init < DT_UNIFORM) return sqrt(spread[v->init] / fan);
@@ -6053,24 +6054,24 @@ static double dt__initial_scale(const dt__variable *v) {
 // Gram-Schmidt, twice for accuracy, over the shorter side of w.
 static void dt__make_orthogonal(ptrdiff_t rows, ptrdiff_t columns, double scale, float *w) {
 	ptrdiff_t n = DT__MIN(rows, columns), length = DT__MAX(rows, columns), a, b, i;
-	ptrdiff_t between = rows <= columns ? columns : 1;  // from vector to vector
-	ptrdiff_t step = rows <= columns ? 1 : columns;  // along one
+	ptrdiff_t between = rows <= columns ? columns : 1; // from vector to vector
+	ptrdiff_t step = rows <= columns ? 1 : columns; // along one
 	int pass;
-	for (a = 0; a < n; a++) {
+	DT__FOR(a, n) {
 		float *x = w + a * between;
 		double norm = 0;
-		for (pass = 0; pass < 2; pass++)
-			for (b = 0; b < a; b++) {
+		DT__FOR(pass, 2)
+			DT__FOR(b, a) {
 				const float *y = w + b * between;
 				double dot = 0;
-				for (i = 0; i < length; i++) dot += (double)x[i * step] * (double)y[i * step];
-				for (i = 0; i < length; i++) x[i * step] -= (float)(dot * (double)y[i * step]);
+				DT__FOR(i, length) dot += (double)x[i * step] * (double)y[i * step];
+				DT__FOR(i, length) x[i * step] -= (float)(dot * (double)y[i * step]);
 			}
-		for (i = 0; i < length; i++) norm += (double)x[i * step] * (double)x[i * step];
+		DT__FOR(i, length) norm += (double)x[i * step] * (double)x[i * step];
 		norm = norm > 0 ? 1 / sqrt(norm) : 0;
-		for (i = 0; i < length; i++) x[i * step] *= (float)norm;
+		DT__FOR(i, length) x[i * step] *= (float)norm;
 	}
-	for (i = 0; i < rows * columns; i++) w[i] *= (float)scale;
+	DT__FOR(i, rows * columns) w[i] *= (float)scale;
 }
 
 // Its memory as matrices: outputs are columns where they lie side by side, each group of a convolution is one.
@@ -6099,7 +6100,7 @@ static void dt__initialise_variable(const dt__variable *v, uint64_t seed, float 
 
 static void dt__initialise(dt_model *m) {
 	int k;
-	for (k = 0; k < m->graph.n_variables; k++) {
+	DT__FOR(k, m->graph.n_variables) {
 		dt__initialise_variable(m->graph.variable[k], m->o.seed, m->replica[0].variables + m->graph.variable[k]->offset);
 		dt__spread_variable(m, m->graph.variable[k]);
 	}
@@ -6110,13 +6111,12 @@ static void *dt__reserve(dt_model *m, ptrdiff_t count, size_t size) {
 	size_t bytes = (size_t)count * size + DT__ALIGN - 1, total;
 	uint8_t *p;
 	if (m->pool.measuring) { dt__count_piece(&m->pool, bytes, &total); return NULL; }
-	p = (uint8_t *)dt__take(&m->pool, bytes);
-	m->lost |= !p;
+	p = (uint8_t *)dt__take(&m->pool, bytes); m->lost |= !p;
 	return p ? p + (0 - (uintptr_t)p) % DT__ALIGN : NULL;
 }
 
 static int dt__too_small(dt_error *err, size_t needs, size_t has) {
-	return dt__fail(err, DT_ERR_MEMORY, "the model needs %zu bytes, has %zu: raise .memory_size, or use a smaller .batch", needs, has);
+	return dt__no_room(err, "the model needs %zu bytes, has %zu: raise .memory_size, or use a smaller .batch", needs, has);
 }
 
 #define DT__RESERVE(type, n) (type *)dt__reserve(m, n, sizeof(type))
@@ -6125,13 +6125,12 @@ static int dt__model_memory(dt_model *m, dt_error *err) {
 	float *variables = NULL;
 	int i;
 	m->replica = DT__RESERVE(dt__replica, m->n_replicas);
-	m->buf = DT__RESERVE(float *, m->n_replicas);
-	m->squares = DT__RESERVE(double, m->world);
+	m->buf = DT__RESERVE(float *, m->n_replicas); m->squares = DT__RESERVE(double, m->world);
 #ifndef DTRAIN_NO_THREADS
 	m->thread = DT__RESERVE(pthread_t, m->n_replicas);
 #endif
 	for (i = 0; i < m->optimizer.n_slots && g->training && !(m->servers && m->process); i++) m->slot[i] = DT__RESERVE(float, g->n_trainable);
-	for (i = 0; i < m->n_replicas; i++) {
+	DT__FOR(i, m->n_replicas) {
 		dt__replica none, *r = m->replica ? &m->replica[i] : &none;
 		r->graph = g; r->model = m; r->rank = i; r->seed = m->o.seed;
 		r->exchange = dt__exchange_replicas;
@@ -6146,7 +6145,7 @@ static int dt__model_memory(dt_model *m, dt_error *err) {
 	m->bytes = m->pool.used;
 	if (!m->lost) return 0;
 	if (m->pool.base) return dt__too_small(err, m->bytes, m->pool.size);
-	return dt__fail(err, DT_ERR_MEMORY, "no memory for the model's %zu bytes (%td variables, %td samples; on each of %d replicas): "
+	return dt__no_room(err, "no memory for the model's %zu bytes (%td variables, %td samples; on each of %d replicas): "
 			"use a smaller .batch or fewer .replicas", m->bytes, g->n_floats, g->rows, m->n_replicas);
 }
 
@@ -6154,15 +6153,15 @@ static int dt__check_options(const dt_options *o, dt_error *err) {
 	const struct { const char *name; long value, most; } number[] = {
 		{"batch", o->batch, INT_MAX}, {"replica_batch", o->replica_batch, INT_MAX}, {"replicas", o->replicas, 1024},
 		{"accumulate", o->accumulate, 1 << 20}, {"strategy (a dt_strategy)", (long)o->strategy, DT_PARAMETER_SERVER},
-		{"staleness", o->staleness, INT_MAX}, {"backup", o->backup, 4096},
+		{"staleness", o->staleness, INT_MAX}, {"wire (a dt_wire)", (long)o->wire, DT_F16}, {"backup", o->backup, 4096},
 		{"input_type (a dt_type, DT_ONE_HOT is for labels)", (long)o->input_type, DT_UINT8},
 		{"label_type (a dt_type)", (long)o->label_type, DT_ONE_HOT}, {"crop", o->crop, 4096}, {"patience", o->patience, INT_MAX},
 		{"epochs", o->epochs, INT_MAX}, {"steps", o->steps, LONG_MAX}};
 	int i;
-	for (i = 0; i < DT__COUNT(number); i++)
+	DT__FOR(i, DT__COUNT(number))
 		if (number[i].value < 0 || number[i].value > number[i].most)
 			return dt__refuse(err, ".%s is %ld: give 0 to %ld", number[i].name, number[i].value, number[i].most);
-	for (i = 0; i < DT_MAX_CHANNELS; i++)
+	DT__FOR(i, DT_MAX_CHANNELS)
 		if (!(o->mean[i] - o->mean[i] == 0) || !(o->deviation[i] >= 0 && o->deviation[i] <= DBL_MAX))
 			return dt__refuse(err, ".mean %g, .deviation %g of channel %d: give finite ones, .deviation 0 (off) or more", o->mean[i], o->deviation[i], i);
 	return 0;
@@ -6184,7 +6183,7 @@ static int dt__model_group(dt_model *m, dt_error *err) {
 	if (m->processes > 1 && !m->servers && o->strategy && o->strategy != DT_MULTIWORKER)
 		return dt__refuse(err, ".strategy is for one process, and there are %d: use DT_MULTIWORKER", m->processes);
 	if (o->comm) cores = DT__MAX(1, cores / DT__MAX(1, o->comm->local));
-	if (m->comm && !o->replicas) {  // machines may differ
+	if (m->comm && !o->replicas) { // machines may differ
 		float fewest = (float)-cores;
 		code = dt_allreduce(m->comm, &fewest, 1, DT_MAX, err);
 		cores = (int)-fewest;
@@ -6199,13 +6198,11 @@ static int dt__model_sizes(dt_model *m, dt_error *err) {
 	if (code) return code;
 	if (o->batch && o->replica_batch) return dt__refuse(err, ".batch %d, .replica_batch %d: give one of them", o->batch, o->replica_batch);
 	if (o->strategy == DT_ONE && o->replicas > 1) return dt__refuse(err, ".replicas is %d: DT_ONE has one replica", o->replicas);
-	if ((code = dt__model_group(m, err)) != 0) return code;
-	sharers = m->own ? 1 : m->processes;  // of a batch
-	m->parts = DT__ELSE(o->accumulate, 1);
-	m->batch = DT__ELSE(o->batch, 32);
+	if ((code = dt__model_group(m, err))) return code;
+	sharers = m->own ? 1 : m->processes; // of a batch
+	m->parts = DT__ELSE(o->accumulate, 1); m->batch = DT__ELSE(o->batch, 32);
 	if (!o->replicas && !o->replica_batch) m->n_replicas = DT__MAX(1, DT__MIN(m->n_replicas, m->batch / sharers));
-	m->world = m->n_replicas * m->processes;
-	all = m->n_replicas * sharers;
+	m->world = m->n_replicas * m->processes; all = m->n_replicas * sharers;
 	if (o->replica_batch) {
 		if (o->replica_batch > INT_MAX / all) return dt__refuse(err, ".replica_batch %d is too large for %d replicas", o->replica_batch, all);
 		m->batch = o->replica_batch * all;
@@ -6231,7 +6228,7 @@ static dt_dataset *dt__open_data(dt_model *m, const dt_source *s, dt_error *err)
 		size_t n = strlen(d->columns) + 1;
 		m->columns = (char *)malloc(n);
 		if (m->columns) { memcpy(m->columns, d->columns, n); return d; }
-		dt__fail(err, DT_ERR_MEMORY, "no memory to keep the columns of \"%s\"", d->source.path);
+		dt__no_room(err, "no memory to keep the columns of \"%s\"", d->source.path);
 		dt_dataset_close(d);
 		return NULL;
 	}
@@ -6242,7 +6239,7 @@ static dt_dataset *dt__open_data(dt_model *m, const dt_source *s, dt_error *err)
 // The input's shape may come from the data sets.
 static int dt__model_data(dt_model *m, dt_error *err) {
 	int i;
-	for (i = 0; i < 2; i++) {
+	DT__FOR(i, 2) {
 		const dt_source *s = i ? &m->o.test : &m->o.train;
 		if (!s->open || (m->pool.measuring && m->o.input[0])) continue;
 		m->data[i] = dt__open_data(m, s, err);
@@ -6274,7 +6271,7 @@ static int dt__model_graph(dt_model *m, dt_error *err) {
 	in.type = o->input_type; g->failed.graph = g; g->failed.op = &dt__input; g->failed.number = -1;
 	x = dt__layer1(&dt__input, &g->failed, &in, sizeof in, NULL);
 	if (g->error.code) return dt__pass_error(err, &g->error);
-	x->n_in = 0;  // g->failed only said which model
+	x->n_in = 0; // g->failed only said which model
 	g->input[g->n_inputs++] = x; y = o->net(x, o->user);
 	for (t = g->last_made; t && t != y;) t = t->made_before;
 	if (!t) dt__refuse(&g->error, "net returned %s: return the last tensor of this model",
@@ -6293,14 +6290,14 @@ static int dt__model_graph(dt_model *m, dt_error *err) {
 }
 
 static int dt__model_agree(dt_model *m, dt_error *err) {
-	static const char *const name[] = {"the net (checksum of its parameters' names and sizes)", ".batch", ".replicas", ".accumulate", ".optimizer", ".seed", ".sync", ".staleness", ".backup"};
-	int64_t value[] = {0, m->batch, m->n_replicas, m->parts, m->o.optimizer, (int64_t)m->o.seed, m->o.sync, m->o.staleness, m->o.backup};
+	static const char *const name[] = {"the net (checksum of its parameters' names and sizes)", ".batch", ".replicas", ".accumulate", ".optimizer", ".seed", ".sync", ".staleness", ".backup", ".wire"};
+	int64_t value[] = {0, m->batch, m->n_replicas, m->parts, m->o.optimizer, (int64_t)m->o.seed, m->o.sync, m->o.staleness, m->o.backup, m->o.wire};
 	uint32_t net = 0;
 	int i;
-	for (i = 0; i < m->graph.n_variables; i++) {
+	DT__FOR(i, m->graph.n_variables) {
 		const dt__variable *v = m->graph.variable[i];
 		char text[DT_MAX_NAME + 64];
-		net = dt__crc32c(net, text, dt__format(text, sizeof text, "%s %td %d", v->name, v->size, dt__trains(v)));
+		net = dt__crc32c(net, text, dt__fill(text, "%s %td %d", v->name, v->size, dt__trains(v)));
 	}
 	value[0] = net;
 	return dt__agree(m->comm, DT__COUNT(value), name, value, err);
@@ -6313,11 +6310,13 @@ static int dt__model_build(dt_model *m, const dt_options *o, dt_error *err) {
 	m->graph.profile = o->profile; m->graph.no_fusion = o->no_fusion; m->norm = (double)NAN;
 	if (!o->net) return dt__refuse(err, ".net is NULL: give the function that builds the model");
 	if (dt__optimizer_open(&m->optimizer, o, err) || dt__model_sizes(m, err) || dt__model_data(m, err) || dt__model_graph(m, err)) return 1;
-	for (i = 0; i < 2; i++) if (m->data[i] && dt__data_fits(m, m->data[i], 1, err)) return 1;
-	m->o.freeze = m->o.no_decay = m->o.save = m->o.load = NULL;  // strings are the caller's
+	DT__FOR(i, 2) if (m->data[i] && dt__data_fits(m, m->data[i], 1, err)) return 1;
+	m->o.freeze = m->o.no_decay = m->o.save = m->o.load = NULL; // strings are the caller's
 	if (m->comm && dt__model_agree(m, err)) return 1;
 	if (dt__model_memory(m, err)) return 1;
 	if (m->pool.measuring) return 0;
+	m->leaves = m->comm && m->comm->start && !m->servers && m->graph.training && m->graph.kept < m->graph.n_trainable;
+	DT__FOR(i, m->graph.n) m->leaves &= !m->graph.node[i]->exchange;
 	dt__initialise(m);
 #ifndef DTRAIN_NO_THREADS
 	if (dt__threads_start(m, err)) return 1;
@@ -6325,7 +6324,7 @@ static int dt__model_build(dt_model *m, const dt_options *o, dt_error *err) {
 	return 0;
 }
 
-DT_API void dt_model_free(dt_model *m) {
+void dt_model_free(dt_model *m) {
 	if (!m) return;
 #ifndef DTRAIN_NO_THREADS
 	dt__threads_stop(m);
@@ -6338,7 +6337,6 @@ DT_API void dt_model_free(dt_model *m) {
 	dt__pool_close(m->pool);
 }
 
-// The model's own struct comes out of its pool.
 static dt_model *dt__model_new(const char *what, const dt_options *o, int measuring, dt_error *err) {
 	dt__pool pool;
 	dt_model *m;
@@ -6351,28 +6349,28 @@ static dt_model *dt__model_new(const char *what, const dt_options *o, int measur
 		if (!dt__model_build(m, o, err)) return m;
 		dt_model_free(m);
 	} else if (pool.base) {
-		dt__fail(err, DT_ERR_MEMORY, "the model needs more than %zu bytes, has %zu: raise .memory_size", pool.used, pool.size);
+		dt__no_room(err, "the model needs more than %zu bytes, has %zu: raise .memory_size", pool.used, pool.size);
 	} else if (!pool.alloc) {
 		dt__fail(err, DT_ERR_DISABLED, "this build has DTRAIN_NO_MALLOC: set .memory and .memory_size");
 	} else {
-		dt__fail(err, DT_ERR_MEMORY, "no memory for the model");
+		dt__no_room(err, "no memory for the model");
 	}
 	return NULL;
 }
 
-DT_API size_t dt_model_bytes(const dt_options *o, dt_error *err) {
+size_t dt_model_bytes(const dt_options *o, dt_error *err) {
 	dt_model *m = dt__model_new("dt_model_bytes", o, 1, err);
 	size_t bytes = m ? m->bytes : 0;
 	dt_model_free(m);
 	return bytes;
 }
 
-DT_API dt_model *dt_model_create(const dt_options *o, dt_error *err) {
+dt_model *dt_model_create(const dt_options *o, dt_error *err) {
 	dt_model *m;
 	dt_error why = DT_DEFAULTS;
 	m = dt__model_new("dt_model_create", o, 0, &why);
 #ifndef DTRAIN_NO_MALLOC
-	if (why.code == DT_ERR_MEMORY && o->memory) {  // even the graph did not fit: say the whole number
+	if (why.code == DT_ERR_MEMORY && o->memory) { // even the graph did not fit: say the whole number
 		size_t bytes = dt_model_bytes(o, NULL);
 		if (bytes > o->memory_size) { why.code = 0; dt__too_small(&why, bytes, o->memory_size); }
 	}
@@ -6381,7 +6379,7 @@ DT_API dt_model *dt_model_create(const dt_options *o, dt_error *err) {
 	return m;
 }
 
-DT_API void dt_model_plan_bytes(const dt_model *m, size_t *block, size_t *lower_bound) {
+void dt_model_plan_bytes(const dt_model *m, size_t *block, size_t *lower_bound) {
 	if (block) *block = m ? (size_t)m->graph.block_floats * sizeof(float) : 0;
 	if (lower_bound) *lower_bound = m ? (size_t)m->graph.lower_bound * sizeof(float) : 0;
 }
@@ -6391,7 +6389,7 @@ DT_API void dt_model_plan_bytes(const dt_model *m, size_t *block, size_t *lower_
 // The lowest failed replica's error becomes the caller's.
 static int dt__collect_errors(dt_model *m, const char *what, dt_error *err) {
 	int i, code = 0;
-	for (i = 0; i < m->n_replicas; i++) {
+	DT__FOR(i, m->n_replicas) {
 		dt_error *e = &m->replica[i].error;
 		if (e->code && !code) {
 			code = e->code;
@@ -6411,7 +6409,7 @@ static int dt__check_batch(const dt_model *m, const char *what, const dt_batch *
 	if (!m || !b) return dt__is_null(err, what, m ? "batch" : "model");
 	most = step ? m->local_batch : m->local_batch / m->parts;
 	if (b->n < !m->comm || b->n > most) return dt__refuse(err, "%s: n is %d: give %d to %d samples (.batch)", what, b->n, !m->comm, most);
-	for (i = 0; i < m->graph.n_inputs; i++)
+	DT__FOR(i, m->graph.n_inputs)
 		if (!b->x[i]) return dt__refuse(err, "%s: x[%d], the input \"%s\", is NULL", what, i, m->graph.input[i]->name);
 	for (i = 0; b->weight && i < b->n; i++)
 		if (!(b->weight[i] >= 0 && b->weight[i] <= FLT_MAX)) return dt__refuse(err, "%s: weight[%d] is %g: give 0 or more", what, i, (double)b->weight[i]);
@@ -6434,7 +6432,7 @@ static int dt__not_finite(const dt_model *m, const char *what, dt_error *err) {
 
 // Run the step again, looking at every value, to name the first layer that is not finite.
 static int dt__diagnose(dt_model *m, dt_error *err) {
-	m->task.checking = 1;
+	m->task.checking = 1; m->task.leaving = 0;
 	dt__run_job(m, dt__job_accumulate);
 	dt__run_job(m, dt__job_clear);
 	return dt__collect_errors(m, "training", err) ? DT_ERR_NUMERIC : dt__not_finite(m, "training", err);
@@ -6446,8 +6444,7 @@ static int dt__exchange_slots(dt_model *m, int kind, dt_error *err) {
 	int i, code = 0;
 	for (i = 0; i < m->optimizer.n_slots && !code; i++) {
 		p->kind = kind; p->out = p->into = m->slot[i];
-		p->order.next = i;
-		code = m->comm->push(m->comm, p, err);
+		p->order.next = i; code = m->comm->push(m->comm, p, err);
 	}
 	*p = before;
 	return code;
@@ -6467,7 +6464,7 @@ static int dt__stretch(dt_model *m, long batches, dt_error *err) {
 	if (!m->process && (!m->served || m->changed)) {
 		p->kind = DT__SETUP; p->out = p->into; p->order = order;
 		code = m->comm->push(m->comm, p, err);
-		for (i = 0; i < m->graph.n_variables; i++) {
+		DT__FOR(i, m->graph.n_variables) {
 			const dt__variable *v = m->graph.variable[i];
 			ptrdiff_t k;
 			for (k = 0; k < v->size && v->offset < p->trained; k++) p->sums[v->offset + k] = (float)v->no_decay;
@@ -6500,21 +6497,21 @@ static int dt__set_rate(dt_model *m, dt_error *err) {
 
 // The loss is in the report.
 static int dt__step_task(dt_model *m, dt_error *err) {
-	const dt__task task = m->task;  // .rate_at may call dt_predict
+	const dt__task task = m->task; // .rate_at may call dt_predict
 	int code = dt__serve(m, err);
 	if (!code) code = dt__set_rate(m, err);
 	m->task = task;
-	if (code) { m->task.n = 0; return code; }  // no outputs
-	m->task.training = m->task.labelled = 1;
-	m->task.parts = m->parts;
+	if (code) { m->task.n = 0; return code; } // no outputs
+	m->task.training = m->task.labelled = 1; m->task.parts = m->parts;
+	m->task.leaving = m->leaves;
 	if (m->state != DT__EMPTY) dt__run_job(m, dt__job_clear);
 	m->state = DT__EMPTY;
 	dt__run_job(m, dt__job_step);
 	code = dt__collect_errors(m, "training", err);
 	if (!code && m->bad) code = dt__diagnose(m, err);
 	if (!code) m->step++;
-	m->task.training = 0;  // nothing is left for a backward,
-	if (code || m->parts > 1) m->task.n = 0;  // and of outputs nothing, or the last part's rows alone
+	m->task.training = 0; // nothing is left for a backward,
+	if (code || m->parts > 1) m->task.n = 0; // and of outputs nothing, or the last part's rows alone
 	return code;
 }
 
@@ -6525,34 +6522,33 @@ static int dt__can_train(const dt_model *m, const char *what, dt_error *err) {
 	return 0;
 }
 
-DT_API float dt_step_batch(dt_model *m, const dt_batch *b, dt_error *err) {
+float dt_step_batch(dt_model *m, const dt_batch *b, dt_error *err) {
 	if (dt__can_train(m, "dt_step", err) || dt__check_batch(m, "dt_step", b, 1, err)) return NAN;
 	dt__new_task(m, b, NULL, 0, b->n);
 	return dt__step_task(m, err) ? NAN : (float)m->report.train_loss;
 }
 
-DT_API float dt_step(dt_model *m, const void *x, const void *y, int n, dt_error *err) {
+float dt_step(dt_model *m, const void *x, const void *y, int n, dt_error *err) {
 	dt_batch b = DT_DEFAULTS;
 	b.x[0] = x; b.y[0] = y; b.n = n;
 	return dt_step_batch(m, &b, err);
 }
 
-DT_API float dt_forward(dt_model *m, const dt_batch *b, dt_error *err) {
+float dt_forward(dt_model *m, const dt_batch *b, dt_error *err) {
 	double totals[DT__TOTALS] = {0};
 	int i;
 	if (dt__check_batch(m, "dt_forward", b, 0, err) || (m->graph.training && dt__serve(m, err))) return NAN;
 	dt__new_task(m, b, NULL, 0, b->n);
-	m->task.training = m->graph.training;
-	m->task.labelled = m->graph.n_losses > 0;
-	for (i = 0; i < m->graph.n_labels; i++) m->task.labelled &= b->y[i] != NULL;
+	m->task.training = m->graph.training; m->task.labelled = m->graph.n_losses > 0;
+	DT__FOR(i, m->graph.n_labels) m->task.labelled &= b->y[i] != NULL;
 	if (m->state == DT__REDUCED) m->state = DT__ACCUMULATED;
 	dt__run_job(m, dt__job_forward);
 	if (dt__collect_errors(m, "dt_forward", err)) {
 		m->task.n = 0;
-		if (m->state == DT__EMPTY) dt__run_job(m, dt__job_clear);  // batch sums of the replicas that did not fail
+		if (m->state == DT__EMPTY) dt__run_job(m, dt__job_clear); // batch sums of the replicas that did not fail
 		return NAN;
 	}
-	for (i = 0; i < m->n_replicas; i++) dt__totals_add(totals, m->replica[i].chunk_totals);
+	DT__FOR(i, m->n_replicas) dt__totals_add(totals, m->replica[i].chunk_totals);
 	return m->task.labelled ? (float)dt__totals_loss(&m->graph, totals) : 0;
 }
 
@@ -6565,13 +6561,13 @@ static int dt__backward_task(dt_model *m, const char *what, const float *seed, d
 	m->task.seed = seed;
 	dt__run_job(m, dt__job_backward);
 	m->task.input_gradient = 1;
-	m->task.training = 0;  // its buffers are used up: the next backward needs a new forward
+	m->task.training = 0; // its buffers are used up: the next backward needs a new forward
 	m->state = DT__ACCUMULATED;
 	return dt__collect_errors(m, what, err);
 }
 
-DT_API int dt_backward(dt_model *m, dt_error *err) { return dt__backward_task(m, "dt_backward", NULL, err); }
-DT_API int dt_backward_from(dt_model *m, const float *gradient, dt_error *err) {
+int dt_backward(dt_model *m, dt_error *err) { return dt__backward_task(m, "dt_backward", NULL, err); }
+int dt_backward_from(dt_model *m, const float *gradient, dt_error *err) {
 	if (!gradient) return dt__is_null(err, "dt_backward_from", "gradient");
 	return dt__backward_task(m, "dt_backward_from", gradient, err);
 }
@@ -6582,7 +6578,7 @@ static int dt__has_gradients(const dt_model *m, const char *what, dt_error *err)
 	return dt__not_now(err, "%s: there are no gradients: call dt_forward and dt_backward first", what);
 }
 
-DT_API int dt_reduce(dt_model *m, dt_error *err) {
+int dt_reduce(dt_model *m, dt_error *err) {
 	int code = dt__has_gradients(m, "dt_reduce", err);
 	if (code) return code;
 	if (m->state != DT__REDUCED) dt__run_job(m, dt__job_reduce);
@@ -6590,18 +6586,18 @@ DT_API int dt_reduce(dt_model *m, dt_error *err) {
 	return 0;
 }
 
-DT_API int dt_update(dt_model *m, dt_error *err) {
+int dt_update(dt_model *m, dt_error *err) {
 	int code = dt__has_gradients(m, "dt_update", err);
-	if (code || (code = dt__set_rate(m, err)) != 0) return code;
+	if (code || (code = dt__set_rate(m, err))) return code;
 	dt__run_job(m, dt__job_update);
 	m->state = DT__EMPTY;
-	if ((code = dt__collect_errors(m, "dt_update", err)) != 0) return code;
+	if ((code = dt__collect_errors(m, "dt_update", err))) return code;
 	if (m->bad) return dt__not_finite(m, "dt_update", err);
 	m->step++;
 	return 0;
 }
 
-DT_API int dt_clear(dt_model *m, dt_error *err) {
+int dt_clear(dt_model *m, dt_error *err) {
 	int code = dt__can_train(m, "dt_clear", err);
 	if (code) return code;
 	dt__run_job(m, dt__job_clear);
@@ -6609,7 +6605,7 @@ DT_API int dt_clear(dt_model *m, dt_error *err) {
 	return 0;
 }
 
-DT_API float *dt_gradients(dt_model *m, size_t *n) {
+float *dt_gradients(dt_model *m, size_t *n) {
 	int ready = m && m->state == DT__REDUCED;
 	if (n) *n = ready ? (size_t)m->graph.n_trainable : 0;
 	return ready ? m->replica[0].gradients : NULL;
@@ -6618,13 +6614,13 @@ DT_API float *dt_gradients(dt_model *m, size_t *n) {
 // Rows of a buffer, in the order of the batch.
 static void dt__gather_rows(const dt_model *m, int buffer, ptrdiff_t size, float *out) {
 	int i;
-	for (i = 0; i < m->n_replicas; i++) {
+	DT__FOR(i, m->n_replicas) {
 		const dt__replica *r = &m->replica[i];
 		dt__copy(r->rows * size, 1, dt__at(r, buffer), out + r->first_row * size, 0);
 	}
 }
 
-DT_API int dt_output_read(dt_model *m, const char *name, float *out, dt_error *err) {
+int dt_output_read(dt_model *m, const char *name, float *out, dt_error *err) {
 	const dt_tensor *t;
 	const dt__named *o;
 	if (!m || !out) return dt__is_null(err, "dt_output_read", m ? "array" : "model");
@@ -6639,7 +6635,7 @@ DT_API int dt_output_read(dt_model *m, const char *name, float *out, dt_error *e
 	return 0;
 }
 
-DT_API int dt_input_gradient_read(dt_model *m, float *out, dt_error *err) {
+int dt_input_gradient_read(dt_model *m, float *out, dt_error *err) {
 	const dt_tensor *t;
 	if (!m || !out) return dt__is_null(err, "dt_input_gradient_read", m ? "array" : "model");
 	t = m->graph.input[0];
@@ -6673,14 +6669,14 @@ static int dt__predict(dt_model *m, const void *x, const dt_dataset *d, long beg
 	return code;
 }
 
-DT_API int dt_predict(dt_model *m, const void *x, long n, float *out, dt_error *err) {
+int dt_predict(dt_model *m, const void *x, long n, float *out, dt_error *err) {
 	if (!m || !x || !out) return dt__is_null(err, "dt_predict", !m ? "model" : !x ? "input" : "output");
 	if (n < 0) return dt__refuse(err, "dt_predict: n is %ld: give 0 or more", n);
 	if (m->graph.n_inputs > 1) return dt__refuse(err, "dt_predict: net has %d inputs: use dt_forward, dt_output_read", m->graph.n_inputs);
 	return dt__predict(m, x, NULL, 0, n, out, err);
 }
 
-DT_API int dt_predict_source(dt_model *m, const dt_source *s, long begin, long n, float *out, dt_error *err) {
+int dt_predict_source(dt_model *m, const dt_source *s, long begin, long n, float *out, dt_error *err) {
 	dt_dataset *d;
 	int code;
 	if (!m || !s || !out) return dt__is_null(err, "dt_predict_source", !m ? "model" : !s ? "source" : "output");
@@ -6701,7 +6697,7 @@ static void dt__count_confusion(const dt_model *m, const dt_tensor *loss, dt_met
 	const dt_tensor *t = m->graph.output;
 	ptrdiff_t classes = t->dim[t->rank - 1], i, k;
 	int j;
-	for (j = 0; j < m->n_replicas; j++) {
+	DT__FOR(j, m->n_replicas) {
 		const dt__replica *r = &m->replica[j];
 		const float *x = dt__value(r, t);
 		for (i = 0; i < r->rows * loss->size; i++, x += classes) {
@@ -6723,16 +6719,15 @@ static int dt__evaluate_data(dt_model *m, const dt_dataset *d, int shared, dt_me
 	long at;
 	int i, code;
 	if (!g->n_losses) return dt__not_now(err, "dt_evaluate: the net has no loss: set .loss");
-	if ((code = dt__data_fits(m, d, 1, err)) != 0) return code;
+	if ((code = dt__data_fits(m, d, 1, err))) return code;
 	if (out->top_k < 0) return dt__refuse(err, "dt_evaluate: .top_k is %d: give 0 (for 5) or more", out->top_k);
-	logits = loss->in[0];
-	kind = ((const dt_loss_options *)loss->options)->kind;
+	logits = loss->in[0]; kind = dt__loss_of(loss)->kind;
 	if (out->confusion && (loss->type != DT_INT32 || loss->label < 0 || (logits != g->output && logits != dt__logits(g->output, kind))))
 		return dt__refuse(err, "dt_evaluate: .confusion needs a cross-entropy of net's output and fed integer labels");
-	for (i = 0; i < m->n_replicas; i++) m->replica[i].top_k = DT__ELSE(out->top_k, 5);
+	DT__FOR(i, m->n_replicas) m->replica[i].top_k = DT__ELSE(out->top_k, 5);
 	for (at = 0; at < d->info.n && !code; at += (shared ? m->batch : m->local_batch) / m->parts) {
 		code = dt__infer(m, NULL, d, at, d->info.n - at, 1, shared, err);
-		for (i = 0; i < m->n_replicas; i++) dt__totals_add(totals, m->replica[i].chunk_totals);
+		DT__FOR(i, m->n_replicas) dt__totals_add(totals, m->replica[i].chunk_totals);
 		if (out->confusion && !code) dt__count_confusion(m, loss, out);
 	}
 	if (shared && !code) code = dt__sum_totals(m->comm, totals, err);
@@ -6744,7 +6739,7 @@ static int dt__evaluate_data(dt_model *m, const dt_dataset *d, int shared, dt_me
 	return code;
 }
 
-DT_API int dt_evaluate(dt_model *m, const dt_source *s, dt_metrics *metrics, dt_error *err) {
+int dt_evaluate(dt_model *m, const dt_source *s, dt_metrics *metrics, dt_error *err) {
 	dt_dataset *d;
 	int code;
 	if (!m || !s || !metrics) return dt__is_null(err, "dt_evaluate", !m ? "model" : !s ? "source" : "result");
@@ -6762,32 +6757,32 @@ static double dt__share_right(const dt_metrics *metrics, int label, int column) 
 	long all = 0;
 	if (!confusion || label < 0 || label >= metrics->classes) return (double)NAN;
 	n = metrics->classes;
-	for (i = 0; i < n; i++) all += confusion[column ? i * n + label : label * n + i];
+	DT__FOR(i, n) all += confusion[column ? i * n + label : label * n + i];
 	return all ? (double)confusion[label * n + label] / (double)all : (double)NAN;
 }
-DT_API double dt_precision(const dt_metrics *metrics, int label) { return dt__share_right(metrics, label, 1); }
-DT_API double dt_recall(const dt_metrics *metrics, int label) { return dt__share_right(metrics, label, 0); }
+double dt_precision(const dt_metrics *metrics, int label) { return dt__share_right(metrics, label, 1); }
+double dt_recall(const dt_metrics *metrics, int label) { return dt__share_right(metrics, label, 0); }
 
-DT_API int dt_local_batch(const dt_model *m) {
+int dt_local_batch(const dt_model *m) {
 	if (!m || m->own) return m ? m->batch : 0;
 	return (int)((int64_t)m->batch * (m->process + 1) / m->processes - (int64_t)m->batch * m->process / m->processes);
 }
-DT_API long dt_model_step(const dt_model *m) { return m ? m->step : 0; }
-DT_API void dt_set_learning_rate(dt_model *m, double rate) { if (m && rate >= 0 && rate < 1e6) m->optimizer.rate = rate; }
-DT_API double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->optimizer, m->step) : 0; }
+long dt_model_step(const dt_model *m) { return m ? m->step : 0; }
+void dt_set_learning_rate(dt_model *m, double rate) { if (m && rate >= 0 && rate < 1e6) m->optimizer.rate = rate; }
+double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->optimizer, m->step) : 0; }
 
 // ========
 // >>wire - a group of processes: joining, frames, collectives over TCP
 //
-// What:    every two processes share a connection: the higher rank dials the lower. Rank 0 hears from all first and hands out
-//          the addresses. In a collective each rank adds its slice of everybody's array, in the order of the tree, and sends
-//          the sum round; short arrays are added by everybody. A thread says each second that this process lives.
-// Owns:    dt__net: the sockets, that thread, memory for the others' slices.
-// Uses:    >>replicas (dt_comm), >>base.   Used by: >>cluster.
-// Promise: every wait has a deadline, every length is checked first, and all ranks that outlive a failure tell the same cause.
-//          Who joins proves that he knows the secret, and so does each of his frames; nothing is encrypted.
-// Frame:   dt__frame and its payload, in the byte order of the machines, which must be one.
-// ========
+// What: every two processes share a connection: the higher rank dials the lower. Rank 0 hears from all first and hands out
+//   the addresses. In a collective each rank adds its slice of everybody's array, in the order of the tree, and sends the sum
+//   round; short arrays are added by everybody, and long ones of many ranks go round a ring. A thread says each second that
+//   this process lives; another carries sums while the caller computes.
+// Owns: dt__net: the sockets, those threads, memory for the others' slices.
+// Uses: >>replicas (dt_comm), >>base. Used by: >>cluster.
+// Promise: every wait has a deadline, every length is checked first, and all ranks that outlive a failure tell the same
+//   cause. Who joins proves that he knows the secret, and so does each of his frames; nothing is encrypted.
+// Frame: dt__frame and its payload, in the byte order of the machines, which must be one.
 
 #ifndef DTRAIN_NO_SOCKETS
 
@@ -6806,7 +6801,7 @@ static void dt__sha256(const uint8_t *p, size_t n, uint8_t out[32]) {
 	}
 #define DT__TURN(x, k) ((x) >> (k) | (x) << (32 - (k)))
 	for (at = 0; at < all; at += 64) {
-		for (i = 0; i < 64; i++) {  // the text, a bit, and its length in bits
+		DT__FOR(i, 64) { // the text, a bit, and its length in bits
 			from = at + (size_t)i;
 			a = from < n ? p[from] : from == n ? 0x80 : from + 8 < all ? 0 : (uint32_t)((uint64_t)n * 8 >> 8 * (all - 1 - from) & 255);
 			w[i / 4] = (i % 4 ? w[i / 4] << 8 : 0) | a;
@@ -6816,21 +6811,20 @@ static void dt__sha256(const uint8_t *p, size_t n, uint8_t out[32]) {
 			w[i] = w[i - 16] + w[i - 7] + (DT__TURN(a, 7) ^ DT__TURN(a, 18) ^ a >> 3) + (DT__TURN(b, 17) ^ DT__TURN(b, 19) ^ b >> 10);
 		}
 		memcpy(v, h, sizeof v);
-		for (i = 0; i < 64; i++) {
+		DT__FOR(i, 64) {
 			a = v[7] + (DT__TURN(v[4], 6) ^ DT__TURN(v[4], 11) ^ DT__TURN(v[4], 25)) + ((v[4] & v[5]) ^ (~v[4] & v[6])) + k[i] + w[i];
 			b = (DT__TURN(v[0], 2) ^ DT__TURN(v[0], 13) ^ DT__TURN(v[0], 22)) + ((v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]));
 			memmove(v + 1, v, 7 * sizeof *v);
-			v[4] += a;
-			v[0] = a + b;
+			v[4] += a; v[0] = a + b;
 		}
-		for (i = 0; i < 8; i++) h[i] += v[i];
+		DT__FOR(i, 8) h[i] += v[i];
 	}
 #undef DT__TURN
-	for (i = 0; i < 32; i++) out[i] = (uint8_t)(h[i / 4] >> (24 - i % 4 * 8));
+	DT__FOR(i, 32) out[i] = (uint8_t)(h[i / 4] >> (24 - i % 4 * 8));
 }
 
-#define DT__HELLO_BYTES 92  // rank (4), size (4), port of the listener (4), job (64), random (16)
-#define DT__SAID (DT__HELLO_BYTES + 16)  // … and those of the answer
+#define DT__HELLO_BYTES 92 // rank (4), size (4), port of the listener (4), job (64), random (16)
+#define DT__SAID (DT__HELLO_BYTES + 16) // … and those of the answer
 
 // HMAC-SHA256 (RFC 2104) of what both have said, and of the side that proves.
 static void dt__proof(const char *secret, const uint8_t *said, char side, uint8_t out[32]) {
@@ -6840,8 +6834,8 @@ static void dt__proof(const char *secret, const uint8_t *said, char side, uint8_
 	if (n > 64) dt__sha256((const uint8_t *)secret, n, key); else memcpy(key, secret, n);
 	memcpy(text + 64, said, DT__SAID);
 	text[64 + DT__SAID] = (uint8_t)side;
-	for (pass = 0; pass < 2; pass++) {
-		for (i = 0; i < 64; i++) text[i] = key[i] ^ (pass ? 0x5c : 0x36);
+	DT__FOR(pass, 2) {
+		DT__FOR(i, 64) text[i] = key[i] ^ (pass ? 0x5c : 0x36);
 		dt__sha256(text, pass ? 96 : sizeof text, out);
 		memcpy(text + 64, out, 32);
 	}
@@ -6873,9 +6867,9 @@ static uint64_t dt__tag(const uint64_t key[2], const void *head, const void *pay
 	return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-static int dt__differs(const uint8_t *a, const uint8_t *b) {  // of 32 bytes, in constant time
+static int dt__differs(const uint8_t *a, const uint8_t *b) { // of 32 bytes, in constant time
 	int i, d = 0;
-	for (i = 0; i < 32; i++) d |= a[i] ^ b[i];
+	DT__FOR(i, 32) d |= a[i] ^ b[i];
 	return d;
 }
 
@@ -6887,17 +6881,17 @@ static void dt__random_bytes(uint8_t p[16]) {
 
 // ---- a connection and its frames
 
-enum { DT__HELLO = 1, DT__CHALLENGE, DT__PROOF, DT__WELCOME, DT__ROSTER, DT__HEARTBEAT, DT__ABORT, DT__BYE, DT__ORDER, DT__ANSWER, DT__PART, DT__RESULT };  // the last two carry floats
+enum { DT__HELLO = 1, DT__CHALLENGE, DT__PROOF, DT__WELCOME, DT__ROSTER, DT__HEARTBEAT, DT__ABORT, DT__BYE, DT__ORDER, DT__ANSWER, DT__PART, DT__RESULT }; // the last two carry floats
 
-#define DT__PROTOCOL 1  // version of joining and frames
-typedef struct {  // 64 bytes without gaps
-	char magic[5];  // "DTR1" and the version
+#define DT__PROTOCOL 1 // version of joining and frames
+typedef struct { // 64 bytes without gaps
+	char magic[5]; // "DTR1" and the version
 	uint8_t type, kind, zero;
 	int32_t rank, detail;
 	uint64_t n, call, offset;
-	uint32_t bytes, zeros;  // bytes: of payload
-	uint64_t number;  // of the frame
-	uint32_t check[2];  // CRC-32C of the payload, but not of floats; of the 60 bytes up to here. With a secret: SipHash of 56 bytes and the payload
+	uint32_t bytes, zeros; // bytes: of payload
+	uint64_t number; // of the frame
+	uint32_t check[2]; // CRC-32C of the payload, but not of floats; of the 60 bytes up to here. With a secret: SipHash of 56 bytes and the payload
 } dt__frame;
 
 static dt__frame dt__frame_of(int type, int rank, size_t bytes) {
@@ -6909,23 +6903,23 @@ static dt__frame dt__frame_of(int type, int rank, size_t bytes) {
 
 typedef struct {
 	int fd;
-	int left, other;  // it has said good-bye; speaks another version
+	int left, other; // it has said good-bye; speaks another version
 	char address[64];
-	double began, heard;  // when it was opened; when bytes came last
-	uint64_t sent, received;  // frames are numbered
-	int keyed;  // frames carry a tag,
-	uint64_t key_out[2], key_in[2];  // … by these
-	uint8_t head[sizeof(dt__frame)];  // of the frame that leaves,
-	struct iovec out[2];  // … and what is left of it
-	uint8_t in[8192];  size_t from, to;  // bytes that came ahead of their turn
-	dt__frame frame;  // that arrives: stage 0 its head, 1 its payload
+	double began, heard; // when it was opened; when bytes came last
+	uint64_t sent, received; // frames are numbered
+	int keyed; // frames carry a tag,
+	uint64_t key_out[2], key_in[2]; // … by these
+	uint8_t head[sizeof(dt__frame)]; // of the frame that leaves,
+	struct iovec out[2]; // … and what is left of it
+	uint8_t in[8192];  size_t from, to; // bytes that came ahead of their turn
+	dt__frame frame; // that arrives: stage 0 its head, 1 its payload
 	int stage;
 	uint8_t *payload, *place;  size_t missing;
-	uint8_t small[512];  // payloads of control
-	dt__span part_out, part_in, result_out, result_in;  // still missing of the collective, in floats
+	uint8_t small[512]; // payloads of control
+	dt__span part_out, part_in, result_out, result_in; // still missing of the collective, in floats
 	int announced, greeted;
-	dt__order order;  // for a server, and then its answer
-	uint8_t said[DT__SAID];  // joining
+	dt__order order; // for a server, and then its answer
+	uint8_t said[DT__SAID]; // joining
 } dt__link;
 
 static int dt__link_idle(const dt__link *l) { return !(l->out[0].iov_len + l->out[1].iov_len); }
@@ -6976,7 +6970,6 @@ static int dt__link_head(dt__link *l) {
 	l->from += sizeof *f;
 	l->other = memcmp(f->magic, "DTR1", 4) ? 0 : f->magic[4] ^ DT__PROTOCOL;
 	if (memcmp(f->magic, "DTR1", 4) || l->other || (!l->keyed && f->check[1] != dt__crc32c(0, f, 60)) || f->number != l->received++ || f->detail < 0) return 0;
-	if (f->kind > DT__PUSHING) f->kind = DT__PUSHING;  // a name for what no process calls
 	return 1;
 }
 
@@ -7012,8 +7005,7 @@ static int dt__link_read(dt__link *l, uint8_t *(*place)(void *user, dt__link *l)
 		} else {
 			memmove(l->in, l->in + l->from, l->to - l->from);
 			l->to -= l->from;
-			l->from = 0;
-			got = recv(l->fd, l->in + l->to, sizeof l->in - l->to, 0);
+			l->from = 0; got = recv(l->fd, l->in + l->to, sizeof l->in - l->to, 0);
 			if (got > 0) l->to += (size_t)got;
 		}
 		if (got == 0) return -1;
@@ -7033,33 +7025,36 @@ static void dt__link_close(dt__link *l) {
 
 // ---- the net: one link to every other rank
 
+typedef struct { pthread_t thread; int runs, fd[2]; } dt__hand; // a thread, which hears through a pair of sockets, and ends with ours
+
 typedef struct dt__net {
 	dt_comm comm;
-	int n;  // processes; the last comm.servers of them are parameter servers
-	dt__link *link;  // [n], the own one unused
-	struct pollfd *poll;  // [n]
-	float **part;  // [size], for the sum
-	float *room;  size_t room_floats;  // the others' parts of the own slice
-	double dead, began;  // seconds of silence that end a peer; start of the running collective
+	int n; // processes; the last comm.servers of them are parameter servers
+	dt__link *link; // [n], the own one unused
+	struct pollfd *poll; // [n]
+	float **part; // [2 * size], for the sum
+	float *room;  size_t room_floats; // the others' parts of the own slice
+	double dead, began; // seconds of silence that end a peer; start of the running collective
 	int spins;
-	uint64_t call, calls[2];  // number of the running collective; of collectives so far, of servers' rounds
-	dt_server *server;  // that this process is, or NULL
-	float *buf, *into[2];  // what leaves; where results go: below `trained`, and behind it
+	uint64_t call, calls[2]; // number of the running collective; of collectives so far, of servers' rounds
+	dt_server *server; // that this process is, or NULL
+	float *buf, *into[2]; // what leaves; where results go: below `trained`, and behind it
 	ptrdiff_t trained;
-	dt__span mine;  // what this rank adds up, or hands out; up to ready it is done
+	dt__span mine; // what this rank adds up, or hands out; up to ready it is done
 	ptrdiff_t ready;
-	char (*roster)[64];  // [n], addresses
-	dt_error cause;  // why everything ends
-	pthread_t heart;
-	pthread_mutex_t lock; // over the links: a collective's unless it waits, or that thread's
-	int beating, bell[2];
-	struct dt__desk *desk;  // [size] in a segment, or NULL; before them the areas
+	char (*roster)[64]; // [n], addresses
+	dt_error cause; // why everything ends
+	dt__hand heart, courier;
+	pthread_mutex_t lock; // over the links: a collective's unless it waits, or the heart's
+	struct dt__desk *desk; // [size] in a segment, or NULL; before them the areas
 	void *segment;  size_t segment_bytes;
-	int turn;  // of the areas
+	int turn; // of the areas
+	int ring, step; // a long sum goes round; its next step
+	int wire; float *wide; ptrdiff_t wide_n; // what is summed in 16 bits, or 0: where it came from
 } dt__net;
 
-#define DT__CHUNK 65536  // floats of a frame
-#define DT__SHORT 4096   // floats up to which everybody adds all: one way, not there and back
+#define DT__CHUNK 65536 // floats of a frame
+#define DT__SHORT 4096 // floats up to which everybody adds all: one way, not there and back
 
 #define DT__EACH_LINK(net, i, l) \
 	for (i = 0, l = (net)->link; i < (net)->n; i++, l++) if (i != (net)->comm.rank && l->fd >= 0)
@@ -7069,26 +7064,34 @@ static void dt__link_beat(const dt__net *net, dt__link *l) {
 	dt__link_flush(l);
 }
 
+static int dt__hand_start(dt__hand *h, void *(*run)(void *user), dt__net *net) {
+	int i;
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, h->fd)) return 0;
+	DT__FOR(i, 2) fcntl(h->fd[i], F_SETFD, FD_CLOEXEC);
+	h->runs = !pthread_create(&h->thread, NULL, run, net);
+	for (i = 0; i < 2 && !h->runs; i++) close(h->fd[i]);
+	return h->runs;
+}
+static void dt__hand_stop(dt__hand *h) {
+	if (!h->runs) return;
+	close(h->fd[1]);
+	pthread_join(h->thread, NULL);
+	close(h->fd[0]);
+	h->runs = 0;
+}
+
 static void *dt__heart_main(void *user) {
 	dt__net *net = (dt__net *)user;
 	struct pollfd bell;
 	dt__link *l;
 	int i;
-	bell.fd = net->bell[0]; bell.events = POLLIN;
-	while (poll(&bell, 1, 1000) <= 0) {  // until the other end is closed
+	bell.fd = net->heart.fd[0]; bell.events = POLLIN;
+	while (poll(&bell, 1, 1000) <= 0) { // until the other end is closed
 		pthread_mutex_lock(&net->lock);
 		DT__EACH_LINK(net, i, l) dt__link_beat(net, l);
 		pthread_mutex_unlock(&net->lock);
 	}
 	return NULL;
-}
-
-static void dt__heart_stop(dt__net *net) {
-	if (!net->beating) return;
-	close(net->bell[1]);
-	pthread_join(net->heart, NULL);
-	close(net->bell[0]);
-	net->beating = 0;
 }
 
 // Say a last thing to all, within a time, and close. A frame half sent goes out whole first.
@@ -7099,7 +7102,7 @@ static void dt__net_end(dt__net *net, int type, double seconds) {
 	dt__frame f = dt__frame_of(type, net->comm.rank, type == DT__ABORT ? strlen(text) : 0);
 	dt__link *l;
 	int i, open;
-	dt__heart_stop(net);
+	dt__hand_stop(&net->heart);
 	f.detail = net->cause.code;
 	DT__EACH_LINK(net, i, l) l->announced = 0;
 	do {
@@ -7109,7 +7112,7 @@ static void dt__net_end(dt__net *net, int type, double seconds) {
 			if (dt__link_idle(l) && !l->announced) { dt__link_queue(l, f, text); l->announced = 1; }
 			if (dt__link_flush(l) < 0) got = -1;
 			if (l->announced == 1 && dt__link_idle(l)) { shutdown(l->fd, SHUT_WR); l->announced = 2; }
-			while (got >= 0 && dt__now() < until && (got = (int)recv(l->fd, l->in, sizeof l->in, 0)) > 0) {}  // bytes unread would make the system drop ours
+			while (got >= 0 && dt__now() < until && (got = (int)recv(l->fd, l->in, sizeof l->in, 0)) > 0) {} // bytes unread would make the system drop ours
 			if (got < 0 && errno == EAGAIN) open = 1; else dt__link_close(l);
 		}
 		if (open) nanosleep(&pause, NULL);
@@ -7124,10 +7127,6 @@ static void dt__net_lost(dt__net *net, const dt__link *l, const char *why) {
 
 static int dt__desk_run(dt_comm *c, float *buf, dt_error *err);
 static uint8_t *dt__server_place(dt__net *net, dt__link *l);
-
-static void dt__net_left(dt__net *net, int rank) {
-	dt__fail(&net->cause, DT_ERR_STATE, "%s: rank %d closed its handle: let all make the same calls first", dt__kind_names[net->comm.kind], rank);
-}
 
 // Are the floats that come the next of a span, which counts from `begin` on?
 static int dt__link_expects(const dt__link *l, const dt__span *s, ptrdiff_t begin) {
@@ -7144,7 +7143,7 @@ static uint8_t *dt__net_place(void *user, dt__link *l) {
 	dt_comm other = net->comm, *own = &net->comm;
 	if (f->type < DT__PART) return dt__place_small(NULL, l);
 	if (net->server) return dt__server_place(net, l);
-	if (f->call == net->call + 1) return NULL;  // it is ahead
+	if (f->call == net->call + 1) return NULL; // it is ahead
 	other.rank = (int)peer; other.kind = (dt__kind)f->kind; other.n = (size_t)f->n;
 	other.detail = f->detail;
 	if (dt__same_call(own->rank < other.rank ? own : &other, own->rank < other.rank ? &other : own, &net->cause)) return NULL;
@@ -7167,7 +7166,7 @@ static int dt__net_pull(dt__net *net, dt__link *l) {
 	if (got == -2) dt__net_lost(net, l, "it sent damaged bytes");
 	else if (got == -1 && !l->left) dt__net_lost(net, l, "its connection has ended");
 	else if (got == -1 && (net->server || net->comm.run == dt__desk_run)) dt__link_close(l);
-	else if (got == -1) dt__net_left(net, rank);
+	else if (got == -1) dt__comm_left(&net->comm, rank, &net->cause);
 	else if (f->type == DT__PART) l->part_in.begin += count;
 	else if (f->type == DT__RESULT) l->result_in.begin += count;
 	else if (f->type == DT__ABORT) dt__fail(&net->cause, DT__ELSE(f->detail, DT_ERR_PEER), "%s", *l->small ? (const char *)l->small : "a process ended without a word");
@@ -7179,7 +7178,7 @@ static int dt__net_pull(dt__net *net, dt__link *l) {
 
 static int dt__net_flush(dt__net *net, dt__link *l) {
 	ssize_t gone = dt__link_flush(l);
-	while (gone < 0 && !net->cause.code && dt__net_pull(net, l)) {}  // which finds out why: an ABORT may lie there
+	while (gone < 0 && !net->cause.code && dt__net_pull(net, l)) {} // which finds out why: an ABORT may lie there
 	if (gone < 0) dt__net_lost(net, l, "its connection has ended");
 	return gone != 0;
 }
@@ -7195,13 +7194,39 @@ static int dt__net_push(dt__net *net, dt__link *l) {
 		f.kind = (uint8_t)c->kind; f.detail = c->detail; f.n = c->n; f.call = net->call;
 		f.offset = (uint64_t)s->begin;
 		dt__link_queue(l, f, order ? (const void *)&l->order : net->buf ? net->buf + s->begin : NULL);
-		s->begin += count;
-		l->announced = 1;
+		s->begin += count; l->announced = 1;
 	}
 	return dt__net_flush(net, l);
 }
 
-static int dt__everybody(const dt_comm *c) { return c->kind == DT__ALLREDUCE && c->n <= DT__SHORT; }  // adds everything
+// Values of 16 bits, two in the place of a float.
+static void dt__pack(int wire, ptrdiff_t n, const float *x, float *packed) {
+	uint16_t *to = (uint16_t *)(void *)packed;
+	ptrdiff_t i;
+	DT__FOR(i, n) to[i] = (uint16_t)(wire == DT_F16 ? dt__to_half(x[i]) : dt__to_bfloat(x[i]));
+}
+static void dt__unpack(int wire, ptrdiff_t n, const float *packed, float *x) {
+	const uint16_t *from = (const uint16_t *)(const void *)packed;
+	ptrdiff_t i;
+	DT__FOR(i, n) x[i] = wire == DT_F16 ? dt__half(from[i]) : dt__float_from((uint32_t)from[i] << 16);
+}
+
+// Sums of packed values are rounded once. wide: [size] pieces.
+static void dt__net_add_packed(const dt__net *net, ptrdiff_t n, float *wide) {
+	const int size = net->comm.size, wire = net->wire;
+	float **part = net->part, **sum = part + size;
+	dt__span s = {0, 0};
+	ptrdiff_t at;
+	int i;
+	for (at = 0; at < n; at += DT__PIECE) {
+		s.end = 2 * DT__MIN(n - at, DT__PIECE);
+		DT__FOR(i, size) dt__unpack(wire, s.end, part[i] + at, sum[i] = wide + 2 * DT__PIECE * i);
+		dt__reduce_slice(sum, size, s, DT_SUM, 0);
+		dt__pack(wire, s.end, *sum, *part + at);
+	}
+}
+
+static int dt__everybody(const dt_comm *c) { return c->kind == DT__ALLREDUCE && c->n <= DT__SHORT; } // adds everything
 
 // Add up what all have sent of the own slice.
 static void dt__net_add(dt__net *net) {
@@ -7212,12 +7237,13 @@ static void dt__net_add(dt__net *net) {
 	int i;
 	DT__EACH_LINK(net, i, l) if (i < c->size) {
 		all = DT__MIN(all, l->part_in.begin);
-		if (dt__everybody(c) && !(l->announced && dt__link_idle(l))) return;  // the own values leave from the same place first
+		if (dt__everybody(c) && !(l->announced && dt__link_idle(l))) return; // the own values leave from the same place first
 	}
 	if (all <= net->ready || (all < net->mine.end && all - net->ready < DT__CHUNK)) return;
-	for (i = 0; i < c->size; i++) net->part[i] = i == c->rank ? net->buf + net->ready : net->room + i * size + (net->ready - net->mine.begin);
+	DT__FOR(i, c->size) net->part[i] = i == c->rank ? net->buf + net->ready : net->room + i * size + (net->ready - net->mine.begin);
 	s.end = all - net->ready;
-	dt__reduce_slice(net->part, c->size, s, (dt_reduction)c->detail, 0);
+	if (net->wire) dt__net_add_packed(net, s.end, net->room + c->size * size);
+	else dt__reduce_slice(net->part, c->size, s, (dt_reduction)c->detail, 0);
 	if (c->rank) dt__copy(s.end, 1, net->part[0], net->buf + net->ready, 0);
 	net->ready = all;
 }
@@ -7241,7 +7267,7 @@ static int dt__net_room(dt__net *net, ptrdiff_t n) {
 	free(net->room);
 	net->room = (float *)malloc(floats * sizeof(float));
 	net->room_floats = net->room ? floats : 0;
-	return net->room ? 0 : dt__fail(&net->cause, DT_ERR_MEMORY, "%s: no memory for %zu values of other ranks", dt__kind_names[net->comm.kind], floats);
+	return net->room ? 0 : dt__no_room(&net->cause, "%s: no memory for %zu values of other ranks", dt__call_of(&net->comm), floats);
 }
 
 // Who sends and adds what: slices for sums and gathering, all for short sums and the root of a broadcast.
@@ -7251,9 +7277,8 @@ static int dt__net_begin(dt__net *net, float *buf) {
 	dt__span whole = {0, 0};
 	whole.end = (ptrdiff_t)c->n; net->call = ++net->calls[0];
 	net->buf = net->into[0] = net->into[1] = buf;
-	net->began = dt__now();
 	net->mine = everybody ? whole : dt__comm_slice(c, c->rank);
-	for (i = 0; i < net->n; i++) {
+	DT__FOR(i, net->n) {
 		dt__link *l = &net->link[i];
 		dt__span slice = everybody ? whole : dt__comm_slice(c, i);
 		dt__link_begin(l, i < c->size);
@@ -7262,7 +7287,7 @@ static int dt__net_begin(dt__net *net, float *buf) {
 		if (!everybody && c->kind != DT__REDUCE_SCATTER) { l->result_in = slice; l->result_out = net->mine; }
 	}
 	net->ready = sums ? net->mine.begin : net->mine.end;
-	return dt__net_room(net, sums ? dt__length(net->mine) : 0);
+	return dt__net_room(net, (sums ? dt__length(net->mine) : 0) + (net->wire ? 2 * DT__PIECE : 0));
 }
 
 // Wait until something moves, but not for a silent peer.
@@ -7280,7 +7305,7 @@ static void dt__net_wait(dt__net *net) {
 	poll(net->poll, (nfds_t)n, 200);
 	pthread_mutex_lock(&net->lock);
 	now = dt__now();
-	DT__EACH_LINK(net, i, l)  // unless it was this process that slept
+	DT__EACH_LINK(net, i, l) // unless it was this process that slept
 		if (!dt__link_done(l) && now - DT__MAX(l->heard, net->began) > net->dead &&
 			((l->stage == 1 && !l->payload) || (recv(l->fd, &c, 1, MSG_PEEK) < 0 && errno == EAGAIN))) dt__net_lost(net, l, "it is silent");
 }
@@ -7291,7 +7316,53 @@ static int dt__net_code(dt__net *net, dt_error *err) {
 	return dt__pass_error(err, &net->cause);
 }
 
-static int dt__net_finish(dt__net *net, dt_error *err) {
+#ifndef DT_RING
+#define DT_RING 8 // ranks up to which each sends to all
+#endif
+
+// More pass slices on to the next rank: each adds its own values on the way, and then the sums go round. The order is another
+// than the tree's, and the same on all. 1: a step begins.
+static int dt__ring_step(dt__net *net) {
+	dt_comm *c = &net->comm;
+	const int n = c->size, t = net->step++;
+	dt__link *next = &net->link[(c->rank + 1) % n], *before = &net->link[(c->rank + n - 1) % n];
+	dt__span s = dt__comm_slice(c, (c->rank + 2 * n - t) % n);
+	float *two[2];
+	int i;
+	two[0] = net->buf; two[1] = net->room;
+	if (t && t < n) dt__reduce_slice(two, 2, s, c->detail == DT_MAX ? DT_MAX : DT_SUM, 0); // it has just come
+	if (t == n - 1 && c->detail == DT_MEAN) dt__cpu()->axpby(dt__length(s), 1 / (float)n, net->buf + s.begin, 0, net->buf + s.begin);
+	net->ring = t < 2 * n - 2;
+	if (!net->ring) return 0;
+	DT__FOR(i, net->n) dt__link_begin(&net->link[i], 0);
+	next->announced = before->greeted = 0;
+	next->result_out = s; before->result_in = dt__comm_slice(c, (c->rank + 2 * n - t - 1) % n);
+	net->call = ++net->calls[0]; net->ready = (ptrdiff_t)c->n;
+	net->into[0] = net->into[1] = t < n - 1 ? net->room : net->buf;
+	return 1;
+}
+
+static void dt__net_prepare(dt_comm *c, float *buf) {
+	dt__net *net = c->net;
+	int long_sum = c->kind == DT__ALLREDUCE && c->n > 2 * DT__SHORT;
+	ptrdiff_t n = (ptrdiff_t)c->n, words = (n + 1) / 2, each = (words - 1) / c->size + 1;
+	net->began = dt__now(); net->ring = net->wire = 0;
+	if (net->cause.code || dt__check_call(c, buf, &net->cause)) return;
+	if (long_sum && c->detail == DT_SUM && c->wire) {
+		if (dt__net_room(net, 2 * (each + DT__PIECE))) return; // parts, room to add them, and these
+		net->wire = c->wire; net->wide = buf; net->wide_n = n;
+		buf = net->room + c->size * (each + 2 * DT__PIECE);
+		buf[words - 1] = 0;
+		dt__pack(net->wire, n, net->wide, buf);
+		c->n = (size_t)words;
+	}
+	net->ring = long_sum && !net->wire && c->size > DT_RING;
+	net->step = 0; net->buf = buf;
+	if (!net->ring) dt__net_begin(net, buf);
+	else if (!dt__net_room(net, (n - 1) / c->size + 1)) dt__ring_step(net);
+}
+
+static void dt__net_work(dt__net *net) {
 	const dt_comm *c = &net->comm;
 	dt__link *l;
 	int i, open = 1, idle = 0;
@@ -7303,18 +7374,42 @@ static int dt__net_finish(dt__net *net, dt_error *err) {
 			moved |= dt__net_pull(net, l) | dt__net_push(net, l);
 			open |= !dt__link_done(l);
 		}
-		if (c->kind <= DT__REDUCE_SCATTER) dt__net_add(net);
+		if (c->kind <= DT__REDUCE_SCATTER && !net->ring) dt__net_add(net);
+		if (!open && net->ring) open = moved = dt__ring_step(net);
 		idle = moved ? 0 : idle + 1;
 		if (open && idle > net->spins) dt__net_wait(net);
 	}
 	pthread_mutex_unlock(&net->lock);
-	return dt__net_code(net, err);
+	if (!open && net->wire) dt__unpack(net->wire, net->wide_n, net->buf, net->wide);
 }
 
 static int dt__net_run(dt_comm *c, float *buf, dt_error *err) {
-	dt__net *net = c->net;
-	if (!net->cause.code && !dt__check_call(c, buf, &net->cause)) dt__net_begin(net, buf);
-	return dt__net_finish(net, err);
+	dt__net_prepare(c, buf);
+	dt__net_work(c->net);
+	return dt__net_code(c->net, err);
+}
+
+// The same in two steps, by a thread of its own. One byte goes there, and comes back: 0: the other end is closed.
+static int dt__tell_hand(int fd, int sends, char *byte) {
+	ssize_t n;
+	do n = sends ? send(fd, byte, 1, MSG_NOSIGNAL) : recv(fd, byte, 1, 0); while (n < 0 && errno == EINTR);
+	return n == 1;
+}
+static void *dt__courier_main(void *user) {
+	dt__net *net = (dt__net *)user;
+	char c;
+	while (dt__tell_hand(net->courier.fd[0], 0, &c)) { dt__net_work(net); dt__tell_hand(net->courier.fd[0], 1, &c); }
+	return NULL;
+}
+static void dt__net_start(dt_comm *c, float *buf) {
+	char go = 0;
+	dt__net_prepare(c, buf);
+	dt__tell_hand(c->net->courier.fd[1], 1, &go);
+}
+static int dt__net_finish(dt_comm *c, dt_error *err) {
+	char done;
+	dt__tell_hand(c->net->courier.fd[1], 0, &done);
+	return dt__net_code(c->net, err);
 }
 
 // A worker's round with all its servers, each of which holds a slice.
@@ -7325,7 +7420,7 @@ static int dt__net_push_all(dt_comm *c, dt__push *p, dt_error *err) {
 	net->began = dt__now(); net->buf = p->out;
 	net->into[0] = p->into; net->into[1] = p->sums;
 	net->trained = p->trained;
-	for (i = 0; i < net->n; i++) {
+	DT__FOR(i, net->n) {
 		dt__link *l = &net->link[i];
 		dt__span slice = dt__slice_of(p->trained, 64, c->servers, i - c->size), held = slice;
 		uint64_t version = l->order.version;
@@ -7340,18 +7435,19 @@ static int dt__net_push_all(dt_comm *c, dt__push *p, dt_error *err) {
 		l->order.trained = (uint64_t)dt__length(slice);
 		l->order.all = (uint64_t)dt__length(held);
 	}
-	code = dt__net_finish(net, err);
-	p->order = net->link[net->n - 1].order;
+	net->ring = net->wire = 0;
+	dt__net_work(net);
+	code = dt__net_code(net, err); p->order = net->link[net->n - 1].order;
 	return code;
 }
 
 // ---- ranks that share memory: a segment instead of the sockets, which still tell who has died
 
-#define DT__AREA 65536  // floats
-typedef struct dt__desk {  // a rank's, with two areas that it uses in turn
-	unsigned arrived, sleeping;  // meetings it has come to; it waits at its sockets
+#define DT__AREA 65536 // floats
+typedef struct dt__desk { // a rank's, with two areas that it uses in turn
+	unsigned arrived, sleeping; // meetings it has come to; it waits at its sockets
 	char apart[56];
-	dt_comm call[2];  // of which kind, n and detail are read
+	dt_comm call[2]; // of which kind, n and detail are read
 } dt__desk;
 
 static float *dt__area(const dt__net *net, int rank, int turn) {
@@ -7359,7 +7455,7 @@ static float *dt__area(const dt__net *net, int rank, int turn) {
 }
 
 static int dt__desk_late(const dt__net *net, int rank, unsigned round) { return (int)(DT__LOAD(&net->desk[rank].arrived) - round) < 0; }
-static int dt__desk_all(const dt__net *net, unsigned round) {  // have come?
+static int dt__desk_all(const dt__net *net, unsigned round) { // have come?
 	int i = 0;
 	while (i < net->comm.size && !dt__desk_late(net, i, round)) i++;
 	return i == net->comm.size;
@@ -7371,7 +7467,7 @@ static void dt__desk_meet(dt__net *net) {
 	dt__link *l;
 	int i, spin;
 	DT__SWAP(&own->arrived, round);
-	DT__EACH_LINK(net, i, l) if (i < net->comm.size && DT__LOAD(&net->desk[i].sleeping)) {  // a frame wakes it
+	DT__EACH_LINK(net, i, l) if (i < net->comm.size && DT__LOAD(&net->desk[i].sleeping)) { // a frame wakes it
 		pthread_mutex_lock(&net->lock);
 		dt__link_beat(net, l);
 		pthread_mutex_unlock(&net->lock);
@@ -7383,7 +7479,7 @@ static void dt__desk_meet(dt__net *net) {
 	while (!dt__desk_all(net, round) && !net->cause.code) {
 		dt__net_wait(net);
 		DT__EACH_LINK(net, i, l) while (!net->cause.code && l->fd >= 0 && dt__net_pull(net, l)) {}
-		for (i = 0; i < net->comm.size; i++) if (net->link[i].left && dt__desk_late(net, i, round)) dt__net_left(net, i);
+		DT__FOR(i, net->comm.size) if (net->link[i].left && dt__desk_late(net, i, round)) dt__comm_left(&net->comm, i, &net->cause);
 	}
 	DT__STORE(&own->sleeping, 0);
 	pthread_mutex_unlock(&net->lock);
@@ -7392,8 +7488,7 @@ static void dt__desk_meet(dt__net *net) {
 // What a rank brings to, or owns of, values at .. at + count - 1, from at.
 static dt__span dt__desk_part(const dt_comm *c, int rank, ptrdiff_t at, ptrdiff_t count) {
 	dt__span s = dt__comm_slice(c, rank);
-	s.begin = DT__MAX(s.begin - at, 0);
-	s.end = DT__MAX(DT__MIN(s.end - at, count), s.begin);
+	s.begin = DT__MAX(s.begin - at, 0); s.end = DT__MAX(DT__MIN(s.end - at, count), s.begin);
 	return s;
 }
 
@@ -7437,16 +7532,22 @@ static int dt__desk_run(dt_comm *c, float *buf, dt_error *err) {
 	return dt__net_code(net, err);
 }
 
+#define DT__HOST_BYTES 50
+static void dt__host_of(const void *address, socklen_t n, char *host) { // in numbers
+	if (getnameinfo((const struct sockaddr *)address, n, host, DT__HOST_BYTES, NULL, 0, NI_NUMERICHOST)) strcpy(host, "?");
+}
+
 // Is the peer on this host? Both ends have the same address then, or each one of the loopback's.
 static int dt__link_local(const dt__link *l) {
-	struct sockaddr_storage a[2];
-	socklen_t n[2] = {sizeof a[0], sizeof a[1]};
-	uint32_t host[2];
+	struct sockaddr_storage a;
+	char host[2][DT__HOST_BYTES];
 	int i;
-	if (getsockname(l->fd, (struct sockaddr *)&a[0], &n[0]) || getpeername(l->fd, (struct sockaddr *)&a[1], &n[1])) return 0;
-	if (a[0].ss_family == AF_INET6) return !memcmp(&((struct sockaddr_in6 *)(void *)&a[0])->sin6_addr, &((struct sockaddr_in6 *)(void *)&a[1])->sin6_addr, 16);
-	for (i = 0; i < 2; i++) host[i] = ntohl(((struct sockaddr_in *)(void *)&a[i])->sin_addr.s_addr);
-	return host[0] == host[1] || (host[0] >> 24 == 127 && host[1] >> 24 == 127);
+	DT__FOR(i, 2) {
+		socklen_t n = sizeof a;
+		if ((i ? getpeername : getsockname)(l->fd, (struct sockaddr *)&a, &n)) return 0;
+		dt__host_of(&a, n, host[i]);
+	}
+	return !strcmp(host[0], host[1]) || (!strncmp(host[0], "127.", 4) && !strncmp(host[1], "127.", 4));
 }
 
 // All ranks map a file that rank 0 makes, if they are on one host and find there what it says that it has written; or else they
@@ -7455,9 +7556,9 @@ static int dt__desk_open(dt__net *net, dt_error *err) {
 	dt_comm *c = &net->comm;
 	const char *wish = getenv("DTRAIN_TRANSPORT");
 	char key[64] = "/dev/shm/dtrain-XXXXXX", *path = key, *token = key + 48;
-	float said[64] = {0}, failed;  // the key, byte by byte
+	float failed;
 	uint8_t *p = (uint8_t *)MAP_FAILED;
-	size_t bytes = (size_t)c->size * (sizeof *net->desk + 2 * DT__AREA * sizeof(float)), i;
+	size_t bytes = (size_t)c->size * (sizeof *net->desk + 2 * DT__AREA * sizeof(float));
 	int fd = -1, must = wish && !strcmp(wish, "shm"), code, link;
 	dt__link *l;
 	struct stat st;
@@ -7467,24 +7568,22 @@ static int dt__desk_open(dt__net *net, dt_error *err) {
 		fd = mkstemp(path);
 		if (fd < 0) fd = mkstemp(strcpy(path, "/tmp/dtrain-XXXXXX"));
 #ifdef __linux__
-		if (fd >= 0 && posix_fallocate(fd, 0, (off_t)bytes)) { unlink(path); close(fd); fd = -1; }  // or else a full disk would kill
+		if (fd >= 0 && posix_fallocate(fd, 0, (off_t)bytes)) { unlink(path); close(fd); fd = -1; } // or else a full disk would kill
 #endif
 		dt__random_bytes((uint8_t *)token);
-		for (i = 0; i < 64 && fd >= 0; i++) said[i] = key[i];
-		if (fd >= 0 && pwrite(fd, token, 16, (off_t)bytes) < 16) *said = 0;
+		if (fd < 0 || pwrite(fd, token, 16, (off_t)bytes) < 16) { unlink(path); *key = 0; }
 	}
-	code = dt_broadcast(c, said, 64, 0, err);
-	for (i = 0; i < 64 && c->rank; i++) key[i] = (char)said[i];
-	if (c->rank && *said > 0) fd = open(path, O_RDWR | O_CLOEXEC);
+	code = dt__take_first(c, 8, key, err);
+	if (c->rank && *key) fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd >= 0 && !fstat(fd, &st) && (size_t)st.st_size >= bytes + 16) p = (uint8_t *)mmap(NULL, bytes + 16, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (fd >= 0) close(fd);
 	failed = p == (uint8_t *)MAP_FAILED || memcmp(p + bytes, token, 16);
 	DT__EACH_LINK(net, link, l) if (link < c->size && !dt__link_local(l)) failed = 1;
 	if (!code) code = dt_allreduce(c, &failed, 1, DT_MAX, err);
-	if (!c->rank && *said > 0) unlink(path);
+	if (!c->rank && *key) unlink(path);
 	if (p != (uint8_t *)MAP_FAILED) { net->segment = p; net->segment_bytes = bytes + 16; }
 	net->desk = (dt__desk *)(void *)(p + (size_t)c->size * 2 * DT__AREA * sizeof(float));
-	if (!code && failed == 0) c->run = dt__desk_run;
+	if (!code && failed == 0) { c->run = dt__desk_run; c->start = NULL; }
 	else if (!code && must) code = dt__bad_cluster(err, "DTRAIN_TRANSPORT=shm: the ranks do not find the same memory: leave it out, or set tcp");
 	return code;
 }
@@ -7493,6 +7592,7 @@ static int dt__desk_open(dt__net *net, dt_error *err) {
 static void dt__net_close(dt_comm *c, const dt_error *cause) {
 	dt__net *net = c->net;
 	if (cause && !net->cause.code) dt__fail(&net->cause, DT_ERR_PEER, "rank %d: %s", c->rank, cause->text);
+	dt__hand_stop(&net->courier);
 	dt__net_end(net, cause ? DT__ABORT : DT__BYE, cause ? 0.5 : c->rank ? 2 : 5);
 	pthread_mutex_destroy(&net->lock);
 	if (net->segment) munmap(net->segment, net->segment_bytes);
@@ -7504,16 +7604,16 @@ static void dt__net_leave(dt_comm *c) { dt__net_close(c, NULL); }
 
 // ---- joining
 
-typedef struct {  // what >>cluster has found out
-	int rank, size, local;  // local: ranks on this machine
-	int servers;  // of these processes, the last so many
-	char chief[280];  // host:port of rank 0, which may have taken one of the next ports
+typedef struct { // what >>cluster has found out
+	int rank, size, local; // local: ranks on this machine
+	int servers; // of these processes, the last so many
+	char chief[280]; // host:port of rank 0, which may have taken one of the next ports
 	int tries;
-	char bind[256];  // the own listener's host, or "", and port, 0: any
+	char bind[256]; // the own listener's host, or "", and port, 0: any
 	int port;
-	char job[64];  // processes of another job are not let in
-	char source[120];  // which variables said so
-	double patience, dead;  // seconds
+	char job[64]; // processes of another job are not let in
+	char source[120]; // which variables said so
+	double patience, dead; // seconds
 	char secret[256];
 	int insecure, listener; // listener: open already, or -1
 } dt__who;
@@ -7533,15 +7633,15 @@ static struct addrinfo *dt__resolve(const char *host, int family, int port) {
 	char number[16];
 	memset(&hint, 0, sizeof hint);
 	hint.ai_family = family; hint.ai_socktype = SOCK_STREAM; hint.ai_flags = AI_PASSIVE;
-	dt__format(number, sizeof number, "%d", port);
+	dt__fill(number, "%d", port);
 	return getaddrinfo(host, number, &hint, &found) ? NULL : found;
 }
 
 // Of all hosts this one only: Debian gives a host's own name 127.0.1.1, and that name is another address elsewhere.
-static int dt__is_loopback(const struct sockaddr *a) {
-	static const uint8_t one[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
-	if (a->sa_family == AF_INET6) return !memcmp(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr, one, 16);
-	return ((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr == htonl(INADDR_LOOPBACK);
+static int dt__is_loopback(const void *address, socklen_t n) {
+	char host[DT__HOST_BYTES];
+	dt__host_of(address, n, host);
+	return !strcmp(host, "127.0.0.1") || !strcmp(host, "::1");
 }
 
 static void dt__socket_ready(int fd) {
@@ -7567,14 +7667,14 @@ static int dt__listen(const dt__who *w, int *port, dt_error *err) {
 		return -1;
 	}
 	a = dt__resolve(host, AF_UNSPEC, first);
-	local = a && dt__is_loopback(a->ai_addr);
-	for (at = a; at; at = at->ai_next) if (family != AF_INET) family = at->ai_family;  // IPv6 only where rank 0 has no other
+	local = a && dt__is_loopback(a->ai_addr, a->ai_addrlen);
+	for (at = a; at; at = at->ai_next) if (family != AF_INET) family = at->ai_family; // IPv6 only where rank 0 has no other
 	if (a) freeaddrinfo(a);
 	if (w->rank) first = w->port;
 	for (i = 0; i < (w->rank ? 1 : w->tries) && fd < 0; i++) {
 		a = *w->bind ? dt__resolve(w->bind, AF_UNSPEC, first + i) : dt__resolve(local ? host : NULL, family, first + i);
 		if (!a) break;
-		if (!w->insecure && !*w->secret && !dt__is_loopback(a->ai_addr)) {
+		if (!w->insecure && !*w->secret && !dt__is_loopback(a->ai_addr, a->ai_addrlen)) {
 			why = "anybody in its network could join: set the same DTRAIN_SECRET of 16 characters or more for all, or DTRAIN_INSECURE=1";
 		} else if ((fd = socket(a->ai_family, SOCK_STREAM, 0)) >= 0) {
 			setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
@@ -7649,9 +7749,9 @@ static void dt__link_seal(dt__link *l, const char *secret, int dialled) {
 	uint8_t key[32];
 	int i, side;
 	l->keyed = *secret != 0;
-	for (side = 0; side < 2; side++) {
+	DT__FOR(side, 2) {
 		dt__proof(secret, l->said, side ? 'D' : 'A', key);
-		for (i = 0; i < 2; i++) (side == dialled ? l->key_out : l->key_in)[i] = dt__read_le(key + 8 * i, 8);
+		DT__FOR(i, 2) (side == dialled ? l->key_out : l->key_in)[i] = dt__read_le(key + 8 * i, 8);
 	}
 }
 
@@ -7666,7 +7766,7 @@ static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *addres
 		memset(l, 0, sizeof *l);
 		l->fd = dt__connect(address, rank ? 0 : round % w->tries, &why);
 		if (l->fd >= 0) {
-			dt__format(l->address, sizeof l->address, "%s", address);
+			dt__fill(l->address, "%s", address);
 			dt__write_le(l->said, (uint64_t)w->rank, 4);
 			dt__write_le(l->said + 4, (uint64_t)w->size | (uint64_t)w->servers << 16, 4);
 			dt__write_le(l->said + 8, (uint64_t)port, 4);
@@ -7711,14 +7811,14 @@ static int dt__join_greet(dt__net *net, const dt__who *w, dt__link *half, int *m
 	dt__proof(w->secret, hello, 'd', proof);
 	if (dt__differs(proof, half->small)) return 0;
 	if (size != w->size || servers != w->servers)
-		dt__format(text, sizeof text, "the world has %d processes there, %d here; %d and %d of them parameter servers", size, w->size, servers, w->servers);
-	else if (rank <= w->rank || rank >= size) dt__format(text, sizeof text, "rank %d does not dial rank %d of %d", rank, w->rank, size);
-	else if (net->link[rank].fd >= 0 && !dt__link_gone(&net->link[rank])) dt__format(text, sizeof text, "there is a rank %d already", rank);
+		dt__fill(text, "the world has %d processes there, %d here; %d and %d of them parameter servers", size, w->size, servers, w->servers);
+	else if (rank <= w->rank || rank >= size) dt__fill(text, "rank %d does not dial rank %d of %d", rank, w->rank, size);
+	else if (net->link[rank].fd >= 0 && !dt__link_gone(&net->link[rank])) dt__fill(text, "there is a rank %d already", rank);
 	dt__link_tell(half, *text ? DT__ABORT : DT__WELCOME, w->rank, text, strlen(text));
 	if (*text || !dt__link_idle(half)) return 0;
 	dt__link_seal(half, w->secret, 0);
 	dt__format(half->address + strlen(half->address), 8, ":%d", (int)(dt__read_le(hello + 8, 4) & 0xffff));
-	if (net->link[rank].fd >= 0) dt__link_close(&net->link[rank]); else --*missing;  // it had died, and was started again
+	if (net->link[rank].fd >= 0) dt__link_close(&net->link[rank]); else --*missing; // it had died, and was started again
 	net->link[rank] = *half; half->fd = -1;
 	return 1;
 }
@@ -7730,8 +7830,8 @@ static int dt__join_accept(dt__net *net, const dt__who *w, int listener, double 
 	dt__link *half = (dt__link *)calloc(DT__HALF_OPEN, sizeof *half), *l;
 	struct pollfd p[DT__HALF_OPEN + 1];
 	int missing = w->size - 1 - w->rank, i;
-	if (!half) return dt__fail(err, DT_ERR_MEMORY, "no memory to join");
-	for (i = 0; i < DT__HALF_OPEN; i++) half[i].fd = -1;
+	if (!half) return dt__no_room(err, "no memory to join");
+	DT__FOR(i, DT__HALF_OPEN) half[i].fd = -1;
 	while (missing && dt__now() < until && !DT__STOPPED) {
 		int taken = 0;
 		for (i = 0; i <= DT__HALF_OPEN; i++) {
@@ -7745,28 +7845,28 @@ static int dt__join_accept(dt__net *net, const dt__who *w, int listener, double 
 			if (l->fd < 0) {
 				struct sockaddr_storage from;
 				socklen_t n = sizeof from;
-				char host[50];
+				char host[DT__HOST_BYTES];
 				int fd = accept(listener, (struct sockaddr *)&from, &n);
 				if (fd < 0) continue;
 				memset(l, 0, sizeof *l);
 				dt__socket_ready(l->fd = fd);
 				l->heard = l->began = dt__now();
-				if (getnameinfo((struct sockaddr *)&from, n, host, sizeof host, NULL, 0, NI_NUMERICHOST)) strcpy(host, "?");
+				dt__host_of(&from, n, host);
 				dt__format(l->address, sizeof l->address - 10, strchr(host, ':') ? "[%s]" : "%s", host);
 			}
 			got = dt__link_read(l, dt__place_small, NULL);
-			if (l->other) dt__link_tell(l, DT__ABORT, w->rank, "", 0);  // its head tells
+			if (l->other) dt__link_tell(l, DT__ABORT, w->rank, "", 0); // its head tells
 			if (got == 1) got = dt__join_greet(net, w, l, &missing) ? 0 : -1;
 			if (l->fd >= 0 && (got || dt__now() - l->began > (taken < DT__HALF_OPEN ? 5 : 0.5))) dt__link_close(l);
 		}
 		if (!missing) DT__EACH_LINK(net, i, l) if (i > w->rank && dt__link_gone(l)) { dt__link_close(l); missing++; }
 	}
-	for (i = 0; i < DT__HALF_OPEN; i++) dt__link_close(&half[i]);
+	DT__FOR(i, DT__HALF_OPEN) dt__link_close(&half[i]);
 	free(half);
 	if (missing && DT__STOPPED) return dt__join_stopped(w, err);
 	if (missing) {
 		char text[80] = "";
-		dt__writer out = dt__writer_on(text, sizeof text);
+		DT__WRITER(out, text);
 		for (i = w->rank + 1; i < w->size; i++) if (net->link[i].fd < 0) dt__print(&out, out.n ? ", %d" : "%d", i);
 		return dt__fail(err, DT_ERR_PEER, "rank %d (%s) waited %g s; of %d processes these have not come: %s", w->rank, w->chief, w->patience, w->size, text);
 	}
@@ -7789,15 +7889,15 @@ static int dt__join(dt__net *net, const dt__who *w, dt_error *err) {
 	if (!code && w->rank && dt__link_await(net->link, DT__ROSTER, dt__place_roster, net, until))
 		code = net->link->frame.type == DT__ABORT ? dt__fail(err, DT_ERR_PEER, "%s", (const char *)net->link->small)
 			: dt__fail(err, DT_ERR_PEER, "rank 0 (%s) has ended, or the others have not come to it within %g s", w->chief, w->patience);
-	for (i = 0; i < w->size; i++) net->roster[i][63] = 0;
-	if (w->rank) until = DT__MIN(until, dt__now() + 2 * w->dead);  // all have been there: who does not answer now has died
+	DT__FOR(i, w->size) net->roster[i][63] = 0;
+	if (w->rank) until = DT__MIN(until, dt__now() + 2 * w->dead); // all have been there: who does not answer now has died
 	for (i = 1; i < w->rank && !code; i++) code = dt__dial(net, w, i, net->roster[i], port, until, err);
 	if (!code) code = dt__join_accept(net, w, listener, until, err);
 	close(listener);
 	if (code || w->rank) return code;
 	dt__address(w->chief, host, sizeof host, &port);
-	DT__EACH_LINK(net, i, l) {  // who came from this host is where this one is, as the others call it
-		if (!strncmp(l->address, "127.", 4) && dt__format(text, sizeof text, "%s:%s", host, strrchr(l->address, ':') + 1) < sizeof text) strcpy(l->address, text);
+	DT__EACH_LINK(net, i, l) { // who came from this host is where this one is, as the others call it
+		if (!strncmp(l->address, "127.", 4) && dt__fill(text, "%s:%s", host, strrchr(l->address, ':') + 1) < sizeof text) strcpy(l->address, text);
 		memcpy(net->roster[i], l->address, 64);
 	}
 	DT__EACH_LINK(net, i, l) dt__link_tell(l, DT__ROSTER, 0, net->roster, 64 * (size_t)w->size);
@@ -7806,31 +7906,28 @@ static int dt__join(dt__net *net, const dt__who *w, dt_error *err) {
 
 static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 	size_t n = (size_t)w->size;
-	dt__net *net = (dt__net *)calloc(1, sizeof *net + n * (sizeof *net->link + sizeof *net->part + sizeof *net->poll + 64));
+	dt__net *net = (dt__net *)calloc(1, sizeof *net + n * (sizeof *net->link + 2 * sizeof *net->part + sizeof *net->poll + 64));
 	dt_comm *c = &net->comm;
 	dt_error own = DT_DEFAULTS;
 	int i;
 	if (!net || pthread_mutex_init(&net->lock, NULL)) {
 		free(net);
-		dt__fail(err, DT_ERR_MEMORY, "no memory for connections to %d processes", w->size);
+		dt__no_room(err, "no memory for connections to %d processes", w->size);
 		return NULL;
 	}
 	net->n = w->size; c->rank = w->rank; c->servers = w->servers; c->size = w->size - w->servers;
-	c->local = w->local; c->run = dt__net_run; c->push = dt__net_push_all; c->close = dt__net_leave;
+	c->local = w->local; c->run = dt__net_run; c->start = dt__net_start; c->finish = dt__net_finish; c->push = dt__net_push_all; c->close = dt__net_leave;
 	c->net = net; net->dead = w->dead;
 	net->spins = w->local > dt__cores() ? 0 : 200;
-	net->link = (dt__link *)(void *)(net + 1);
-	net->part = (float **)(void *)(net->link + n);
-	net->poll = (struct pollfd *)(void *)(net->part + n);
+	net->link = (dt__link *)(void *)(net + 1); net->part = (float **)(void *)(net->link + n);
+	net->poll = (struct pollfd *)(void *)(net->part + 2 * n);
 	net->roster = (char (*)[64])(void *)(net->poll + n);
-	for (i = 0; i < w->size; i++) net->link[i].fd = -1;
-	if (!dt__join(net, w, &own) && !pipe(net->bell)) {
-		for (i = 0; i < 2; i++) fcntl(net->bell[i], F_SETFD, FD_CLOEXEC);
-		net->beating = !pthread_create(&net->heart, NULL, dt__heart_main, net);
-		if (net->beating && (c->rank >= c->size || c->size < 2 || !dt__desk_open(net, &own))) return c;
-		for (i = 0; i < 2 && !net->beating; i++) close(net->bell[i]);
+	DT__FOR(i, w->size) net->link[i].fd = -1;
+	if (!dt__join(net, w, &own) && dt__hand_start(&net->heart, dt__heart_main, net)) {
+		if (c->rank >= c->size || c->size < 2) return c;
+		if (!dt__desk_open(net, &own) && (c->run == dt__desk_run || dt__hand_start(&net->courier, dt__courier_main, net))) return c;
 	}
-	if (!own.code) dt__fail(&own, DT_ERR_MEMORY, "the system refuses a pipe or a thread");
+	if (!own.code) dt__no_room(&own, "the system refuses a pair of sockets or a thread");
 	dt__net_close(c, &own);
 	dt__pass_error(err, &own);
 	return NULL;
@@ -7840,31 +7937,30 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 // ========
 // >>server - parameter servers
 //
-// What:    each holds a slice of the variables and their moments, and runs the optimizer. A push is applied front to back
-//          while it arrives, and leaves as values; none overtakes another, so nobody gets a torn slice. Async: pushes one by
-//          one (Li et al. 2014), a bounded number of steps apart (Ho et al. 2013); sync: all workers' as one, added in the
-//          tree's order, or all but the last (Chen et al. 2016). The last server also adds what lies behind the variables:
-//          batch sums and totals. It hands out the numbers of the batches.
-// Owns:    dt_server.
-// Uses:    >>wire, >>optimizers.   Used by: >>cluster.
+// What: each holds a slice of the variables and their moments, and runs the optimizer. A push is applied front to back while
+//   it arrives, and leaves as values; none overtakes another, so nobody gets a torn slice. Async: pushes one by one (Li et
+//   al. 2014), a bounded number of steps apart (Ho et al. 2013); sync: all workers' as one, added in the tree's order, or all
+//   but the last (Chen et al. 2016). The last server also adds what lies behind the variables: batch sums and totals. It
+//   hands out the numbers of the batches.
+// Owns: dt_server.
+// Uses: >>wire, >>optimizers. Used by: >>cluster.
 // Promise: a push that comes twice is applied once; with sync the bits are those of DT_MULTIWORKER.
-// ========
 
 #ifndef DTRAIN_NO_SOCKETS
 
-enum { DT__ANSWERED, DT__COMES, DT__AT_WORK };  // the answer to an order has left; one arrives; is worked on
+enum { DT__ANSWERED, DT__COMES, DT__AT_WORK }; // the answer to an order has left; one arrives; is worked on
 
-typedef struct {  // a worker, as its server sees it; spans count from the server's first value
+typedef struct { // a worker, as its server sees it; spans count from the server's first value
 	dt__link *link;
-	float *buf;  // [all] gradients, which what it gets replaces
+	float *buf; // [all] gradients, which what it gets replaces
 	dt__order order;
-	dt__frame frame;  // as the order came, for the answer
-	int state, again;  // again: nothing is applied
-	ptrdiff_t done;  // values worked on
-	uint64_t last, pushes, arrived;  // number of its last push; pushes since the last stretch; when this order came
-	float sums[2];  // weight and seeds
+	dt__frame frame; // as the order came, for the answer
+	int state, again; // again: nothing is applied
+	ptrdiff_t done; // values worked on
+	uint64_t last, pushes, arrived; // number of its last push; pushes since the last stretch; when this order came
+	float sums[2]; // weight and seeds
 	double scale;
-	int repeats, late;  // its push has been applied, and gets the same next; comes when all others are through
+	int repeats, late; // its push has been applied, and gets the same next; comes when all others are through
 	int64_t next;
 } dt__client;
 
@@ -7872,14 +7968,14 @@ struct dt_server {
 	dt__net *net;
 	dt__optimizer optimizer;
 	int sync, full_rate, backup, workers, stopped, n_queue, n_group;
-	double ahead;  // most steps that a worker may be; 0: any number
-	ptrdiff_t begin, trained, all;  // its slice; with what lies behind
-	float *variables, *slot[2], **part;  // part: [workers]
-	ptrdiff_t *border;  int n_borders;  // where weight decay ends and begins, in turn
-	uint64_t version, base, orders;  // updates; before this stretch; orders so far
+	double ahead; // most steps that a worker may be; 0: any number
+	ptrdiff_t begin, trained, all; // its slice; with what lies behind
+	float *variables, *slot[2], **part; // part: [workers]
+	ptrdiff_t *border;  int n_borders; // where weight decay ends and begins, in turn
+	uint64_t version, base, orders; // updates; before this stretch; orders so far
 	int64_t cursor, batches, stop;
 	double sum_staleness;
-	dt__client *client, **queue;  // [net->n]; [workers] pushes at work in their order, of which the first n_group count as one
+	dt__client *client, **queue; // [net->n]; [workers] pushes at work in their order, of which the first n_group count as one
 };
 
 static void dt__server_forget(dt_server *s) {
@@ -7895,13 +7991,13 @@ static int dt__server_holds(const dt_server *s, const dt__order *o) {
 // The chief says how much there is to hold.
 static int dt__server_setup(dt_server *s, const dt__order *o) {
 	const uint64_t most = PTRDIFF_MAX / 8 / ((uint64_t)s->workers + 3);
-	size_t each = (size_t)(o->all / 16 + 1) * 16;  // floats: whole cache lines
+	size_t each = (size_t)(o->all / 16 + 1) * 16; // floats: whole cache lines
 	int i, n = 1;
 	if (o->all > most || o->trained > o->all || o->begin > most || !(o->kind >= 0 && o->kind <= DT_RMSPROP && o->n_slots <= 2 && o->n_slots >= dt__slots((dt_optimizer)o->kind, o->momentum))) return 0;
 	s->sync = o->sync > 0; s->ahead = (double)o->ahead; s->backup = (int)DT__MIN(DT__MAX(o->backup, 0), s->workers - 1); s->full_rate = o->full_rate > 0;
-	s->base += o->version - s->version; s->version = o->version;  // Adam counts steps
+	s->base += o->version - s->version; s->version = o->version; // Adam counts steps
 	if (o->next && dt__server_holds(s, o)) return 1;
-	for (i = 0; i < s->workers; i++) {  // nobody else's array is in use
+	DT__FOR(i, s->workers) { // nobody else's array is in use
 		const dt__client *c = &s->client[i];
 		if (c->state == DT__AT_WORK || (c->state == DT__COMES && c->frame.detail != DT__STRETCH) || dt__length(c->link->result_out) || (c->link->out[1].iov_len && c->link->fd >= 0)) return 0;
 	}
@@ -7911,11 +8007,11 @@ static int dt__server_setup(dt_server *s, const dt__order *o) {
 	s->begin = (ptrdiff_t)o->begin; s->trained = (ptrdiff_t)o->trained; s->all = (ptrdiff_t)o->all;
 	s->variables = (float *)calloc(each * (size_t)(1 + (int)o->n_slots + s->workers), sizeof(float));
 	if (!s->variables) {
-		dt__fail(&s->net->cause, DT_ERR_MEMORY, "a parameter server has no memory for %td values of %d workers", s->all, s->workers);
+		dt__no_room(&s->net->cause, "a parameter server has no memory for %td values of %d workers", s->all, s->workers);
 		return 0;
 	}
-	for (i = 0; i < 2; i++) s->slot[i] = i < (int)o->n_slots ? s->variables + each * (size_t)n++ : NULL;
-	for (i = 0; i < s->workers; i++) s->client[i].buf = s->variables + each * (size_t)n++;
+	DT__FOR(i, 2) s->slot[i] = i < (int)o->n_slots ? s->variables + each * (size_t)n++ : NULL;
+	DT__FOR(i, s->workers) s->client[i].buf = s->variables + each * (size_t)n++;
 	return 1;
 }
 
@@ -7924,7 +8020,7 @@ static void dt__server_mask(dt_server *s, const float *mask) {
 	ptrdiff_t i;
 	for (i = s->n_borders = 0; i < s->trained; i++) if (mask[i] != (i ? mask[i - 1] : 0)) {
 		ptrdiff_t *more = (ptrdiff_t *)realloc(s->border, ((size_t)s->n_borders + 1) * sizeof *more);
-		if (!more) { dt__fail(&s->net->cause, DT_ERR_MEMORY, "a parameter server has no memory for its settings"); return; }
+		if (!more) { dt__no_room(&s->net->cause, "a parameter server has no memory for its settings"); return; }
 		s->border = more; more[s->n_borders++] = i;
 	}
 }
@@ -7981,7 +8077,7 @@ static void dt__server_begin(dt_server *s, dt__client *const *who, int n) {
 	const dt__span both = {0, 2};
 	dt__client *first = *who;
 	int i;
-	for (i = 0; i < n; i++) {
+	DT__FOR(i, n) {
 		dt__client *c = who[i];
 		dt__order *o = &c->order;
 		int push = c->frame.detail == DT__PUSH;
@@ -8000,7 +8096,7 @@ static void dt__server_begin(dt_server *s, dt__client *const *who, int n) {
 	first->scale = first->scale > 0 ? 1 / first->scale : 0;
 	if (!s->full_rate) first->order.rate /= 1 + first->order.staleness;
 	if (!first->again) { s->version++; s->sum_staleness += first->order.staleness; }
-	for (i = 0; i < n; i++) {
+	DT__FOR(i, n) {
 		dt__order *o = &who[i]->order;
 		o->version = s->version; o->stop = s->stop;
 		if (who[i]->repeats) o->next = who[i]->next;
@@ -8016,14 +8112,14 @@ static int dt__server_advance(dt_server *s, dt__client *const *who, int n, ptrdi
 	ptrdiff_t from = first->done, to = limit, values;
 	dt__span piece = {0, 0};
 	int i;
-	for (i = 0; i < n; i++) to = DT__MIN(to, who[i]->link->part_in.begin);
+	DT__FOR(i, n) to = DT__MIN(to, who[i]->link->part_in.begin);
 	if (to <= from || (to < s->all && to - from < DT__CHUNK)) return 0;
-	for (i = 0; i < n; i++) s->part[i] = who[i]->buf + from;
+	DT__FOR(i, n) s->part[i] = who[i]->buf + from;
 	piece.end = to - from;
 	dt__reduce_slice(s->part, n, piece, DT_SUM, 0);
 	if (!first->again) dt__server_apply(s, first, from, to, s->part[0]);
 	values = DT__MAX(0, DT__MIN(to, s->trained) - from);
-	for (i = 0; i < n; i++) {
+	DT__FOR(i, n) {
 		if (values) dt__copy(values, 1, s->variables + from, s->part[i], 0);
 		if (i && to - from > values) dt__copy(to - from - values, 1, s->part[0] + values, s->part[i] + values, 0);
 		who[i]->done = to;
@@ -8046,7 +8142,7 @@ static void dt__server_gather(dt_server *s) {
 	int i, k, waiting, alive = dt__server_count(s, DT__PUSH, &waiting), most = DT__MAX(1, alive - s->backup);
 	if (waiting < most) {
 		dt__server_count(s, DT__STRETCH, &k);
-		for (i = 0; i < s->workers && k && k + waiting == alive; i++) {  // the others are through: these come too late
+		for (i = 0; i < s->workers && k && k + waiting == alive; i++) { // the others are through: these come too late
 			dt__client *c = &s->client[i];
 			if (!dt__client_waits(c, DT__PUSH)) continue;
 			c->late = 1; s->queue[s->n_queue++] = c;
@@ -8055,10 +8151,10 @@ static void dt__server_gather(dt_server *s) {
 		return;
 	}
 	memmove(s->queue + most, s->queue, (size_t)s->n_queue * sizeof *s->queue);
-	for (i = 0; i < s->workers; i++) {
+	DT__FOR(i, s->workers) {
 		dt__client *c = &s->client[i];
 		int before = 0;
-		for (k = 0; k < s->workers; k++) before += dt__client_waits(&s->client[k], DT__PUSH) && s->client[k].arrived < c->arrived;
+		DT__FOR(k, s->workers) before += dt__client_waits(&s->client[k], DT__PUSH) && s->client[k].arrived < c->arrived;
 		if (dt__client_waits(c, DT__PUSH) && before < most) s->queue[s->n_group++] = c;
 	}
 	s->n_queue += most;
@@ -8084,7 +8180,7 @@ static void dt__server_stretch(dt_server *s) {
 	if (!waiting || waiting < alive || !s->variables) return;
 	s->base = s->version; s->cursor = 0;
 	s->batches = s->client[0].order.batches;
-	for (i = 0; i < s->workers; i++) {
+	DT__FOR(i, s->workers) {
 		dt__client *c = &s->client[i];
 		if (!dt__client_waits(c, DT__STRETCH)) continue;
 		dt__server_begin(s, &c, 1);
@@ -8098,7 +8194,7 @@ static void dt__server_stretch(dt_server *s) {
 static int dt__server_work(dt_server *s) {
 	ptrdiff_t limit = s->all;
 	int i, moved = 0;
-	for (i = 0; i < s->workers; i++) {
+	DT__FOR(i, s->workers) {
 		dt__client *c = &s->client[i];
 		if (dt__client_waits(c, DT__PUSH)) dt__server_admit(s, c);
 		if (c->state != DT__COMES || c->frame.detail < DT__SETUP || dt__length(c->link->part_in)) continue;
@@ -8135,8 +8231,7 @@ static int dt__server_send(dt_server *s, int rank) {
 			dt__link_queue(l, f, &c->order);
 			c->state = DT__ANSWERED;
 		} else if (at < end) {
-			end = DT__MIN(end, at + DT__CHUNK);
-			f.offset = (uint64_t)(s->begin + at);
+			end = DT__MIN(end, at + DT__CHUNK); f.offset = (uint64_t)(s->begin + at);
 			f.bytes = (uint32_t)((size_t)(end - at) * sizeof(float));
 			dt__link_queue(l, f, c->buf + at);
 			l->result_out.begin = end;
@@ -8149,20 +8244,19 @@ static dt_server *dt__server_on(dt_comm *c, dt_error *err) {
 	int n = c ? c->net->n : 0, i;
 	dt_server *s = c ? (dt_server *)calloc(1, sizeof *s + (size_t)n * (sizeof *s->client + sizeof *s->part + sizeof *s->queue)) : NULL;
 	if (!s) {
-		if (c) { dt__fail(err, DT_ERR_MEMORY, "no memory for a parameter server"); dt_comm_close(c); }
+		if (c) { dt__no_room(err, "no memory for a parameter server"); dt_comm_close(c); }
 		return NULL;
 	}
 	s->net = c->net; s->net->server = s; s->workers = c->size;
-	s->client = (dt__client *)(void *)(s + 1);
-	s->part = (float **)(void *)(s->client + n);
+	s->client = (dt__client *)(void *)(s + 1); s->part = (float **)(void *)(s->client + n);
 	s->queue = (dt__client **)(void *)(s->part + n);
-	for (i = 0; i < n; i++) s->client[i].link = &s->net->link[i];
+	DT__FOR(i, n) s->client[i].link = &s->net->link[i];
 	return s;
 }
 
-static void (*dt__watch_server)(dt_server *s);  // of job.h: sees it between two turns
+static void (*dt__watch_server)(dt_server *s); // of job.h: sees it between two turns
 
-DT_API int dt_server_run(dt_server *s, dt_error *err) {
+int dt_server_run(dt_server *s, dt_error *err) {
 	dt__net *net;
 	dt__link *l;
 	int i, open = 1;
@@ -8190,33 +8284,33 @@ DT_API int dt_server_run(dt_server *s, dt_error *err) {
 	return dt__net_code(net, err);
 }
 
-DT_API void dt_server_stop(dt_server *s) { if (s) DT__STORE(&s->stopped, 1); }
+void dt_server_stop(dt_server *s) { if (s) DT__STORE(&s->stopped, 1); }
 
-DT_API void dt_server_close(dt_server *s) {
+void dt_server_close(dt_server *s) {
 	if (!s) return;
 	dt_comm_close(&s->net->comm);
 	dt__server_forget(s);
 	free(s);
 }
 #else
-DT_API int dt_server_run(dt_server *s, dt_error *err) { return dt__disabled(err, "dt_server_run", "DTRAIN_NO_SOCKETS"); }
-DT_API void dt_server_stop(dt_server *s) {}
-DT_API void dt_server_close(dt_server *s) {}
+int dt_server_run(dt_server *s, dt_error *err) { return dt__disabled(err, "dt_server_run", "DTRAIN_NO_SOCKETS"); }
+void dt_server_stop(dt_server *s) {}
+void dt_server_close(dt_server *s) {}
 #endif
 
 // ========
 // >>cluster - who am I: the variables of launchers; a cluster on this machine
 //
-// What:    rank, number of processes and rank 0's address, from dt_cluster, DTRAIN_*, TF_CONFIG, CLUSTER_SPEC, torchrun, PET_*,
-//          Open MPI, MPICH or Slurm: the first that speaks. DTRAIN_CHIEF, _PORT, _BIND, _INSECURE, _JOIN, _DEAD, _TRANSPORT amend it.
-// Owns:    nothing.
-// Uses:    >>wire, >>base (JSON).   Used by: >>train.
+// What: rank, number of processes and rank 0's address, from dt_cluster, DTRAIN_*, TF_CONFIG, CLUSTER_SPEC, torchrun, PET_*,
+//   Open MPI, MPICH or Slurm: the first that speaks. DTRAIN_CHIEF, _PORT, _BIND, _INSECURE, _JOIN, _DEAD, _TRANSPORT amend
+//   it.
+// Owns: nothing.
+// Uses: >>wire, >>base (JSON). Used by: >>train.
 // Promise: a family of variables set by half is an error, never one process.
-// ========
 
 #ifndef DTRAIN_NO_SOCKETS
 
-static const char *dt__variable_of(const char *name) {
+static const char *dt__env(const char *name) {
 	const char *v = name ? getenv(name) : NULL;
 	return v && *v ? v : NULL;
 }
@@ -8242,7 +8336,7 @@ static void dt__first_host(const char *list, char *host, size_t size) {
 }
 
 static int dt__who_number(const char *name, int needed, int *out, dt_error *err) {
-	const char *text = dt__variable_of(name);
+	const char *text = dt__env(name);
 	int ok = 0;
 	if (!text && !needed) return 0;
 	*out = text ? (int)dt__parse_whole(text, 65536, &ok) : 0;
@@ -8251,7 +8345,7 @@ static int dt__who_number(const char *name, int needed, int *out, dt_error *err)
 }
 
 static int dt__who_seconds(const char *name, double *out, dt_error *err) {
-	const char *text = dt__variable_of(name), *end = text;
+	const char *text = dt__env(name), *end = text;
 	if (!text) return 0;
 	*out = dt__parse_double(text, text + strlen(text), &end);
 	return *out >= 1 && *out <= 1e6 && !*end ? 0 : dt__bad_cluster(err, "%s is \"%.60s\": seconds are needed, 1 or more", name, text);
@@ -8261,7 +8355,7 @@ enum { DT__CHIEF, DT__WORKER, DT__SERVER, DT__EVALUATOR };
 static int dt__role_of(const char *name) {
 	static const char *const names[] = {"chief", "worker", "ps", "evaluator", "workerpool0", "workerpool1", "workerpool2", "workerpool3", "master"};
 	int i;
-	for (i = 0; i < DT__COUNT(names); i++) if (!strcmp(name, names[i])) return i % 4;
+	DT__FOR(i, DT__COUNT(names)) if (!strcmp(name, names[i])) return i % 4;
 	return -1;
 }
 
@@ -8273,33 +8367,33 @@ static int dt__who_role(dt__who *w, int rank, int workers, int servers, int serv
 }
 
 static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
-	const char *host = dt__variable_of(f->host), *port = dt__variable_of(f->port), *job = dt__variable_of(f->job), *local = dt__variable_of(f->local);
-	const char *store = dt__variable_of("TORCHELASTIC_USE_AGENT_STORE");
+	const char *host = dt__env(f->host), *port = dt__env(f->port), *job = dt__env(f->job), *local = dt__env(f->local);
+	const char *store = dt__env("TORCHELASTIC_USE_AGENT_STORE");
 	char first[256], own[8];
 	int slurm = !strcmp(f->name, "Slurm");
-	const char *role = dt__variable_of("DTRAIN_ROLE");
+	const char *role = dt__env("DTRAIN_ROLE");
 	int serves = role && !strcmp(role, "ps"), servers = 0;
 	if (dt__who_number(f->rank, 1, &w->rank, err) || dt__who_number(f->size, 1, &w->size, err) || dt__who_number("DTRAIN_SERVERS", 0, &servers, err)) return DT_ERR_CONFIG;
 	if (role && !serves && dt__role_of(role) != DT__CHIEF && dt__role_of(role) != DT__WORKER)
 		return dt__bad_cluster(err, "DTRAIN_ROLE is \"%.40s\": chief, worker or ps is needed", role);
-	dt__format(w->source, sizeof w->source, "%s: %s, %s", f->name, f->rank, f->size);
-	w->servers = servers;  // a launcher's last ranks
+	dt__fill(w->source, "%s: %s, %s", f->name, f->rank, f->size);
+	w->servers = servers; // a launcher's last ranks
 	if (f == dt__families && dt__who_role(w, w->rank, w->size, servers, serves, err)) return DT_ERR_CONFIG;
 	w->local = local ? DT__MAX(1, atoi(local)) : 1;
-	if (job) dt__format(w->job, sizeof w->job, "%s%s%s", job, slurm ? "." : "", slurm ? getenv("SLURM_STEP_ID") : "");
+	if (job) dt__fill(w->job, "%s%s%s", job, slurm ? "." : "", slurm ? getenv("SLURM_STEP_ID") : "");
 	if (slurm && w->local == w->size) host = NULL;
 	if (slurm && host) { dt__first_host(host, first, sizeof first); host = first; }
 	if (!host && w->local == w->size) {
 		host = "127.0.0.1";
-		if (!job) dt__format(w->job, sizeof w->job, "parent %d", (int)getppid());
+		if (!job) dt__fill(w->job, "parent %d", (int)getppid());
 	}
 	if (*w->chief || !host || w->size < 2) return 0;
-	if (!port || (store && !strcmp(store, "True"))) {  // torchrun itself listens there
+	if (!port || (store && !strcmp(store, "True"))) { // torchrun itself listens there
 		w->tries = 8;
-		dt__format(own, sizeof own, "%d", 20000 + (int)(dt__crc32c(dt__crc32c(0, w->job, strlen(w->job)), port, port ? strlen(port) : 0) % 12000));
-		port = own;  // systems hand out higher ones
+		dt__fill(own, "%d", 20000 + (int)(dt__crc32c(dt__crc32c(0, w->job, strlen(w->job)), port, port ? strlen(port) : 0) % 12000));
+		port = own; // systems hand out higher ones
 	}
-	dt__format(w->chief, sizeof w->chief, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
+	dt__fill(w->chief, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
 	return 0;
 }
 
@@ -8362,18 +8456,16 @@ static int dt__who_spec(dt__who *w, const char *name, const char *text, int *spo
 	int part, has_chief, workers;
 	memset(&s, 0, sizeof s);
 	s.role = DT__WORKER;
-	for (part = 0; part < 2; part++) {
-		j.p = text;
-		j.end = text + DT__MIN(strlen(text), (size_t)1 << 20);
+	DT__FOR(part, 2) {
+		j.p = text; j.end = text + DT__MIN(strlen(text), (size_t)1 << 20);
 		j.error = NULL;
 		dt__spec_read(&j, part, &s);
 		if (j.error) return dt__bad_cluster(err, "%s, byte %td, \"%.20s\": %s", name, j.p - text, j.p, j.error);
 	}
 	*spoke = s.cluster;
 	if (!s.cluster) return 0;
-	dt__format(w->source, sizeof w->source, "%s", name);
-	has_chief = s.count[DT__CHIEF] > 0;
-	workers = has_chief + s.count[DT__WORKER];
+	dt__fill(w->source, "%s", name);
+	has_chief = s.count[DT__CHIEF] > 0; workers = has_chief + s.count[DT__WORKER];
 	w->servers = s.count[DT__SERVER]; w->size = workers + w->servers;
 	if (s.task && s.role == DT__EVALUATOR) return dt__bad_cluster(err, "%s: the task is an evaluator: examples/job.h has it, start it with dt_job_main", name);
 	if (!s.task && w->size == 1 && s.count[DT__CHIEF] < 2) return 0;
@@ -8397,34 +8489,34 @@ static int dt__who_speaks(const dt_cluster *given, dt__who *w, int *spoke, dt_er
 		strcpy(w->source, "dt_cluster");
 		return dt__who_role(w, given->rank, given->world_size, given->servers, given->role == DT_ROLE_PS, err);
 	}
-	for (i = 0; i < DT__COUNT(dt__families) + 2; i++) {
+	DT__FOR(i, DT__COUNT(dt__families) + 2) {
 		const dt__family *f = &dt__families[DT__MAX(i - 2, 0)];
 		if (i == 1 || i == 2) {
-			const char *text = dt__variable_of(spec[i - 1]);
-			if (text && ((code = dt__who_spec(w, spec[i - 1], text, spoke, err)) != 0 || *spoke)) return code;
-		} else if (dt__variable_of(f->rank) || dt__variable_of(f->size)) {
-			int slurm = !strcmp(f->name, "Slurm");  // whose batch script itself is one process
-			if (!strcmp(f->name, "MPICH") && dt__variable_of("SLURM_STEP_ID") && !dt__variable_of(f->local)) continue;  // srun's PMI-2
-			if (!slurm || (dt__variable_of(f->rank) && dt__variable_of(f->size) && dt__variable_of("SLURM_STEP_ID"))) return dt__who_family(w, f, err);
+			const char *text = dt__env(spec[i - 1]);
+			if (text && ((code = dt__who_spec(w, spec[i - 1], text, spoke, err)) || *spoke)) return code;
+		} else if (dt__env(f->rank) || dt__env(f->size)) {
+			int slurm = !strcmp(f->name, "Slurm"); // whose batch script itself is one process
+			if (!strcmp(f->name, "MPICH") && dt__env("SLURM_STEP_ID") && !dt__env(f->local)) continue; // srun's PMI-2
+			if (!slurm || (dt__env(f->rank) && dt__env(f->size) && dt__env("SLURM_STEP_ID"))) return dt__who_family(w, f, err);
 		}
 	}
-	if (dt__variable_of("DTRAIN_ROLE") || dt__variable_of("DTRAIN_SERVERS")) return dt__bad_cluster(err, "DTRAIN_RANK is not set, as DTRAIN_ROLE and DTRAIN_SERVERS need");
+	if (dt__env("DTRAIN_ROLE") || dt__env("DTRAIN_SERVERS")) return dt__bad_cluster(err, "DTRAIN_RANK is not set, as DTRAIN_ROLE and DTRAIN_SERVERS need");
 	return 0;
 }
 
 static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	const dt_cluster none = DT_DEFAULTS, *c = given ? given : &none;
-	const char *chief = c->chief ? c->chief : dt__variable_of("DTRAIN_CHIEF"), *host = c->bind ? c->bind : dt__variable_of("DTRAIN_BIND");
-	const char *insecure = dt__variable_of("DTRAIN_INSECURE"), *secret = c->secret ? c->secret : dt__variable_of("DTRAIN_SECRET");
+	const char *chief = c->chief ? c->chief : dt__env("DTRAIN_CHIEF"), *host = c->bind ? c->bind : dt__env("DTRAIN_BIND");
+	const char *insecure = dt__env("DTRAIN_INSECURE"), *secret = c->secret ? c->secret : dt__env("DTRAIN_SECRET");
 	const char *file;
 	char line[300] = "";
 	int spoke = 0, code;
 	memset(w, 0, sizeof *w);
 	w->size = w->local = w->tries = 1; w->listener = -1;
 	strcpy(w->source, "no variable of a launcher");
-	if (chief) dt__format(w->chief, sizeof w->chief, "%s", chief);
-	if (host && !dt__address(host, w->bind, sizeof w->bind, &w->port)) dt__format(w->bind, sizeof w->bind, "%s", host);
-	if (!secret && (file = dt__variable_of("DTRAIN_SECRET_FILE")) != NULL) {
+	if (chief) dt__fill(w->chief, "%s", chief);
+	if (host && !dt__address(host, w->bind, sizeof w->bind, &w->port)) dt__fill(w->bind, "%s", host);
+	if (!secret && (file = dt__env("DTRAIN_SECRET_FILE")) != NULL) {
 		FILE *f = fopen(file, "r");
 		int got = f && fgets(line, sizeof line, f);
 		if (f) fclose(f);
@@ -8432,8 +8524,8 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 		line[strcspn(line, "\r\n")] = 0;
 		secret = line;
 	}
-	if (!secret) secret = dt__variable_of("OMPI_MCA_orte_precondition_transports");  // Open MPI's key of the job
-	if (secret && (strlen(secret) < 16 || dt__format(w->secret, sizeof w->secret, "%s", secret) >= sizeof w->secret))
+	if (!secret) secret = dt__env("OMPI_MCA_orte_precondition_transports"); // Open MPI's key of the job
+	if (secret && (strlen(secret) < 16 || dt__fill(w->secret, "%s", secret) >= sizeof w->secret))
 		return dt__bad_cluster(err, "the secret has %zu characters: 16 to %zu are needed", strlen(secret), sizeof w->secret - 1);
 	w->patience = 600; w->dead = 10;
 	if (dt__who_seconds("DTRAIN_JOIN", &w->patience, err) || dt__who_seconds("DTRAIN_DEAD", &w->dead, err) || dt__who_number("DTRAIN_PORT", 0, &w->port, err)) return DT_ERR_CONFIG;
@@ -8450,7 +8542,7 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 
 static int dt__who_serves(const dt__who *w) { return w->rank >= w->size - w->servers; }
 
-DT_API dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) {
+dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) {
 	dt__who w;
 	dt_comm *one = NULL;
 	if (dt__who_am_i(given, &w, err)) return NULL;
@@ -8459,7 +8551,7 @@ DT_API dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) {
 	return dt_comm_group(1, &one, err) ? NULL : one;
 }
 
-DT_API dt_server *dt_server_open(const dt_cluster *given, dt_error *err) {
+dt_server *dt_server_open(const dt_cluster *given, dt_error *err) {
 	dt__who w;
 	if (dt__who_am_i(given, &w, err)) return NULL;
 	if (dt__who_serves(&w)) return dt__server_on(dt__net_open(&w, err), err);
@@ -8469,7 +8561,7 @@ DT_API dt_server *dt_server_open(const dt_cluster *given, dt_error *err) {
 
 // ---- a cluster on this machine
 
-typedef struct { int fd; size_t n; char text[2048]; } dt__outlet;  // what a process says, line by line
+typedef struct { int fd; size_t n; char text[2048]; } dt__outlet; // what a process says, line by line
 
 static void dt__outlet_show(dt__outlet *p, FILE *to, int rank, int workers, int json, char *last, size_t size) {
 	while (p->n) {
@@ -8488,7 +8580,8 @@ static void dt__outlet_show(dt__outlet *p, FILE *to, int rank, int workers, int 
 // Become chief, workers and parameter servers: -1 in each, with who it is. The parent shows what they say, hands signals on, and returns the
 // chief's exit status.
 static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *err) {
-	int n = 1 + workers + servers, i, k, open, port, status = 1, listener, told = 0;
+	int n = 1 + workers + servers, i, k, open, port, code = 0, status = 1, listener, told = 0;
+	double end = HUGE_VAL; // one that is stopped would not end by itself
 	dt__outlet *p = (dt__outlet *)calloc((size_t)n * 2, sizeof *p);
 	struct pollfd *ready = (struct pollfd *)calloc((size_t)n * 2, sizeof *ready);
 	pid_t *child = (pid_t *)calloc((size_t)n, sizeof *child);
@@ -8497,31 +8590,31 @@ static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *
 	strcpy(w->source, "--workers, --ps");
 	strcpy(w->chief, "127.0.0.1:0");
 	listener = dt__listen(w, &port, err);
-	if (!p || !ready || !child) dt__fail(err, DT_ERR_MEMORY, "no memory for %d processes", n);
+	if (!p || !ready || !child) dt__no_room(err, "no memory for %d processes", n);
 	if (err->code) n = 0;
-	dt__format(w->chief, sizeof w->chief, "127.0.0.1:%d", port);
-	dt__format(w->job, sizeof w->job, "parent %d", (int)getpid());
+	dt__fill(w->chief, "127.0.0.1:%d", port);
+	dt__fill(w->job, "parent %d", (int)getpid());
 	fflush(stdout);
 	fflush(stderr);
-	for (i = 0; i < n; i++) {
+	DT__FOR(i, n) {
 		int pair[2][2];
 		if (pipe(pair[0]) || pipe(pair[1]) || (child[i] = fork()) < 0) {
-			dt__fail(err, DT_ERR_MEMORY, "the system refuses one of %d processes", n);
+			dt__no_room(err, "the system refuses one of %d processes", n);
 			for (n = i; i-- > 0; ) kill(child[i], SIGKILL);
 			break;
 		}
-		for (k = 0; k < 2; k++) {
+		DT__FOR(k, 2) {
 			if (!child[i]) dup2(pair[k][1], k + 1);
 			close(pair[k][1]);
 			if (!child[i]) close(pair[k][0]);
 			else p[2 * i + k].fd = pair[k][0];
 		}
 		if (child[i]) continue;
-		setpgid(0, 0);  // the terminal's signals come through the parent,
+		setpgid(0, 0); // the terminal's signals come through the parent,
 #ifdef __linux__
-		prctl(PR_SET_PDEATHSIG, SIGTERM);  // … and so does its end
+		prctl(PR_SET_PDEATHSIG, SIGTERM); // … and so does its end
 #endif
-		for (k = 0; k < 2 * i; k++) close(p[k].fd);
+		DT__FOR(k, 2 * i) close(p[k].fd);
 		free(p); free(ready); free(child);
 		w->rank = i;
 		w->listener = i ? -1 : listener;
@@ -8535,19 +8628,21 @@ static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *
 			open += p[i].fd >= 0;
 		}
 		if (open) poll(ready, (nfds_t)(2 * n), 500);
-		for (i = 0; i <= workers && i < n && DT__STOPPED && !told; i++) kill(child[i], DT__STOPPED);
+		for (i = 0; i <= workers && i < n && DT__STOPPED && !told; i++) if (child[i]) kill(child[i], DT__STOPPED);
 		told = DT__STOPPED;
-		for (i = 0; i < 2 * n; i++) if (p[i].fd >= 0 && (ready[i].revents & (POLLIN | POLLHUP))) {
+		DT__FOR(i, 2 * n) if (p[i].fd >= 0 && (ready[i].revents & (POLLIN | POLLHUP))) {
 			ssize_t got = read(p[i].fd, p[i].text + p[i].n, sizeof p[i].text - p[i].n);
 			if (got <= 0) { close(p[i].fd); p[i].fd = -1; } else p[i].n += (size_t)got;
 			dt__outlet_show(&p[i], i % 2 ? stderr : stdout, i / 2, 1 + workers, json, last, sizeof last);
 		}
-	} while (open);
-	for (i = 0; i < n; i++) {
-		int code = 0;
-		while (waitpid(child[i], &code, 0) < 0 && errno == EINTR) {}
-		if (!i) status = WIFEXITED(code) ? WEXITSTATUS(code) : 128 + WTERMSIG(code);
-	}
+		DT__FOR(i, n) if (child[i]) {
+			if (dt__now() > end) kill(child[i], SIGKILL);
+			if (waitpid(child[i], &code, open ? WNOHANG : 0) <= 0 && (open || errno == EINTR)) continue;
+			if (!i) status = WIFEXITED(code) ? WEXITSTATUS(code) : 128 + WTERMSIG(code);
+			if (!i || code) end = DT__MIN(end, dt__now() + 12);
+			child[i] = 0;
+		}
+	} while (open || (n && child[0]));
 	if (*last) printf("%s\n", last);
 	free(p); free(ready); free(child);
 	return status;
@@ -8599,22 +8694,21 @@ static dt_comm *dt__run_cluster(const dt_options *o, int *status, dt_error *err)
 	return NULL;
 }
 static void dt__run_leave(dt_comm *c, const dt_error *err) { dt_comm_close(c); }
-DT_API dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) { dt__disabled(err, "dt_comm_open", "DTRAIN_NO_SOCKETS"); return NULL; }
-DT_API dt_server *dt_server_open(const dt_cluster *given, dt_error *err) { dt__disabled(err, "dt_server_open", "DTRAIN_NO_SOCKETS"); return NULL; }
+dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) { dt__disabled(err, "dt_comm_open", "DTRAIN_NO_SOCKETS"); return NULL; }
+dt_server *dt_server_open(const dt_cluster *given, dt_error *err) { dt__disabled(err, "dt_server_open", "DTRAIN_NO_SOCKETS"); return NULL; }
 #endif
 
 // ========
 // >>checkpoint - parameters by name, and weights as .safetensors
 //
-// What:    the one place that knows file order: variables are walked from memory's layout to PyTorch's and back.
-// Owns:    nothing.
-// Uses:    >>replicas (the model), >>base (JSON, files).   Used by: >>train.
-// Promise: a file is checked completely, as strictly as the format allows, before one value changes; what is written
-//          appears whole or not at all, with the same bytes on every machine.
-// Source:  the safetensors format, github.com/huggingface/safetensors
-// ========
+// What: the one place that knows file order: variables are walked from memory's layout to PyTorch's and back.
+// Owns: nothing.
+// Uses: >>replicas (the model), >>base (JSON, files). Used by: >>train.
+// Promise: a file is checked completely, as strictly as the format allows, before one value changes; what is written appears
+//   whole or not at all, with the same bytes on every machine.
+// Source: the safetensors format, github.com/huggingface/safetensors
 
-DT_API int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error *err) {
+int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error *err) {
 	const dt__variable *v;
 	if (!m || !out) return dt__is_null(err, "dt_parameter_at", m ? "result" : "model");
 	if (i < 0 || i >= m->graph.n_variables) return dt__refuse(err, "dt_parameter_at: there is no parameter %d: they are 0..%d", i, m->graph.n_variables - 1);
@@ -8634,20 +8728,19 @@ typedef struct {
 	char name[DT_MAX_NAME + 32];
 } dt__stored;
 
-static int dt__next_stored(const dt_model *m, int moments, dt__stored *s) {  // 0: that was the last
+static int dt__next_stored(const dt_model *m, int moments, dt__stored *s) { // 0: that was the last
 	const int n = m->graph.n_variables, parts = moments && m->slot[0] ? 1 + m->optimizer.n_slots : 1;
 	while (s->next < parts * n) {
-		s->part = s->next / n;
-		s->v = m->graph.variable[s->next++ % n];
+		s->part = s->next / n; s->v = m->graph.variable[s->next++ % n];
 		if (s->part && !dt__trains(s->v)) continue;
 		s->values = (s->part ? m->slot[s->part - 1] : m->replica[0].variables) + s->v->offset;
-		if (s->part) dt__format(s->name, sizeof s->name, "optimizer.%d.%s", s->part - 1, s->v->name);
-		else dt__format(s->name, sizeof s->name, "%s", s->v->name);
+		if (s->part) dt__fill(s->name, "optimizer.%d.%s", s->part - 1, s->v->name);
+		else dt__fill(s->name, "%s", s->v->name);
 		return 1;
 	}
 	return 0;
 }
-static float *dt__element(const dt__stored *s, ptrdiff_t i) { return s->values + dt__walk(s->v, i); }  // in file order
+static float *dt__element(const dt__stored *s, ptrdiff_t i) { return s->values + dt__walk(s->v, i); } // in file order
 
 static int dt__copy_parameter(dt_model *m, const char *what, const char *name, float *out, const float *in, size_t n, dt_error *err) {
 	dt__stored s = DT_DEFAULTS;
@@ -8664,21 +8757,19 @@ static int dt__copy_parameter(dt_model *m, const char *what, const char *name, f
 	return dt__refuse(err, "%s: there is no parameter \"%.70s\": dt_parameter_at lists them", what, name);
 }
 
-DT_API int dt_parameter_read(dt_model *m, const char *name, float *out, size_t n, dt_error *err) {
+int dt_parameter_read(dt_model *m, const char *name, float *out, size_t n, dt_error *err) {
 	return dt__copy_parameter(m, "dt_parameter_read", name, out, NULL, n, err);
 }
 
-DT_API int dt_parameter_write(dt_model *m, const char *name, const float *in, size_t n, dt_error *err) {
+int dt_parameter_write(dt_model *m, const char *name, const float *in, size_t n, dt_error *err) {
 	return dt__copy_parameter(m, "dt_parameter_write", name, NULL, in, n, err);
 }
 
 // ---- writing: each part goes to a callback; 0: go on
 
-#define DT__PIECE 256  // floats converted at a time
-
 typedef int (*dt__write)(void *user, const void *data, size_t n);
 
-static int dt__write_values(const dt_model *m, int moments, dt__write write, void *user) {  // in file order, little-endian
+static int dt__write_values(const dt_model *m, int moments, dt__write write, void *user) { // in file order, little-endian
 	dt__stored s = DT_DEFAULTS;
 	uint8_t bytes[4 * DT__PIECE];
 	int code = 0;
@@ -8696,35 +8787,33 @@ static int dt__write_values(const dt_model *m, int moments, dt__write write, voi
 
 static int dt__write_crc32c(void *crc, const void *data, size_t n) { *(uint32_t *)crc = dt__crc32c(*(uint32_t *)crc, data, n); return 0; }
 
-DT_API uint32_t dt_parameters_crc32c(dt_model *m) {
+uint32_t dt_parameters_crc32c(dt_model *m) {
 	uint32_t crc = 0;
 	if (m) dt__write_values(m, 0, dt__write_crc32c, &crc);
 	return crc;
 }
 
 // state: of a checkpoint, which has moments too; NULL: weights alone.
-static int dt__write_header(const dt_model *m, const char *state, dt__write write, void *user) {  // without the blanks at its end
+static int dt__write_header(const dt_model *m, const char *state, dt__write write, void *user) { // without the blanks at its end
 	char text[1024];
 	const char *columns = m->columns;
-	dt__writer w = dt__writer_on(text, sizeof text);
+	DT__WRITER(w, text);
 	dt__stored s = DT_DEFAULTS;
 	uintmax_t at = 0, end;
 	int d, code = 0;
 	dt__print(&w, "{\"__metadata__\":{\"format\":\"pt\",\"dtrain.version\":\"%s\"%s", dt_version(), m->graph.hwc_files ? ",\"dtrain.order\":\"hwc\"" : "");
 	if (state) dt__print(&w, ",\"dtrain.state\":\"%s\"", state);
 	if (columns) dt__put_text(&w, ",\"dtrain.columns\":\"");
-	while (columns && *columns && !code) {  // may be longer than text
+	while (columns && *columns && !code) { // may be longer than text
 		columns = dt__put_json_character(&w, columns);
 		if (w.n < sizeof text / 2) continue;
-		code = write(user, text, w.n);
-		w = dt__writer_on(text, sizeof text);
+		code = write(user, text, w.n); w = dt__writer_on(text, sizeof text);
 	}
 	dt__put_text(&w, columns ? "\"}" : "}");
 	while (!code && dt__next_stored(m, state != NULL, &s)) {
-		code = write(user, text, w.n);
-		w = dt__writer_on(text, sizeof text);
+		code = write(user, text, w.n); w = dt__writer_on(text, sizeof text);
 		dt__put_text(&w, ",\""); dt__put_json(&w, s.name); dt__put_text(&w, "\":{\"dtype\":\"F32\",\"shape\":[");
-		for (d = 0; d < s.v->rank; d++) dt__print(&w, "%s%d", d ? "," : "", s.v->dim[d]);
+		DT__FOR(d, s.v->rank) dt__print(&w, "%s%d", d ? "," : "", s.v->dim[d]);
 		end = at + 4 * (uintmax_t)s.v->size;
 		dt__print(&w, "],\"data_offsets\":[%ju,%ju]}", at, end);
 		at = end;
@@ -8748,7 +8837,7 @@ static int dt__write_safetensors(const dt_model *m, dt__write write, void *user)
 	return code ? code : dt__write_values(m, 0, write, user);
 }
 
-DT_API int dt_save_to(dt_model *m, dt__write write, void *user, dt_error *err) {
+int dt_save_to(dt_model *m, dt__write write, void *user, dt_error *err) {
 	int code;
 	if (!m || !write) return dt__is_null(err, "dt_save_to", m ? "callback" : "model");
 	code = dt__write_safetensors(m, write, user);
@@ -8759,11 +8848,11 @@ DT_API int dt_save_to(dt_model *m, dt__write write, void *user, dt_error *err) {
 static int dt__write_file(void *user, const void *data, size_t n) { return fwrite(data, 1, n, (FILE *)user) != n; }
 #endif
 
-DT_API int dt_save(dt_model *m, const char *path, dt_error *err) {
+int dt_save(dt_model *m, const char *path, dt_error *err) {
 #ifndef DTRAIN_NO_STDIO
 	dt__new_file file; int code;
 	if (!m) return dt__is_null(err, "dt_save", "model");
-	if ((code = dt__new_file_open(&file, "dt_save", path, err)) != 0) return code;
+	if ((code = dt__new_file_open(&file, "dt_save", path, err))) return code;
 	if (dt__write_safetensors(m, dt__write_file, file.f)) return dt__new_file_fail(&file, err, "cannot write");
 	return dt__new_file_close(&file, err);
 #else
@@ -8774,23 +8863,23 @@ DT_API int dt_save(dt_model *m, const char *path, dt_error *err) {
 // ---- reading
 
 typedef struct {
-	const char *name;  // unescaped, not terminated
+	const char *name; // unescaped, not terminated
 	size_t name_length;
 	int dtype, rank, used;
-	uint64_t dim[DT_MAX_RANK];  // the first ones
-	uint64_t begin, end, bytes;  // offsets; what the shape needs
+	uint64_t dim[DT_MAX_RANK]; // the first ones
+	uint64_t begin, end, bytes; // offsets; what the shape needs
 } dt__entry;
 
 typedef struct {
-	const char *path;  // for messages
+	const char *path; // for messages
 	dt_error *err;
 	const dt_load_options *o;
-	const uint8_t *memory;  // all of it, or NULL: it is read
-	dt__json columns, state;  // at the values of dtrain.columns and dtrain.state
-	int hwc, moments;  // it has dtrain.order; has moments that are to be loaded
+	const uint8_t *memory; // all of it, or NULL: it is read
+	dt__json columns, state; // at the values of dtrain.columns and dtrain.state
+	int hwc, moments; // it has dtrain.order; has moments that are to be loaded
 	uint64_t size, data_at;
-	char *names;  // the entries'
-	dt__entry *entry, **place, **table;  // in the header's order; by place in the data; by name: an open hash table
+	char *names; // the entries'
+	dt__entry *entry, **place, **table; // in the header's order; by place in the data; by name: an open hash table
 	size_t n, cap, table_size;
 	dt__pool pool;
 #ifndef DTRAIN_NO_STDIO
@@ -8803,12 +8892,12 @@ static const struct { const char *name; int bits; } dt__dtype[] = {
 	{"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
 
 static int dt__tensors_memory(const dt__tensors *t) {
-	return dt__fail(t->err, DT_ERR_MEMORY, "no memory to read \"%s\"%s: %zu bytes of .scratch are not enough", t->path, t->pool.base ? "" : " (or none given)", t->pool.size);
+	return dt__no_room(t->err, "no memory to read \"%s\"%s: %zu bytes of .scratch are not enough", t->path, t->pool.base ? "" : " (or none given)", t->pool.size);
 }
 
 // A map of strings, no key twice. As the JSON reader's first error stays, here and below most calls need no check.
 static void dt__metadata(dt__tensors *t, dt__json *j) {
-	const char *seen[64];  // starts of keys, for duplicates
+	const char *seen[64]; // starts of keys, for duplicates
 	size_t n, n_seen = 0, k;
 	if (dt__json_peek(j) == 'n') { dt__json_skip(j); return; }
 	dt__json_expect(j, '{', "__metadata__ must be a map");
@@ -8817,7 +8906,7 @@ static void dt__metadata(dt__tensors *t, dt__json *j) {
 		const char *start = j->p;
 		size_t length;
 		dt__json_key(j, key, sizeof key, &length);
-		for (k = 0; k < n_seen; k++) {
+		DT__FOR(k, n_seen) {
 			dt__json again = *j;
 			again.p = seen[k];
 			if (dt__json_string(&again, other, sizeof other, &n) && n == length && !memcmp(key, other, DT__MIN(n, sizeof key)))
@@ -8871,24 +8960,22 @@ static void dt__tensor_entry(dt__json *j, dt__entry *e) {
 
 static int dt__tensors_fail(const dt__tensors *t, const dt__entry *e, const char *what) {
 	char name[80] = "";
-	if (e) dt__format(name, sizeof name, "tensor \"%.*s\": ", (int)DT__MIN(e->name_length, 60), e->name);
+	if (e) dt__fill(name, "tensor \"%.*s\": ", (int)DT__MIN(e->name_length, 60), e->name);
 	return dt__bad_file(t->err, "\"%s\" is no valid safetensors file: %s%s", t->path, name, what);
 }
 
 // By place in the data; empty tensors come before the one that begins there.
 static int dt__entry_before(const dt__entry *x, const dt__entry *y) { return x->begin != y->begin ? x->begin < y->begin : x->end < y->end; }
 
-static void dt__sort_entries(dt__entry **e, size_t n) {  // heapsort: no libc, no memory, no slow order
-	size_t start = n / 2, end = n, root, child;
-	while (end > 1) {
-		dt__entry *moved;
-		if (start) start--; else { moved = e[--end]; e[end] = e[0]; e[0] = moved; }
-		for (root = start; (child = 2 * root + 1) < end; root = child) {
-			if (child + 1 < end && dt__entry_before(e[child], e[child + 1])) child++;
-			if (!dt__entry_before(e[root], e[child])) break;
-			moved = e[root]; e[root] = e[child]; e[child] = moved;
+static void dt__sort_entries(dt__entry **e, size_t n) { // Shell's, by Knuth's steps: no libc, no memory, at most O(n^1.5)
+	size_t step = 1, i, j;
+	while (step < n / 3) step = 3 * step + 1;
+	for (; step; step /= 3)
+		for (i = step; i < n; i++) {
+			dt__entry *moved = e[i];
+			for (j = i; j >= step && dt__entry_before(moved, e[j - step]); j -= step) e[j] = e[j - step];
+			e[j] = moved;
 		}
-	}
 }
 
 // A name's place in the table: its entry, or where it would stand.
@@ -8899,10 +8986,10 @@ static dt__entry **dt__tensors_slot(const dt__tensors *t, const char *name, size
 	return &t->table[at];
 }
 
-static int dt__tensors_tile(const dt__tensors *t) {  // no hole, no overlap, nothing behind
+static int dt__tensors_tile(const dt__tensors *t) {
 	uint64_t at = 0, n_data = t->size - t->data_at;
 	size_t i;
-	for (i = 0; i < t->n; i++) {
+	DT__FOR(i, t->n) {
 		const dt__entry *e = t->place[i];
 		const char *wrong = e->begin > e->end || e->end > n_data ? "its data_offsets lie outside the file" : e->begin > at ? "a hole lies before its data"
 				: e->begin < at ? "its data overlap another tensor's"
@@ -8921,7 +9008,7 @@ static int dt__tensors_header(dt__tensors *t, dt__json *j) {
 		dt__entry *e = &t->entry[t->n], **slot;
 		size_t n;
 		if (t->n == t->cap) return dt__json_fail(j, "an entry is no map");
-		if (!dt__json_key(j, name, (size_t)(j->end - j->p), &n)) return 0;  // unescaped it is never longer
+		if (!dt__json_key(j, name, (size_t)(j->end - j->p), &n)) return 0; // unescaped it is never longer
 		if (dt__equals(name, n, "__metadata__")) {
 			if (metadata++) dt__json_fail(j, "__metadata__ stands twice");
 			dt__metadata(t, j);
@@ -8961,18 +9048,17 @@ static int dt__tensors_read(dt__tensors *t) {
 	if (!(p = dt__tensors_bytes(t, 8, (size_t)n, room))) return DT_ERR_CALLBACK;
 	if (n == 0 || *p != '{') return dt__tensors_fail(t, NULL, "its header does not begin with '{'");
 	t->data_at = 8 + n;
-	for (k = 0; k < n; k++) t->cap += p[k] == '{';  // an entry has a '{' and at least 40 bytes
+	DT__FOR(k, n) t->cap += p[k] == '{'; // an entry has a '{' and at least 40 bytes
 	t->cap = DT__MIN(t->cap, (size_t)n / 40 + 1);
 	for (t->table_size = 16; t->table_size < 2 * t->cap;) t->table_size *= 2;
-	t->names = DT__NEW(&t->pool, n, char);
-	t->entry = DT__NEW(&t->pool, t->cap, dt__entry);
+	t->names = DT__NEW(&t->pool, n, char); t->entry = DT__NEW(&t->pool, t->cap, dt__entry);
 	t->place = DT__NEW(&t->pool, t->cap, dt__entry *);
 	t->table = DT__NEW(&t->pool, t->table_size, dt__entry *);
 	if (!t->names || !t->entry || !t->place || !t->table) return dt__tensors_memory(t);
 	j.p = (const char *)p; j.end = j.p + n; j.error = NULL;
 	if (!dt__tensors_header(t, &j)) {
 		char text[128];
-		dt__format(text, sizeof text, "%s, at byte %td of the header%s", j.error, j.p - (const char *)p, t->n ? ", in or behind it" : "");
+		dt__fill(text, "%s, at byte %td of the header%s", j.error, j.p - (const char *)p, t->n ? ", in or behind it" : "");
 		return dt__tensors_fail(t, t->n ? &t->entry[t->n - 1] : NULL, text);
 	}
 	dt__sort_entries(t->place, t->n);
@@ -8993,7 +9079,7 @@ static int dt__tensors_open(dt__tensors *t, const char *what, const dt_options *
 		if (code) return code;
 		t->memory = t->file.data; t->size = t->file.size;
 #else
-		return dt__fail(err, DT_ERR_DISABLED, "%s from a path: this build has DTRAIN_NO_STDIO: build without it", what);
+		return dt__disabled(err, o->path, "DTRAIN_NO_STDIO");
 #endif
 	}
 	return dt__tensors_read(t);
@@ -9006,7 +9092,7 @@ static void dt__tensors_close(dt__tensors *t) {
 #endif
 }
 
-static float dt__file_value(const uint8_t *p, int dtype) {  // F32, F16 (IEEE 754 binary16) or BF16
+static float dt__file_value(const uint8_t *p, int dtype) { // F32, F16 (IEEE 754 binary16) or BF16
 	uint32_t bits = (uint32_t)dt__read_le(p, dtype ? 2 : 4);
 	return dtype == 1 ? dt__half(bits) : dt__float_from(dtype ? bits << 16 : bits);
 }
@@ -9021,7 +9107,7 @@ static dt__entry *dt__load_entry(const dt__tensors *t, const dt__stored *s, cons
 // Does the entry (NULL: there is none) fit the variable? err receives why not.
 static dt_load_result dt__entry_fits(const dt__tensors *t, const dt__entry *e, const dt__variable *v, const char *name, dt_error *err) {
 	char text[160];
-	dt__writer w = dt__writer_on(text, sizeof text);
+	DT__WRITER(w, text);
 	int d, ok;
 	if (!e) {
 		dt__bad_file(err, "dt_load: \"%s\" has no tensor \"%s\": is it of this net? A glob loads a part", t->path, name);
@@ -9029,9 +9115,9 @@ static dt_load_result dt__entry_fits(const dt__tensors *t, const dt__entry *e, c
 	}
 	for (d = 0, ok = e->rank == v->rank; d < v->rank; d++) ok &= e->dim[d] == (uint64_t)v->dim[d];
 	if (ok && e->dtype <= 2) return DT_LOADED;
-	for (d = 0; d < DT__MIN(e->rank, DT_MAX_RANK); d++) dt__print(&w, "%s%ju", d ? "," : "", (uintmax_t)e->dim[d]);
+	DT__FOR(d, DT__MIN(e->rank, DT_MAX_RANK)) dt__print(&w, "%s%ju", d ? "," : "", (uintmax_t)e->dim[d]);
 	dt__put_text(&w, e->rank > DT_MAX_RANK ? ",...], the model needs [" : "], the model needs [");
-	for (d = 0; d < v->rank; d++) dt__print(&w, "%s%d", d ? "," : "", v->dim[d]);
+	DT__FOR(d, v->rank) dt__print(&w, "%s%d", d ? "," : "", v->dim[d]);
 	if (ok) dt__bad_file(err, "dt_load: \"%s\": tensor \"%s\" is %s: F32, F16 and BF16 can be loaded", t->path, name, dt__dtype[e->dtype].name);
 	else dt__fail(err, DT_ERR_SHAPE, "dt_load: \"%s\": tensor \"%s\" has shape [%s]", t->path, name, text);
 	return DT_MISSHAPED;
@@ -9060,11 +9146,11 @@ static void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_load_op
 	if (o->glob || o->rename) return;
 	if (t->hwc != m->graph.hwc_files)
 		dt__bad_file(err, "dt_load: \"%s\" has %s order of features, this net another (see dt_load): save the same net, or load by a glob", t->path, t->hwc ? "this library's" : "PyTorch's");
-	for (j = 0; j < t->n; j++) {
+	DT__FOR(j, t->n) {
 		const dt__entry *e = t->place[j];
 		char name[DT_MAX_NAME + 32];
-		dt__format(name, sizeof name, "%.*s", (int)DT__MIN(e->name_length, sizeof name), e->name);
-		if (e->used || dt__glob(t->state.p ? "*num_batches_tracked,optimizer.*" : "*num_batches_tracked", name)) continue;  // of PyTorch's batch norm; moments
+		dt__fill(name, "%.*s", (int)DT__MIN(e->name_length, sizeof name), e->name);
+		if (e->used || dt__glob(t->state.p ? "*num_batches_tracked,optimizer.*" : "*num_batches_tracked", name)) continue; // of PyTorch's batch norm; moments
 		dt__load_tell(o, DT_UNEXPECTED, name);
 		dt__bad_file(err, "dt_load: \"%s\" has the tensor \"%.60s\", the model not: is it of this net? A glob loads a part", t->path, name);
 	}
@@ -9078,14 +9164,14 @@ static int dt__load_values(dt_model *m, const dt__tensors *t, const dt__stored *
 		count = DT__MIN(s->v->size - i, DT__PIECE);
 		p = dt__tensors_bytes(t, t->data_at + e->begin + (uint64_t)(i * width), (size_t)(count * width), bytes);
 		if (!p) return DT_ERR_CALLBACK;
-		for (k = 0; k < count; k++) *dt__element(s, i + k) = dt__file_value(p + k * width, e->dtype);
+		DT__FOR(k, count) *dt__element(s, i + k) = dt__file_value(p + k * width, e->dtype);
 	}
 	if (!s->part) dt__spread_variable(m, s->v);
 	return 0;
 }
 
 #ifndef DTRAIN_NO_MALLOC
-static char *dt__tensors_columns(const dt__tensors *t) {  // the caller frees it
+static char *dt__tensors_columns(const dt__tensors *t) { // the caller frees it
 	dt__json j = t->columns;
 	size_t n, room = (size_t)(j.end - j.p);
 	char *text = (char *)calloc(1, room);
@@ -9107,7 +9193,7 @@ static int dt__load_columns(dt_model *m, const dt__tensors *t) {
 		d[i] = dt__open_data(m, i ? &m->o.test : &m->o.train, t->err);
 		if (!d[i] || dt__data_fits(m, d[i], 1, t->err)) code = DT_ERR_FORMAT;
 	}
-	for (i = 0; i < 2; i++) {  // the old ones go; after an error, the new ones
+	DT__FOR(i, 2) { // the old ones go; after an error, the new ones
 		dt_dataset *old = m->data[i];
 		if (!code && d[i]) { m->data[i] = d[i]; d[i] = old; }
 		dt_dataset_close(d[i]);
@@ -9135,7 +9221,7 @@ static int dt__load_tensors(dt_model *m, const dt__tensors *t, dt_load_options *
 	return code;
 }
 
-DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err) {
+int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err) {
 	dt__tensors t;
 	int code;
 	if (!m || !o) return dt__is_null(err, "dt_load", m ? "options" : "model");
@@ -9147,7 +9233,7 @@ DT_API int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err) {
 	return code;
 }
 
-DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *err) {
+int dt_load(dt_model *m, const char *path, const char *glob, dt_error *err) {
 	dt_load_options o = DT_DEFAULTS;
 	o.path = path; o.glob = glob;
 	return dt_load_opt(m, &o, err);
@@ -9156,22 +9242,21 @@ DT_API int dt_load(dt_model *m, const char *path, const char *glob, dt_error *er
 // ========
 // >>train - the loop, progress, flags, dt_main
 //
-// What:    dt_train walks epochs of shuffled batches through the model's step, evaluates, reports and listens. One
-//          table describes every flag: --help, the command line, dt_option_set and --print-options follow from it.
-// Owns:    while dt_run runs: the handlers of SIGINT and SIGTERM, standard output and error.
-// Uses:    >>checkpoint, >>replicas, >>data.   Used by: programs.
+// What: dt_train walks epochs of shuffled batches through the model's step, evaluates, reports and listens. One table
+//   describes every flag: --help, the command line, dt_option_set and --print-options follow from it.
+// Owns: while dt_run runs: the handlers of SIGINT and SIGTERM, standard output and error.
+// Uses: >>checkpoint, >>replicas, >>data. Used by: programs.
 // Promise: a run can be stopped at every step's border; the numbers shown are of the whole batch.
-// ========
 
 // ---- what a run shows
 
 typedef struct {
-	long steps, per_epoch;  // of the run; how far it is stands in the model's report
+	long steps, per_epoch; // of the run; how far it is stands in the model's report
 	int epoch, epochs, terminal;
 	double start, shown, epoch_start;
-	double seconds;  // running sums of the epoch: its steps' time; and what begins the model's progress
+	double seconds; // running sums of the epoch: its steps' time; and what begins the model's progress
 	struct { double loss, accuracy, samples; } sum;
-	long steps_before, samples_before, epoch_samples;  // before an interruption; before this epoch
+	long steps_before, samples_before, epoch_samples; // before an interruption; before this epoch
 	int ends_epoch;
 } dt__run_state;
 
@@ -9182,8 +9267,8 @@ static double dt__ratio(double a, double b) { return b > 0 ? a / b : 0; }
 // 60000 -> "60,000"
 static void dt__put_grouped(dt__writer *w, double v) {
 	char digits[24];
-	size_t n = dt__format(digits, sizeof digits, "%.0f", v < 0 || v > 1e15 ? 0 : v), i;
-	for (i = 0; i < n; i++) dt__print(w, i && (n - i) % 3 == 0 ? ",%c" : "%c", digits[i]);
+	size_t n = dt__fill(digits, "%.0f", v < 0 || v > 1e15 ? 0 : v), i;
+	DT__FOR(i, n) dt__print(w, i && (n - i) % 3 == 0 ? ",%c" : "%c", digits[i]);
 }
 
 static void dt__put_measure(dt__writer *w, const char *name, double v) { if (v == v) dt__print(w, "  %s %.4f", name, v); }
@@ -9191,8 +9276,8 @@ static void dt__put_measure(dt__writer *w, const char *name, double v) { if (v =
 // The line that moves, on a terminal only.
 static void dt__show_progress(const dt_model *m, dt__run_state *s) {
 	char line[160];
-	dt__writer w = dt__writer_on(line, sizeof line);
-	double done = (double)m->report.steps, all = (double)s->steps, left = DT__MIN(dt__ratio((all - done) * m->report.seconds, done - (double)s->steps_before), 1e9);  // seconds
+	DT__WRITER(w, line);
+	double done = (double)m->report.steps, all = (double)s->steps, left = DT__MIN(dt__ratio((all - done) * m->report.seconds, done - (double)s->steps_before), 1e9); // seconds
 	if (!s->terminal || dt__now() - s->shown < 0.1) return;
 	s->shown = dt__now();
 	dt__print(&w, "epoch %d/%d  %3.0f %%  ", s->epoch, s->epochs, 100 * done / all);
@@ -9207,7 +9292,7 @@ static void dt__show_progress(const dt_model *m, dt__run_state *s) {
 
 static void dt__show_epoch(const dt__run_state *s, const dt_event *e) {
 	char line[240];
-	dt__writer w = dt__writer_on(line, sizeof line);
+	DT__WRITER(w, line);
 	if (s->terminal) fprintf(stderr, "\r%79s\r", "");
 	dt__print(&w, "epoch %d/%d", e->epoch, e->epochs);
 	dt__put_measure(&w, "loss", e->loss);
@@ -9229,8 +9314,7 @@ static dt_event dt__event_of(dt_model *m, const dt__run_state *s, dt_event_kind 
 	int step = kind == DT_EVENT_STEP;
 	dt_event e;
 	e.kind = kind; e.model = m; e.step = r->steps; e.steps = s->steps; e.epoch = s->epoch;
-	e.epochs = s->epochs;
-	e.ends_epoch = !step || s->ends_epoch;
+	e.epochs = s->epochs; e.ends_epoch = !step || s->ends_epoch;
 	e.loss = step ? r->train_loss : s->sum.loss / s->sum.samples;
 	e.accuracy = step ? r->train_accuracy : s->sum.accuracy / s->sum.samples;
 	e.eval_loss = step ? (double)NAN : r->eval_loss;
@@ -9241,7 +9325,6 @@ static dt_event dt__event_of(dt_model *m, const dt__run_state *s, dt_event_kind 
 	return e;
 }
 
-// What on_event says: anything but 0 stops the run.
 static int dt__tell(dt_model *m, const dt__run_state *s, dt_event_kind kind) {
 	dt_event e;
 	if (!m->o.on_event) return 0;
@@ -9260,7 +9343,7 @@ static int dt__stops(dt_model *m, int asked) {
 static int dt__join_workers(dt_model *m, dt__run_state *s, double *steps, dt_error *err) {
 	double totals[DT__TOTALS] = {s->sum.loss, s->sum.accuracy, s->sum.samples, *steps};
 	int i, code = dt__stretch(m, 0, err);
-	if (!m->own) *steps = m->push.order.staleness;  // updates of the stretch: a late worker has missed some
+	if (!m->own) *steps = m->push.order.staleness; // updates of the stretch: a late worker has missed some
 	if (!m->own || m->processes == 1 || code) return code;
 	for (i = 0; i < m->graph.n_variables && !code; i++) {
 		const dt__variable *v = m->graph.variable[i];
@@ -9282,13 +9365,13 @@ static long dt__samples_after(const dt_model *m, const dt__run_state *s, const d
 // Returns 1 if the run shall stop; *code on failure. Parameter servers hand out the batches, so that a slow worker gets fewer.
 static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, long epoch, int *code, dt_error *err) {
 	dt_report *r = &m->report;
-	const long steps = r->steps, first = m->step, skipped = steps - (s->epoch - 1) * s->per_epoch;  // done before an interruption, maybe all
+	const long steps = r->steps, first = m->step, skipped = steps - (s->epoch - 1) * s->per_epoch; // done before an interruption, maybe all
 	const long batches = DT__MIN(s->per_epoch - skipped, s->steps - steps);
 	long batch = 0;
 	double done = 0;
 	int stop = 0;
 	memset(&s->sum, 0, sizeof s->sum);
-	if (skipped && !(m->own && m->process)) memcpy(&s->sum, m->progress, sizeof s->sum);  // by one of the workers whose sums are added
+	if (skipped && !(m->own && m->process)) memcpy(&s->sum, m->progress, sizeof s->sum); // by one of the workers whose sums are added
 	s->seconds = 0; s->epoch_start = dt__now(); s->epoch_samples = r->samples;
 	if (m->servers && batches > 0) {
 		if ((*code = dt__stretch(m, batches, err)) != 0) return 1;
@@ -9307,8 +9390,7 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, l
 		done++;
 		r->seconds += seconds;
 		r->samples_per_s = dt__ratio((double)(r->samples - s->samples_before), r->seconds);
-		s->seconds += seconds;
-		s->sum.loss += r->train_loss * (double)n;
+		s->seconds += seconds; s->sum.loss += r->train_loss * (double)n;
 		s->sum.accuracy += r->train_accuracy * (double)n;
 		s->sum.samples += (double)n;
 #ifndef DTRAIN_NO_STDIO
@@ -9320,8 +9402,7 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, l
 		batch = m->servers ? (long)m->push.order.next : batch + 1;
 	}
 	if (m->servers) {
-		*code = dt__join_workers(m, s, &done, err);
-		r->steps = steps + (long)done;
+		*code = dt__join_workers(m, s, &done, err); r->steps = steps + (long)done;
 		r->samples = dt__samples_after(m, s, d, r->steps);
 		m->step = first + (long)done;
 		r->samples_per_s = dt__ratio((double)(r->samples - s->samples_before), r->seconds);
@@ -9338,11 +9419,11 @@ static int dt__train_options(dt_model *m, const dt_options *run, dt_error *err) 
 	dt_options with = m->o;
 	dt__optimizer optimizer = m->optimizer;
 	int i, code;
-	for (i = 0; i < 4; i++) memcpy((char *)&with + range[i][0], (const char *)run + range[i][0], range[i][1] - range[i][0]);
+	DT__FOR(i, 4) memcpy((char *)&with + range[i][0], (const char *)run + range[i][0], range[i][1] - range[i][0]);
 	with.learning_rate = DT__ELSE(run->learning_rate, m->optimizer.rate);
 	if (run->user) with.user = run->user;
-	if ((code = dt__check_options(&with, err)) != 0 || (code = dt__optimizer_open(&optimizer, &with, err)) != 0) return code;
-	if (run->learning_rate == 0) optimizer.rate = m->optimizer.rate;  // which may be 0
+	if ((code = dt__check_options(&with, err)) || (code = dt__optimizer_open(&optimizer, &with, err))) return code;
+	if (run->learning_rate == 0) optimizer.rate = m->optimizer.rate; // which may be 0
 	m->o = with; m->optimizer = optimizer;
 	return 0;
 }
@@ -9366,32 +9447,30 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 	r->samples = s.samples_before = dt__samples_after(m, &s, d, done);
 	s.epoch = r->epochs = (int)((done - (done && m->progress[2] > 0)) / per_epoch);
 	if (!m->resumed) { *best = DBL_MAX; *waited = 0; }
-	m->resumed = 0;
-	r->eval_loss = r->eval_accuracy = (double)NAN;
+	m->resumed = 0; r->eval_loss = r->eval_accuracy = (double)NAN;
 #if !defined(DTRAIN_NO_STDIO) && DT__POSIX
 	s.terminal = m->o.progress > 0 && isatty(2);
 #endif
 	m->optimizer.total = DT__ELSE(m->o.total_steps, m->step - done + s.steps);
 	m->optimizer.decay_steps = DT__ELSE(m->o.decay_steps, per_epoch);
-	for (i = 0; i < m->n_replicas; i++) m->replica[i].data_seconds = 0;
+	DT__FOR(i, m->n_replicas) m->replica[i].data_seconds = 0;
 	while (s.epoch < s.epochs && !stop && (!m->o.patience || *waited < m->o.patience)) {
 		const long before = r->steps;
 		dt_event event;
 		s.epoch++;
 		stop = dt__train_epoch(m, d, &s, first_epoch + s.epoch - 1, &code, err);
-		r->data_s = 0;  // before an evaluation adds to it
-		for (i = 0; i < m->n_replicas; i++) r->data_s = DT__MAX(r->data_s, m->replica[i].data_seconds);
+		r->data_s = 0; // before an evaluation adds to it
+		DT__FOR(i, m->n_replicas) r->data_s = DT__MAX(r->data_s, m->replica[i].data_seconds);
 		if (code) break;
-		if (stop && r->steps == before) { s.epoch--; break; }  // before its first step
+		if (stop && r->steps == before) { s.epoch--; break; } // before its first step
 		if (test && m->stopped < DT__BY_SIGNAL) {
 			dt_metrics metrics = DT_DEFAULTS;
-			if ((code = dt__evaluate_data(m, test, m->processes > 1, &metrics, err)) != 0) break;
-			r->eval_loss = metrics.loss;
-			r->eval_accuracy = metrics.accuracy;
-			for (i = 0; i < m->n_replicas; i++) m->replica[i].data_seconds = r->data_s;
+			if ((code = dt__evaluate_data(m, test, m->processes > 1, &metrics, err))) break;
+			r->eval_loss = metrics.loss; r->eval_accuracy = metrics.accuracy;
+			DT__FOR(i, m->n_replicas) m->replica[i].data_seconds = r->data_s;
 		}
 		event = dt__event_of(m, &s, DT_EVENT_EPOCH);
-		if (r->steps % per_epoch == 0 && m->stopped < DT__BY_SIGNAL) {  // else it goes on after dt_checkpoint_load, and is judged then
+		if (r->steps % per_epoch == 0 && m->stopped < DT__BY_SIGNAL) { // else it goes on after dt_checkpoint_load, and is judged then
 			const double judged = test ? event.eval_loss : event.loss;
 			if (judged < *best) { *best = judged; *waited = 0; } else ++*waited;
 			m->progress[2] = 0;
@@ -9424,7 +9503,7 @@ static int dt__train_together(dt_model *m, long n, dt_error *err) {
 	return code;
 }
 
-DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
+int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
 	dt_dataset *opened[2] = {NULL, NULL};
 	const dt_dataset *d[2];
 	dt_options created;
@@ -9433,11 +9512,11 @@ DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
 	int i, code = dt__can_train(m, "dt_train", err);
 	if (code) return code;
 	created = m->o; optimizer = m->optimizer;
-	if (run && (code = dt__train_options(m, run, err)) != 0) return code;
+	if (run && (code = dt__train_options(m, run, err))) return code;
 	m->running = 1;
-	for (i = 0; i < 2; i++) {
+	DT__FOR(i, 2) {
 		const dt_source *s = run ? i ? &run->test : &run->train : NULL;
-		d[i] = i && run && run->train.open ? NULL : m->data[i];  // another training set brings its own test set, or none
+		d[i] = i && run && run->train.open ? NULL : m->data[i]; // another training set brings its own test set, or none
 		if (!s || !s->open || own.code) continue;
 		d[i] = opened[i] = dt__open_data(m, s, &own);
 		if (opened[i]) dt__data_fits(m, opened[i], 1, &own);
@@ -9451,13 +9530,13 @@ DT_API int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
 	}
 	if (!own.code && m->comm) dt__train_together(m, d[0]->info.n, &own);
 	if (!own.code) dt__train_on(m, d[0], d[1], &own);
-	for (i = 0; i < 2; i++) dt_dataset_close(opened[i]);
+	DT__FOR(i, 2) dt_dataset_close(opened[i]);
 	if (run) { m->o = created; m->optimizer = optimizer; }
 	m->running = 0;
 	return dt__pass_error(err, &own);
 }
 
-DT_API dt_report dt_model_report(const dt_model *m) {
+dt_report dt_model_report(const dt_model *m) {
 	dt_report r = DT_DEFAULTS;
 	int i;
 	if (!m) return r;
@@ -9465,7 +9544,7 @@ DT_API dt_report dt_model_report(const dt_model *m) {
 	r.strategy = m->strategy; r.pushes = m->pushes;
 	r.staleness = dt__ratio(m->staleness, (double)m->pushes);
 	r.arena_bytes = m->bytes;
-	for (i = 0; i < m->graph.n_variables; i++)  // running statistics are no parameters
+	DT__FOR(i, m->graph.n_variables) // running statistics are no parameters
 		if (!m->graph.variable[i]->statistic) r.parameters += (size_t)m->graph.variable[i]->size;
 	return r;
 }
@@ -9476,11 +9555,11 @@ typedef enum { DT__TITLE, DT__WHOLE, DT__UNSIGNED, DT__DOUBLE, DT__TEXT, DT__ENU
 
 typedef struct {
 	dt__flag_type type;
-	char name[24];  // the option's, see dt__flag_at
+	char name[24]; // the option's, see dt__flag_at
 	size_t offset, size;
 	const char *standard, *help;
-	const char *names;  // enums: "zero one …", aliases behind a slash
-	int stores;  // switches: the value that they set; numbers: DT_OFF if that is allowed
+	const char *names; // enums: "zero one …", aliases behind a slash
+	int stores; // switches: the value that they set; numbers: DT_OFF if that is allowed
 } dt__flag;
 
 #define DT__GROUP(title) {DT__TITLE, title, 0, 0, NULL, NULL, NULL, 0},
@@ -9502,6 +9581,7 @@ static const dt__flag dt__flags[] = {
 	DT__FLAG(WHOLE, staleness, "any", "ps: steps that a worker may be ahead of the slowest")
 	DT__SWITCH_OF(full_rate, "ps: stale gradients count in full")
 	DT__FLAG(WHOLE, backup, "0", "ps, sync: the slowest so many workers do not count in a step")
+	DT__FLAG_OF(ENUM, wire, "f32", "multiworker: how gradients travel over TCP", "f32 bf16 f16", 0)
 	DT__SWITCH_OF(print_cluster, "show rank and processes, and what says so, and stop")
 	DT__GROUP("run")
 	DT__FLAG(WHOLE, epochs, "1", "passes through the training data")
@@ -9578,7 +9658,7 @@ static dt__flag dt__flag_at(int i) {
 
 static int dt__find_flag(dt__flag *f, const char *name, size_t n) {
 	int i;
-	for (i = 0; i < DT__COUNT(dt__flags); i++) {
+	DT__FOR(i, DT__COUNT(dt__flags)) {
 		*f = dt__flag_at(i);
 		if (f->type != DT__TITLE && dt__equals(name, n, f->name)) return 1;
 	}
@@ -9596,8 +9676,7 @@ static int dt__set_flag(dt_options *o, const dt__flag *f, const char *value, dt_
 	if (f->type == DT__TEXT) {
 		from = &value;
 	} else if (f->type == DT__DOUBLE) {
-		from = &v;
-		v = dt__parse_double(value, value + strlen(value), &end);
+		from = &v; v = dt__parse_double(value, value + strlen(value), &end);
 		needs = "a number of 0 or more, with a decimal point,";
 		ok = *value && !*end && v - v == 0 && (v >= 0 || (v == DT_OFF && f->stores == DT_OFF));
 	} else if (f->type == DT__SWITCH) {
@@ -9605,12 +9684,11 @@ static int dt__set_flag(dt_options *o, const dt__flag *f, const char *value, dt_
 		ok = !value || !strcmp(value, "0") || !strcmp(value, "1");
 		whole = value && *value == '0' ? 0 : f->stores;
 	} else if (f->type == DT__ENUM) {
-		dt__writer w = dt__writer_on(choices, sizeof choices);
+		DT__WRITER(w, choices);
 		if (dt__glob("*TPU*,*tpu*,*GPU*,*gpu*", value)) dt__put_text(&w, "dtrain computes on CPUs: ");
 		dt__put_text(&w, "one of ");
 		dt__put_words(&w, f->names, -1);
-		needs = choices;
-		whole = dt__enum_number(f->names, value);
+		needs = choices; whole = dt__enum_number(f->names, value);
 		ok = whole >= 0;
 	} else {
 		whole = (int64_t)dt__parse_whole(value, f->type == DT__UNSIGNED ? UINT64_MAX : UINT64_MAX >> (65 - 8 * f->size), &ok);
@@ -9619,7 +9697,7 @@ static int dt__set_flag(dt_options *o, const dt__flag *f, const char *value, dt_
 	return ok ? 0 : dt__fail(err, DT_ERR_USAGE, "--%s is \"%.60s\": %s is needed", f->name, value, needs);
 }
 
-DT_API int dt_option_set(dt_options *o, const char *name, const char *value, dt_error *err) {
+int dt_option_set(dt_options *o, const char *name, const char *value, dt_error *err) {
 	dt__flag f;
 	if (!o || !name) return dt__is_null(err, "dt_option_set", o ? "name" : "options");
 	if (dt__find_flag(&f, name, strlen(name))) return dt__set_flag(o, &f, value, err);
@@ -9643,7 +9721,7 @@ static const char *dt__flag_value(const dt_options *o, const dt__flag *f, char *
 	} else {
 		int64_t v = 0;
 		memcpy(dt__low_bytes(&v, f->size), p, f->size);
-		v = (int64_t)((uint64_t)v << (64 - 8 * f->size)) >> (64 - 8 * f->size);  // with its sign
+		v = (int64_t)((uint64_t)v << (64 - 8 * f->size)) >> (64 - 8 * f->size); // with its sign
 		if (f->type == DT__SWITCH) dt__put_text(&w, v == f->stores ? "on" : "");
 		else if (v && f->type == DT__ENUM) dt__put_words(&w, f->names, (int)v);
 		else if (v && f->type == DT__UNSIGNED) dt__print(&w, "%ju", (uintmax_t)v);
@@ -9659,29 +9737,29 @@ static void dt__show_help(const dt_options *o, const char *program) {
 	printf("usage: %s [--flag value ...]\n", program);
 	for (own = o->flags; own && own->name; own++)
 		printf("%s  --%-17s %s (default: %s)\n", own == o->flags ? "\nthis program\n" : "", own->name, own->help ? own->help : "", dt__own_value(own));
-	for (i = 0; i < DT__COUNT(dt__flags); i++) {
+	DT__FOR(i, DT__COUNT(dt__flags)) {
 		const dt__flag f = dt__flag_at(i);
 		char value[160], choices[160];
-		dt__writer w = dt__writer_on(choices, sizeof choices);
+		DT__WRITER(w, choices);
 		if (f.type == DT__TITLE) { printf("\n%s\n", f.name); continue; }
 		if (f.names) { dt__put_text(&w, ": "); dt__put_words(&w, f.names, -1); }
 		printf("  --%-17s %s%s (default: %s)\n", f.name, f.help, choices, dt__flag_value(o, &f, value, sizeof value));
 	}
-	printf("\n  --%-17s %s\n  --%-17s %s\n", "help", "show this and stop", "version", "show the library's version and stop");
+	printf("\n  --%-17s %s\n  --%-17s %s\n", "help", "show this and stop", "version", "show the version and stop");
 }
 
 static void dt__show_options(const dt_options *o) {
 	const dt_flag *own;
 	char value[240];
 	int i;
-	for (i = 0; i < DT__COUNT(dt__flags); i++) {
+	DT__FOR(i, DT__COUNT(dt__flags)) {
 		const dt__flag f = dt__flag_at(i);
 		if (f.type != DT__TITLE) printf("%s = %s\n", f.name, dt__flag_value(o, &f, value, sizeof value));
 	}
 	for (own = o->flags; own && own->name; own++) printf("%s = %s\n", own->name, dt__own_value(own));
 }
 
-DT_API int dt_parse(dt_options *o, int argc, char **argv, dt_error *err) {
+int dt_parse(dt_options *o, int argc, char **argv, dt_error *err) {
 	int i;
 	if (!o || (argc > 0 && !argv)) return dt__is_null(err, "dt_parse", o ? "command line" : "options");
 	for (i = 1; i < argc; i++) {
@@ -9704,7 +9782,7 @@ DT_API int dt_parse(dt_options *o, int argc, char **argv, dt_error *err) {
 			continue;
 		}
 		if (dt__set_flag(o, &f, value, err)) return DT_ERR_USAGE;
-		if (o->batch && o->replica_batch) {  // the one given takes the other's place
+		if (o->batch && o->replica_batch) { // the one given takes the other's place
 			if (f.offset == offsetof(dt_options, replica_batch)) o->batch = 0;
 			else if (f.offset == offsetof(dt_options, batch)) o->replica_batch = 0;
 		}
@@ -9730,14 +9808,14 @@ static double dt__peak_rss(void) {
 // m: NULL if it could not be created.
 static void dt__show_json(dt_model *m, const char *status, const dt_error *err) {
 	char line[2400];
-	dt__writer w = dt__writer_on(line, sizeof line);
+	DT__WRITER(w, line);
 	dt_report r = dt_model_report(m);
 	const struct { const char *name; double value; } measure[] = {{"train_loss", r.steps ? r.train_loss : (double)NAN},
 			{"eval_loss", m ? r.eval_loss : (double)NAN}, {"eval_accuracy", m ? r.eval_accuracy : (double)NAN}};
 	int i;
 	dt__print(&w, "{\"status\": \"%s\", \"strategy\": \"%s\", \"replicas\": %d, \"processes\": %d, \"epochs\": %d, \"steps\": %ld, \"samples\": %ld", status,
 			dt__strategy_name[r.strategy], r.replicas, r.processes, r.epochs, r.steps, r.samples);
-	for (i = 0; i < 3; i++) { dt__print(&w, ", \"%s\": ", measure[i].name); dt__put_json_number(&w, measure[i].value); }
+	DT__FOR(i, 3) { dt__print(&w, ", \"%s\": ", measure[i].name); dt__put_json_number(&w, measure[i].value); }
 	dt__print(&w, ", \"seconds\": %.6g, \"samples_per_s\": %.6g, \"data_s\": %.6g, \"parameters\": %zu, \"parameters_crc32c\": %lu, \"arena_bytes\": %zu, \"peak_rss_bytes\": %.0f", r.seconds,
 			r.samples_per_s, r.data_s, r.parameters, m ? (unsigned long)dt_parameters_crc32c(m) : 0ul, r.arena_bytes, dt__peak_rss());
 	if (err->code) { dt__put_text(&w, ", \"error\": \""); dt__put_json(&w, err->text); dt__put(&w, '"'); }
@@ -9746,7 +9824,7 @@ static void dt__show_json(dt_model *m, const char *status, const dt_error *err) 
 
 static void dt__show_start(const dt_model *m) {
 	char line[240];
-	dt__writer w = dt__writer_on(line, sizeof line);
+	DT__WRITER(w, line);
 	dt__put_grouped(&w, (double)dt_model_report(m).parameters);
 	dt__print(&w, " parameters, strategy %s, ", dt__strategy_name[m->strategy]);
 	if (m->processes > 1) dt__print(&w, "%d processes of ", m->processes);
@@ -9762,25 +9840,20 @@ static void dt__show_start(const dt_model *m) {
 
 // Seconds are replica 0's, evaluation included. See examples/profile.h.
 static void dt__show_profile(const dt_model *m) {
-	static const char *const rest[] = {"data", "reduce", "update"};
-	const dt__graph *g = &m->graph;
 	const double *s = m->replica[0].seconds;
 	int i;
 	printf("%-24s %10s %10s %9s\n", "layer", "forward s", "backward s", "share");
-	for (i = 0; i < g->n + 3; i++) {
-		int k = i - g->n;
-		double forward = k < 0 ? s[2 * i] : k ? s[2 * g->n + DT__PROFILED_REDUCE + k - 1] : m->report.data_s, back = k < 0 ? s[2 * i + 1] : 0;
-		if (forward + back > 0) printf("%-24.24s %10.3f %10.3f %7.1f %%\n", k < 0 ? g->node[i]->name : rest[k], forward, back, dt__ratio(100 * (forward + back), m->report.seconds));
-	}
+	for (i = 0; i < m->graph.n; i++, s += 2)
+		if (s[0] + s[1] > 0) printf("%-24.24s %10.3f %10.3f %7.1f %%\n", m->graph.node[i]->name, s[0], s[1], dt__ratio(100 * (s[0] + s[1]), m->report.seconds));
 }
 
 static int dt__run_model(dt_model *m, const dt_options *o, dt_error *err) {
 	int code, shows = m->o.progress > 0;
-	if (o->load && (code = dt_load(m, o->load, NULL, err)) != 0) return code;
+	if (o->load && (code = dt_load(m, o->load, NULL, err))) return code;
 	if (o->load && shows) printf("loaded %s\n", o->load);
 	if (shows) dt__show_start(m);
-	if ((code = dt_train(m, NULL, err)) != 0) return code;
-	if (o->save && (code = dt_save(m, o->save, err)) != 0) return code;
+	if ((code = dt_train(m, NULL, err))) return code;
+	if (o->save && (code = dt_save(m, o->save, err))) return code;
 	if (o->save && shows) printf("saved %s\n", o->save);
 	return 0;
 }
@@ -9789,7 +9862,7 @@ static int dt__run_model(dt_model *m, const dt_options *o, dt_error *err) {
 static int dt__run_as(dt_options *o, dt_comm *comm, dt_error *err) {
 	dt_model *m = NULL;
 	int code = 0, status;
-	if (dt_comm_rank(comm)) { o->progress = DT_OFF; o->json = 0; o->save = o->load = NULL; }  // the chief does that for all
+	if (dt_comm_rank(comm)) { o->progress = DT_OFF; o->json = 0; o->save = o->load = NULL; } // the chief does that for all
 	o->comm = comm;
 	if (o->save) code = dt__new_file_try("--save", o->save, err);
 	if (!code && (m = dt_model_create(o, err)) == NULL) code = err->code;
@@ -9807,9 +9880,9 @@ static int dt__run_as(dt_options *o, dt_comm *comm, dt_error *err) {
 	return status;
 }
 
-static char dt__run_error[240];  // of the last dt_run, for job.h
+static char dt__run_error[240]; // of the last dt_run, for job.h
 
-DT_API int dt_run(const dt_options *options) {
+int dt_run(const dt_options *options) {
 	static const int caught[2] = {SIGINT, SIGTERM};
 	dt_options o;
 	dt_comm *comm;
@@ -9821,9 +9894,9 @@ DT_API int dt_run(const dt_options *options) {
 	if (o.print_options) { dt__show_options(&o); return 0; }
 	if (!o.progress) o.progress = 1;
 	dt__signal = 0;
-	for (i = 0; i < 2; i++) {
+	DT__FOR(i, 2) {
 		old[i] = signal(caught[i], dt__on_signal);
-		if (old[i] == SIG_IGN) signal(caught[i], SIG_IGN);  // started in the background, or by nohup
+		if (old[i] == SIG_IGN) signal(caught[i], SIG_IGN); // started in the background, or by nohup
 	}
 	comm = o.comm ? o.comm : dt__run_cluster(&o, &status, &err);
 	if (err.code) { fprintf(stderr, "%s\n", err.text); status = dt__signal == SIGINT ? 130 : err.code == DT_ERR_PEER ? 143 : 78; }
@@ -9833,37 +9906,35 @@ DT_API int dt_run(const dt_options *options) {
 	}
 	strcpy(dt__run_error, err.text);
 	dt__signal = 0;
-	for (i = 0; i < 2; i++) signal(caught[i], old[i] == SIG_ERR ? SIG_DFL : old[i]);
+	DT__FOR(i, 2) signal(caught[i], old[i] == SIG_ERR ? SIG_DFL : old[i]);
 	return status;
 }
 
-DT_API int dt_main_opt(int argc, char **argv, const dt_options *o) {
+int dt_main_opt(int argc, char **argv, const dt_options *o) {
 	dt_options with;
 	dt_error err = DT_DEFAULTS;
 	int code;
 	if (!o) { fprintf(stderr, "dt_main: the options are NULL\n"); return 64; }
-	with = *o;
-	code = dt_parse(&with, argc, argv, &err);
+	with = *o; code = dt_parse(&with, argc, argv, &err);
 	if (code == DT_ERR_STOPPED) return 0;
 	if (code) { fprintf(stderr, "%s: %s\n", argc > 0 ? argv[0] : "dtrain", err.text); return 64; }
 	return dt_run(&with);
 }
 #else
-DT_API int dt_parse(dt_options *o, int argc, char **argv, dt_error *err) { return dt__disabled(err, "dt_parse", "DTRAIN_NO_STDIO"); }
-DT_API int dt_run(const dt_options *o) { return DT_ERR_DISABLED; }
-DT_API int dt_main_opt(int argc, char **argv, const dt_options *o) { return DT_ERR_DISABLED; }
+int dt_parse(dt_options *o, int argc, char **argv, dt_error *err) { return dt__disabled(err, "dt_parse", "DTRAIN_NO_STDIO"); }
+int dt_run(const dt_options *o) { return DT_ERR_DISABLED; }
+int dt_main_opt(int argc, char **argv, const dt_options *o) { return DT_ERR_DISABLED; }
 #endif
 
 #if defined(__GNUC__)
 #pragma GCC diagnostic pop
 #endif
 
-#endif  // DTRAIN_IMPLEMENTED
-#endif  // DTRAIN_IMPLEMENTATION
+#endif // DTRAIN_IMPLEMENTED
+#endif // DTRAIN_IMPLEMENTATION
 
 // ========
 // >>licence - MIT or public domain, whichever you prefer
-// ========
 //
 // ALTERNATIVE A - MIT License
 // Copyright (c) 2026 the dtrain authors

@@ -826,10 +826,10 @@ static void dt__job_on_server(dt_server *s) {
 static int dt__job_evaluates(void) {
 #ifndef DTRAIN_NO_SOCKETS
     static const char *const names[] = {"TF_CONFIG", "CLUSTER_SPEC"};
-    const char *role = dt__variable_of("DTRAIN_ROLE");
+    const char *role = dt__env("DTRAIN_ROLE");
     if (role && !strcmp(role, "evaluator")) return 1;
     for (int i = 0; i < 2 && !role; i++) {
-        const char *text = dt__variable_of(names[i]);
+        const char *text = dt__env(names[i]);
         dt__json j = {text, text ? text + strlen(text) : NULL, NULL};
         dt__spec s;
         memset(&s, 0, sizeof s);

@@ -624,7 +624,7 @@ static int dt__status_listen(dt_status *s, const char *where, int offset, dt_err
     if (a) freeaddrinfo(a);
     if (fd >= 0 && !getsockname(fd, (struct sockaddr *)&own, &n) && !getnameinfo((struct sockaddr *)&own, n, NULL, 0, number, sizeof number, NI_NUMERICSERV)) {
         dt__socket_ready(fd);
-        s->loopback = dt__is_loopback((struct sockaddr *)&own)
+        s->loopback = dt__is_loopback(&own, n)
             || (own.ss_family == AF_INET && ntohl(((struct sockaddr_in *)(void *)&own)->sin_addr.s_addr) >> 24 == 127);
         dt__format(s->url, sizeof s->url, strchr(s->host, ':') ? "http://[%s]:%s" : "http://%s:%s", s->host, number);
         return fd;

@@ -19,7 +19,7 @@ export GCC CLANG_TIDY CPPCHECK LINT_SECONDS scratch root
 [ "${1:-}" = one ] || cat >"$scratch/heads.awk" <<'A'
 FNR == 1 { inside = 0; here = FILENAME ~ /dtrain\.h$/ ? "" : "beside" }
 /^\/\/ >>[a-z]+/ { here = substr($2, 3) }
-here != "" && here != keep && /^(static|DT_API|DT__FORMAT).*\) *\{( *\/\/.*)?$/ { sub(/ *\{( *\/\/.*)?$/, ";"); print; inside = 1; next }
+here != "" && here != keep && /^(static|DT_API|DT__FORMAT|DT__SHAPE|DT__PHASE|DT__BOTH_WAYS|(const )?[a-z][a-z0-9_]* \**dt_[a-z0-9_]+\().*\) *\{( *\/\/.*)?$/ { sub(/ *\{( *\/\/.*)?$/, ";"); print; inside = 1; next }
 inside { print ""; if (/^}/) inside = 0; next }
 { print }
 A

@@ -1,6 +1,7 @@
 /* processes.c - several processes train as one: every layout of processes and threads gives one process' answer, through memory
  * that they share and over TCP; and a process that fails, stops or was started otherwise is told to all. */
 #define DTRAIN_IMPLEMENTATION
+#define DT_BUCKET_FLOATS 64  /* small nets' gradients leave while backward goes on */
 #include "../dtrain.h"
 #include "test.h"
 #include "rows.h"
@@ -32,7 +33,7 @@ typedef struct player {
     dt_options o;
     dt_report report;
     dt_error err;
-    int code, stop_rank, n_losses, by_segment;
+    int code, stop_rank, n_losses, by_segment, overlaps;
     long stop_step;
     uint32_t crc;
     double loss[STEPS];  /* of the first steps */
@@ -50,6 +51,7 @@ static void *play(void *arg) {
     p->o.user = p;
     p->o.on_event = stopping;
     dt_model *m = dt_model_create(&p->o, &p->err);
+    p->overlaps = m && m->leaves;
     p->code = m ? dt_train(m, NULL, &p->err) : 1;
     p->report = dt_model_report(m);
     p->crc = dt_parameters_crc32c(m);
@@ -172,6 +174,7 @@ static void layouts(int way) {
             for (int i = 0; i < processes; i++) {
                 CHECK_MSG(p[i].code == 0 && p[i].n_losses == STEPS, "%s: %d losses; %s", variant[v], p[i].n_losses, p[i].err.text);
                 CHECK(p[i].crc == p[0].crc && !memcmp(p[i].loss, p[0].loss, sizeof one->loss) && p[i].report.eval_loss == p[0].report.eval_loss);
+                CHECK_MSG(p[i].overlaps == (way == TCP && processes > 1 && v == 2), "%s, %s: gradients leave %s", way_names[way], variant[v], p[i].overlaps ? "early" : "late");
                 CHECK(p[i].report.processes == processes && p[i].report.samples == one->report.samples && p[i].report.steps == STEPS);
             }
             if (power) CHECK_MSG(p[0].crc == *crc, "%s, %s: %d x %d gives other bits", way_names[way], variant[v], processes, replicas);
@@ -186,6 +189,44 @@ static void layouts(int way) {
         if (getenv("SHOW")) printf("  %s, %s: losses differ by %.2g at most, %g to %g\n", way_names[way], variant[v], worst, one->loss[0], one->loss[STEPS - 1]);
     }
 }
+
+#ifndef DTRAIN_NO_SOCKETS
+/* gradients of 16 bits: the loss goes down as it does with 32, all ranks have the same bits, in each run */
+static dt_tensor *large(dt_tensor *x, void *user) {
+    (void)user;
+    return dt_dense(dt_relu(dt_dense(dt_relu(dt_dense(dt_flatten(x), 160)), 64)), 4);
+}
+static void test_16_bits_on_the_wire(void) {
+    static player exact;
+    uint32_t first = 0;
+    make_rows();
+    for (int k = 0; k < 7; k++) {  /* 32 bits, then twice each kind by three, then by shared memory, where nothing is packed */
+        player *p = players();
+        for (int i = 0; i < 3; i++) {
+            p[i].o = options();
+            p[i].o.net = large, p[i].o.steps = STEPS, p[i].o.epochs = 0, p[i].o.optimizer = DT_SGD, p[i].o.learning_rate = 0.05;
+            p[i].o.replicas = 2;
+            p[i].o.wire = k == 0 ? DT_F32 : k < 3 || k == 5 ? DT_BF16 : DT_F16;
+        }
+        play_processes(k < 5 ? TCP : SEGMENT, 3, p);
+        for (int i = 0; i < 3; i++) CHECK_MSG(p[i].code == 0 && p[i].n_losses == STEPS && p[i].crc == p[0].crc, "kind %d, rank %d: %s", k, i, p[i].err.text);
+        if (!k) exact = p[0];
+        double off = fabs(p[0].loss[STEPS - 1] - exact.loss[STEPS - 1]);
+        if (k > 4) CHECK(p[0].crc == exact.crc);
+        else if (k) CHECK_MSG(p[0].crc != exact.crc && off < (k < 3 ? 2e-3 : 3e-4), "kind %d: the last loss differs by %.3g", k, off);
+        if (k == 1 || k == 3) first = p[0].crc;
+        else if (k == 2 || k == 4) CHECK(p[0].crc == first);
+        if (getenv("SHOW")) printf("  kind %d: %.6f to %.6f, off by %.3g\n", k, p[0].loss[0], p[0].loss[STEPS - 1], off);
+    }
+    CHECK(exact.loss[STEPS - 1] < 0.9 * exact.loss[0]);
+    /* one that sends otherwise is told so */
+    player *p = players();
+    for (int i = 0; i < 2; i++) p[i].o = options(), p[i].o.replicas = 1, p[i].o.wire = i ? DT_F16 : DT_F32;
+    play_processes(TCP, 2, p);
+    for (int i = 0; i < 2; i++) CHECK_MSG(p[i].code && strstr(p[i].err.text, ".wire, 2 from 0"), "\"%s\"", p[i].err.text);
+}
+#endif
+
 static void test_layouts_by_threads(void) { layouts(THREADS); }
 #ifndef DTRAIN_NO_SOCKETS
 static void test_layouts_by_shared_memory(void) { layouts(SEGMENT); }
@@ -269,6 +310,7 @@ int main(void) {
 #ifndef DTRAIN_NO_SOCKETS
     RUN(test_layouts_by_shared_memory);
     RUN(test_layouts_by_tcp);
+    RUN(test_16_bits_on_the_wire);
 #endif
     RUN(test_one_stops_all);
     RUN(test_uneven_data);

@@ -926,7 +926,7 @@ static void test_help(void) {
     CHECK_MSG(strstr(r.out, "--colour") && strstr(r.out, "of the bicycle shed") && strstr(r.out, "blue"), "the program's own flag is not in the help");
 
     /* every flag of the help can be set with some value */
-    static const char *const value[] = { NULL, "1", "0.5", "adam", "mirrored", "cosine", "a,b", "cross-entropy", "he-normal", "float32", "mean", "on", "basic", "" };
+    static const char *const value[] = { NULL, "1", "0.5", "adam", "mirrored", "cosine", "a,b", "cross-entropy", "he-normal", "float32", "mean", "on", "basic", "bf16", "" };
     int flags = 0;
     for (char *line = strtok(r.out, "\n"); line; line = strtok(NULL, "\n")) {
         char name[60];
@@ -973,7 +973,7 @@ static void test_print_options(void) {
 static void test_profile(void) {
     NEEDS_CHILDREN;
     outcome r = start("job --profile", NULL);
-    static const char *const words[] = { "hidden", "logits", "forward s", "share", "data", "reduce", "update" };
+    static const char *const words[] = { "hidden", "logits", "forward s", "backward s", "share" };
     for (int i = 0; i < COUNT(words); i++) CHECK_MSG(r.status == 0 && strstr(r.out, words[i]), "status %d, no \"%s\" in \"%s\"", r.status, words[i], r.out);
     double forward = -1, backward = -1, share = 0;
     const char *line = strstr(r.out, "\nhidden");

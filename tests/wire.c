@@ -50,6 +50,7 @@ typedef struct peer {
     dt_error leave;   /* what it says instead of good-bye */
     dt_error err;
     int joined, done, wrong;
+    uint32_t crc;
     double seconds;   /* until it had joined */
     pthread_t thread;
 } peer;
@@ -103,6 +104,41 @@ static void check_peers(const peer *p, int n) {
         CHECK_MSG(p[i].joined && p[i].done == p[i].rounds, "rank %d has made %d calls: %s", i, p[i].done, p[i].err.text);
         CHECK_MSG(!p[i].wrong, "rank %d has %d wrong values", i, p[i].wrong);
     }
+}
+
+/* ten ranks pass long arrays round: sums, means and maxima are right, the same on all, also of a length that they cannot share evenly */
+static void *ring_main(void *arg) {
+    peer *p = (peer *)arg;
+    float *buf = (float *)calloc((size_t)p->n, sizeof *buf);
+    dt_comm *c = dt__net_open(&p->who, &p->err);
+    p->joined = c && c->run == dt__net_run;
+    for (int way = 0; c && way < 3; way++, p->done++) {
+        int size = p->who.size;
+        for (int i = 0; i < p->n; i++) buf[i] = (float)((p->who.rank * 31 + i * 7) % 64);
+        if (dt_allreduce(c, buf, (size_t)p->n, (dt_reduction)way, &p->err)) break;
+        for (int i = 0; i < p->n; i++) {
+            float sum = 0, most = 0;
+            for (int k = 0; k < size; k++) sum += (float)((k * 31 + i * 7) % 64), most = fmaxf(most, (float)((k * 31 + i * 7) % 64));
+            float want = way == DT_SUM ? sum : way == DT_MAX ? most : sum / (float)size;
+            p->wrong += fabsf(buf[i] - want) > (way == DT_MEAN ? 1e-5f : 0);
+        }
+        for (int i = 0; i < p->n; i++) p->crc = dt__crc32c(p->crc, buf + i, sizeof *buf);
+    }
+    free(buf);
+    dt_comm_close(c);
+    return NULL;
+}
+static void test_ring(void) {
+    enum { N = DT_RING + 2 };
+    peer p[N];
+    set_peers(p, N, open_door());
+    for (int i = 0; i < N; i++) {
+        p[i].n = 100003, p[i].rounds = 3;
+        if (pthread_create(&p[i].thread, NULL, ring_main, &p[i])) { printf("no thread\n"); exit(1); }
+    }
+    end_peers(p, N);
+    check_peers(p, N);
+    for (int i = 1; i < N; i++) CHECK(p[i].crc == p[0].crc);
 }
 
 /* ---- somebody who speaks with bytes -------------------------------------------------------------------- */
@@ -1060,6 +1096,7 @@ int main(void) {
     RUN(test_tf_config);
     RUN(test_alone);
     RUN(test_hooks);
+    RUN(test_ring);
     return finish();
 }
 #endif
