@@ -5394,7 +5394,7 @@ struct dt_comm {
 	int servers; // parameter servers, reached by push
 	int (*push)(dt_comm *c, dt__push *p, dt_error *err);
 	int local; // ranks that share this machine's cores
-	int wire; // DT_BF16 or DT_F16: what allreduce sends of long arrays
+	int wire; // DT_BF16 or DT_F16: what the next allreduce sends of a long array
 	void (*start)(dt_comm *c, float *buf); // NULL: transfers are too fast to hide them behind the backward pass
 	int (*finish)(dt_comm *c, dt_error *err); // wait for what was started
 	dt__kind kind; // what this rank does now,
@@ -5753,7 +5753,6 @@ static void dt__leave(dt__replica *set, int n, ptrdiff_t from) {
 	if (set->rank || (begun && c->finish(c, &set->error))) return;
 	c->kind = DT__ALLREDUCE; c->n = (size_t)floats; c->detail = DT_SUM; c->wire = m->o.wire;
 	c->start(c, m->buf[0]);
-	c->wire = DT_F32;
 }
 
 // Sum [floats] at exchange_at over all replicas of all processes: into all of them (spread), or replica 0's of each process.
@@ -5770,7 +5769,6 @@ static void dt__sum_replicas(dt__replica *set, int n, ptrdiff_t floats, int spre
 	if (set->rank == 0) {
 		m->comm->wire = wire;
 		dt_allreduce(m->comm, m->buf[0], (size_t)floats, DT_SUM, &set->error);
-		m->comm->wire = DT_F32;
 	}
 	dt__wait(set);
 	for (i = 0; i < n && spread; i++) if (set[i].rank) dt__copy(floats, 1, m->buf[0], set[i].exchange_at, 0);
@@ -7344,13 +7342,13 @@ static int dt__ring_step(dt__net *net) {
 
 static void dt__net_prepare(dt_comm *c, float *buf) {
 	dt__net *net = c->net;
-	int long_sum = c->kind == DT__ALLREDUCE && c->n > 2 * DT__SHORT;
+	int long_sum = c->kind == DT__ALLREDUCE && c->n > 2 * DT__SHORT, wire = c->wire;
 	ptrdiff_t n = (ptrdiff_t)c->n, words = (n + 1) / 2, each = (words - 1) / c->size + 1;
-	net->began = dt__now(); net->ring = net->wire = 0;
+	net->began = dt__now(); net->ring = net->wire = c->wire = DT_F32;
 	if (net->cause.code || dt__check_call(c, buf, &net->cause)) return;
-	if (long_sum && c->detail == DT_SUM && c->wire) {
+	if (long_sum && c->detail == DT_SUM && wire) {
 		if (dt__net_room(net, 2 * (each + DT__PIECE))) return; // parts, room to add them, and these
-		net->wire = c->wire; net->wide = buf; net->wide_n = n;
+		net->wire = wire; net->wide = buf; net->wide_n = n;
 		buf = net->room + c->size * (each + 2 * DT__PIECE);
 		buf[words - 1] = 0;
 		dt__pack(net->wire, n, net->wide, buf);
