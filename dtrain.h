@@ -1689,9 +1689,9 @@ static int dt__cores(void) {
 	return n < 1 ? 1 : n > 1024 ? 1024 : (int)n;
 }
 
-// Threads spin for some 50 us, then sleep. Spinning alone costs 4 ms a round as soon as they outnumber cores (then nothing
-// spins), sleeping alone 7 us a round always.
-#define DT__SPINS 2000
+// Who waits spins for 0.5 ms, then sleeps. Waking takes 50 us: who spins for less falls asleep meanwhile, and so on each round.
+// Where threads outnumber cores nobody spins, as that costs 4 ms a round.
+#define DT__SPINS 20000
 typedef struct {
 	int spins;
 	int n, arrived, round, broken; // atomic; broken: 1 + the rank that has left
@@ -2839,7 +2839,7 @@ struct dt__replica {
 	float *exchange_at;
 	void (*exchange)(dt__replica *set, int n, ptrdiff_t floats); // set by the strategy
 	void (*leave)(dt__replica *set, int n, ptrdiff_t from); // NULL, or hears which gradients are complete: from there on
-	ptrdiff_t complete; // they have left
+	ptrdiff_t complete;
 	dt_model *model;
 	double data_seconds, marked; // spent on feeding; the profile's last mark
 	double *seconds; // profile: forward and backward of every node, then DT__PROFILED_…
@@ -5626,7 +5626,7 @@ typedef struct { // arrays of the caller, or samples of a data set
 	int training, labelled, checking, parts;
 	const float *seed; // dt_backward_from
 	int input_gradient; // 1: that of the last backward lies at input 0
-	int leaving; // gradients go to the other processes while backward goes on: see .leaves
+	int leaving; // gradients go to the other processes while backward goes on
 } dt__task;
 
 struct dt_model {
@@ -5741,7 +5741,7 @@ static void dt__leave(dt__replica *set, int n, ptrdiff_t from) {
 	dt_comm *c = m->comm;
 	ptrdiff_t floats = set->complete - from;
 	int i, begun = set->complete < m->graph.n_trainable;
-	if (!floats) return;
+	if (!floats || from == m->graph.n_trainable) return;
 	set->complete = from;
 	DT__FOR(i, n) {
 		dt__gradients_complete(&set[i], from);
@@ -5889,7 +5889,7 @@ static void dt__job_accumulate(dt__replica *set, int n) {
 	DT__FOR(part, parts) {
 		dt__job_forward_part(set, n, part);
 		set->leave = set->model->task.leaving && part == parts - 1 ? dt__leave : NULL;
-		set->complete = set->graph->n_trainable;
+		set->complete = set->model->o.wire ? set->graph->n_trainable : set->graph->n_gradients;
 		dt__job_backward(set, n);
 	}
 	set->leave = NULL;
@@ -5900,13 +5900,13 @@ static void dt__job_clear(dt__replica *set, int n) {
 	DT__FOR(i, n) dt__gradients_clear(&set[i]);
 }
 
-// Sums of all replicas into replica 0's array, but of what has left; afterwards the others hold nothing. Between processes,
-// what lies behind the gradients goes apart, always exact.
+// Sums of all replicas into replica 0's array, but of what has left; afterwards the others hold nothing. What lies behind
+// the gradients is always exact.
 static void dt__job_reduce(dt__replica *set, int n) {
 	dt_model *m = set->model;
 	const dt__graph *g = set->graph;
 	int between = dt__shares(m) && !m->servers, i;
-	ptrdiff_t floats = m->task.leaving ? g->kept : between ? g->statistics : g->n_gradients;
+	ptrdiff_t floats = m->task.leaving ? g->kept : m->o.wire ? g->statistics : g->n_gradients;
 	DT__FOR(i, n) {
 		dt__gradients_complete(&set[i], 0);
 		set[i].exchange_at = set[i].gradients;
@@ -5914,7 +5914,7 @@ static void dt__job_reduce(dt__replica *set, int n) {
 	if (m->task.leaving && !set->rank) m->comm->finish(m->comm, &set->error);
 	dt__sum_replicas(set, n, floats, 0, between, m->o.wire);
 	DT__FOR(i, n) set[i].exchange_at = set[i].gradients + g->statistics;
-	if (between) dt__sum_replicas(set, n, g->n_gradients - g->statistics, 0, 1, DT_F32);
+	if (m->o.wire) dt__sum_replicas(set, n, g->n_gradients - g->statistics, 0, between, DT_F32);
 	DT__FOR(i, n) if (set[i].rank) dt__gradients_clear(&set[i]);
 }
 
@@ -6049,7 +6049,7 @@ static double dt__initial_scale(const dt__variable *v) {
 	return v->init == DT_ORTHOGONAL ? 1 : DT__ELSE(v->init_value, 0.05);
 }
 
-// Gram-Schmidt, twice for accuracy, over the shorter side of w.
+// Gram-Schmidt, twice, over the shorter side of w.
 static void dt__make_orthogonal(ptrdiff_t rows, ptrdiff_t columns, double scale, float *w) {
 	ptrdiff_t n = DT__MIN(rows, columns), length = DT__MAX(rows, columns), a, b, i;
 	ptrdiff_t between = rows <= columns ? columns : 1; // from vector to vector
@@ -6777,7 +6777,7 @@ double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->optimize
 //   round; short arrays are added by everybody, and long ones of many ranks go round a ring. A thread says each second that
 //   this process lives; another carries sums while the caller computes.
 // Owns: dt__net: the sockets, those threads, memory for the others' slices.
-// Uses: >>replicas (dt_comm), >>base. Used by: >>cluster.
+// Uses: >>replicas, >>base. Used by: >>cluster.
 // Promise: every wait has a deadline, every length is checked first, and all ranks that outlive a failure tell the same
 //   cause. Who joins proves that he knows the secret, and so does each of his frames; nothing is encrypted.
 // Frame: dt__frame and its payload, in the byte order of the machines, which must be one.
@@ -7470,7 +7470,7 @@ static void dt__desk_meet(dt__net *net) {
 		dt__link_beat(net, l);
 		pthread_mutex_unlock(&net->lock);
 	}
-	for (spin = 0; !dt__desk_all(net, round) && spin < 5 * net->spins; spin++) DT__PAUSE();
+	for (spin = net->spins ? 0 : DT__SPINS; !dt__desk_all(net, round) && spin < DT__SPINS; spin++) DT__PAUSE();
 	if (dt__desk_all(net, round)) return;
 	pthread_mutex_lock(&net->lock);
 	DT__SWAP(&own->sleeping, 1);
@@ -7729,7 +7729,6 @@ static void dt__link_tell(dt__link *l, int type, int rank, const void *payload, 
 	dt__link_queue(l, dt__frame_of(type, rank, n), payload);
 	while (!dt__link_idle(l) && dt__link_flush(l) >= 0 && dt__now() < until) {}
 }
-
 
 static int dt__join_stopped(const dt__who *w, dt_error *err) {
 	return dt__fail(err, DT_ERR_PEER, "rank %d was stopped by signal %d while it waited for the others", w->rank, (int)DT__STOPPED);
