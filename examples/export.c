@@ -1,7 +1,7 @@
 // export.c - a trained net as one C file, for firmware
 //
-// Shows:   export_c.h: the digits' net as C99 that needs no header, no malloc and of libc expf only; once with floats, once with
-//          weights as bytes, and what the bytes cost on images that it has not seen.
+// Shows:   export_c.h: the digits' net as C99 that needs no header but math.h and stdint.h, no malloc, and of libc expf only; once
+//          with floats, once with weights as bytes, and what the bytes cost on images that it has not seen.
 // Data:    1,797 images of 8x8 pixels in digits.h.
 // Build:   cc -O2 examples/export.c -o export -lm -pthread
 // Run:     ./export, then compile net.c or net_int8.c into anything that calls net_predict(pixels, answers)

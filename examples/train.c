@@ -285,7 +285,7 @@ static int predict(dt_options *o, const job_data *data, const char *path) {
     m = dt_model_create(o, &err);
     dt_load(m, o->load, NULL, &err);
     if (!err.code) d = dt_dataset_open(&source, &err);
-    if (!err.code && *path && !(out = fopen(path, "w"))) {
+    if (!err.code && path && *path && !(out = fopen(path, "w"))) {
         fprintf(stderr, "train predict: --out %s cannot be written\n", path);
         err.code = DT_ERR_IO;
     } else if (err.code) {
@@ -326,12 +326,12 @@ static int at_end(const dt_event *e, void *user) {
 int main(int argc, char **argv) {
     static job_data data;
     dt_job job = {0};
-    const char *data_name = "digits", *model_name = model_table[0].name, *columns = "", *out = "", *export_c = "", *export_onnx = "";
+    const char *data_name = "digits", *model_name = model_table[0].name, *columns = NULL, *out = NULL, *export_c = NULL, *export_onnx = NULL;
     const dt_flag flags[] = {
         {"data", &data_name, DATA_CHOICES},
         {"model", &model_name, MODEL_CHOICES},
         {"columns", &columns, "csv: what becomes of columns, as in \"city onehot, age standardise\""},
-        {"out", &out, "predict: the file for the answers; otherwise they are printed"},
+        {"out", &out, "with the word predict in front of all flags, and --load: the file for the answers; otherwise they are printed"},
         {"export-c", &export_c, "the trained net as one C file, for firmware"},
         {"export-onnx", &export_onnx, "the trained net as an ONNX file, for other programs"},
         DT_JOB_FLAGS(job),
@@ -351,7 +351,7 @@ int main(int argc, char **argv) {
     defaults(&o, flags, model, own_optimizer);
     if ((status = parse(&o, argc, argv)) >= 0) return status;
 
-    data.columns = *columns ? columns : NULL;
+    data.columns = columns && *columns ? columns : NULL;
     data.fitted = predicting ? o.load : NULL;
     status = data_open(&data, data_name, &err);
     if (err.code) fprintf(stderr, "train: --data %s: %s\n", data_name, err.text);
@@ -364,8 +364,8 @@ int main(int argc, char **argv) {
         o.train = data.train;
         o.test = data.test;
         o.on_event = at_end;
-        data.export_c = *export_c ? export_c : NULL;
-        data.export_onnx = *export_onnx ? export_onnx : NULL;
+        data.export_c = export_c && *export_c ? export_c : NULL;
+        data.export_onnx = export_onnx && *export_onnx ? export_onnx : NULL;
         status = predicting ? predict(&o, &data, out) : dt_job_run(&o, &job, argc, argv);
         if (data.export_error.code) status = (fprintf(stderr, "%s\n", data.export_error.text), 1);
     } else if (status != DT_ERR_USAGE) {
