@@ -893,11 +893,11 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #include <stdio.h>
 #endif
 #if DT__POSIX && (!defined(DTRAIN_NO_STDIO) || !defined(DTRAIN_NO_THREADS))
-#include <time.h>
-#ifndef CLOCK_MONOTONIC
-#error "dtrain.h: -std=c99 hides POSIX. Use -std=gnu99, or add -D_POSIX_C_SOURCE=200809L."
-#endif
 #include <fcntl.h>
+#include <time.h>
+#if !defined(CLOCK_MONOTONIC) || !defined(O_CLOEXEC)
+#error "-std=c99 hides POSIX: use -std=gnu99, or add -D_POSIX_C_SOURCE=200809L"
+#endif
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -9674,7 +9674,7 @@ static int dt__set_flag(dt_options *o, const dt__flag *f, const char *value, dt_
 		from = &value;
 	} else if (f->type == DT__DOUBLE) {
 		from = &v; v = dt__parse_double(value, value + strlen(value), &end);
-		needs = "a number of 0 or more, with a decimal point,";
+		needs = "a number of 0 or more (0.5, not 0,5)";
 		ok = *value && !*end && v - v == 0 && (v >= 0 || (v == DT_OFF && f->stores == DT_OFF));
 	} else if (f->type == DT__SWITCH) {
 		needs = "0, 1 or no value";

@@ -16,6 +16,10 @@
 #ifndef DTRAIN_CHECKPOINT_H
 #define DTRAIN_CHECKPOINT_H
 
+#ifndef DTRAIN_IMPLEMENTED
+#error "checkpoint.h goes behind dtrain.h, in the file that defines DTRAIN_IMPLEMENTATION"
+#endif
+
 // dt_checkpoint_save - dt_save with the optimizer's moments, and where dt_train stands. Parameter servers are asked for
 // their moments: call it on the chief, at DT_EVENT_EPOCH (with .sync and no .backup at DT_EVENT_STEP, too), when they rest.
 DT_API int dt_checkpoint_save(dt_model *m, const char *path, dt_error *err);

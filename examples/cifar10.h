@@ -15,6 +15,10 @@
 #ifndef DTRAIN_CIFAR10_H
 #define DTRAIN_CIFAR10_H
 
+#ifndef DTRAIN_H
+#error "cifar10.h goes behind dtrain.h"
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -16,6 +16,10 @@
 #ifndef DTRAIN_CSV_H
 #define DTRAIN_CSV_H
 
+#ifndef DTRAIN_H
+#error "csv.h goes behind dtrain.h"
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -20,6 +20,10 @@
 #ifndef DTRAIN_EVENTS_H
 #define DTRAIN_EVENTS_H
 
+#ifndef DTRAIN_H
+#error "events.h goes behind dtrain.h"
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif

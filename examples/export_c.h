@@ -14,6 +14,10 @@
 #ifndef DTRAIN_EXPORT_C_H
 #define DTRAIN_EXPORT_C_H
 
+#ifndef DTRAIN_IMPLEMENTED
+#error "export_c.h goes behind dtrain.h, in the file that defines DTRAIN_IMPLEMENTATION"
+#endif
+
 typedef struct {
     const char *prefix;       // of every name in the file, a C identifier; NULL -> "net"
     int int8;                 // 1: weights of dense and conv2d as bytes, symmetric, with one float scale per output channel

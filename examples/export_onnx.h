@@ -16,6 +16,10 @@
 #ifndef DTRAIN_EXPORT_ONNX_H
 #define DTRAIN_EXPORT_ONNX_H
 
+#ifndef DTRAIN_IMPLEMENTED
+#error "export_onnx.h goes behind dtrain.h, in the file that defines DTRAIN_IMPLEMENTATION"
+#endif
+
 // dt_export_onnx - the net as an ONNX file. Inputs and outputs have the model's shapes, channels last, behind a batch of any size "N";
 // images change to channels first inside, before the first layer that needs it. The first input is called "input", further
 // ones have their names; they hold floats, DT_INT32 int32 and DT_UINT8 bytes, which the graph divides by 255. The first output, that of

@@ -15,6 +15,10 @@
 #ifndef DTRAIN_IMAGES_H
 #define DTRAIN_IMAGES_H
 
+#ifndef DTRAIN_H
+#error "images.h goes behind dtrain.h"
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -35,6 +35,9 @@
 #ifndef DTRAIN_JOB_H
 #define DTRAIN_JOB_H
 
+#ifndef DTRAIN_IMPLEMENTED
+#error "job.h goes behind dtrain.h, in the file that defines DTRAIN_IMPLEMENTATION"
+#endif
 #if defined(DTRAIN_NO_STDIO) || defined(DTRAIN_NO_MALLOC) || !DT__POSIX
 #error "job.h needs files, malloc and POSIX"
 #endif
@@ -64,11 +67,11 @@ typedef struct {
 
 // For a program's own table of flags, before its {NULL, NULL, NULL}.
 #define DT_JOB_FLAGS(job) \
-    {"job-dir", &(job).dir, "the job's directory: checkpoints, status, curves; it goes on from there"}, \
-    {"job-id", &(job).id, "its name; default: program, date and time"}, \
+    {"job-dir", &(job).dir, "the job's directory: checkpoints, status, curves; it goes on from there. In front of it: submit, status, cancel, list or evaluate"}, \
+    {"job-id", &(job).id, "its name, or else program, date and time"}, \
     {"checkpoint-every", &(job).every, "a checkpoint after so many steps, not after epochs only"}, \
     {"checkpoint-seconds", &(job).seconds, "… or so many seconds"}, \
-    {"keep", &(job).keep, "so many checkpoints stay; default 3"}, \
+    {"keep", &(job).keep, "so many checkpoints stay, or else 3"}, \
     {"best", &(job).best, "what the best checkpoint is judged by: eval_loss, eval_accuracy, loss or accuracy"}, \
     {"fresh", &(job).fresh, "1: remove the job's checkpoints and begin anew"}, \
     {"init-from", &(job).init, "another job's directory: begin with its best weights"}, \
@@ -117,6 +120,7 @@ typedef struct {
     int want_gradients;     // of the next step
     dt_trace *trace;
     long trace_end;
+    int no_result;          // it could not be written
     dt_status *page;
     FILE *log;
     // what is being written: a copy of the model with values of its own
@@ -737,8 +741,11 @@ static void dt__job_export(dt_model *m) {
         if (dt_export_c(m, c, NULL, &none)) dt__job_warn(none.text, "there is no export/model.c");
     }
 #endif
-    if (dt_save(m, path, &err)) dt__job_warn(err.text, "");  // the last: a job with this file has finished
-    else if (dt__the_job.o.progress != DT_OFF) printf("the job has finished: \"%s\" is its result\n", path);
+    if (dt_save(m, path, &err)) {  // the last: a job with this file has finished
+        dt__job_warn(err.text, "the job has no result: the same command goes on from its last checkpoint");
+        dt__format(dt__the_job.error, sizeof dt__the_job.error, "%s", err.text);
+        dt__the_job.no_result = 1;
+    } else if (dt__the_job.o.progress != DT_OFF) printf("the job has finished: \"%s\" is its result\n", path);
 }
 
 static void dt__job_end_chief(const dt_event *e) {
@@ -1368,6 +1375,9 @@ DT_API int dt_job_run(const dt_options *o, const dt_job *job, int argc, char **a
     char initial[1024];
     int status, rank = dt_comm_rank(o->comm), parent = !o->comm && (o->workers || o->servers || o->tier > 1);
     pid_t self = getpid();
+#ifdef SIGXFSZ
+    signal(SIGXFSZ, SIG_IGN);  // a file too large for ulimit -f is an error of its own, not the end of the run
+#endif
     if (o->print_options || o->print_cluster) return dt_run(o);
     memset(j, 0, sizeof *j);
     j->o = *o;
@@ -1405,6 +1415,7 @@ DT_API int dt_job_run(const dt_options *o, const dt_job *job, int argc, char **a
         with.on_event = dt__job_on_event;
         with.profile |= j->trace_steps > 0;
         if (!status) status = dt_run(&with);
+        if (!status) status = j->no_result;
         dt__job_wait();
         dt__tracing = NULL;
         free(j->values);

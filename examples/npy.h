@@ -14,6 +14,10 @@
 #ifndef DTRAIN_NPY_H
 #define DTRAIN_NPY_H
 
+#ifndef DTRAIN_H
+#error "npy.h goes behind dtrain.h"
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif

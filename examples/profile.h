@@ -12,6 +12,10 @@
 #ifndef DTRAIN_PROFILE_H
 #define DTRAIN_PROFILE_H
 
+#ifndef DTRAIN_IMPLEMENTED
+#error "profile.h goes behind dtrain.h, in the file that defines DTRAIN_IMPLEMENTATION"
+#endif
+
 // dt_profile_show - print it; nothing without .profile.
 DT_API void dt_profile_show(dt_model *m);
 

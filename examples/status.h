@@ -26,6 +26,10 @@
 #ifndef DTRAIN_STATUS_H
 #define DTRAIN_STATUS_H
 
+#ifndef DTRAIN_IMPLEMENTED
+#error "status.h goes behind dtrain.h, in the file that defines DTRAIN_IMPLEMENTATION"
+#endif
+
 typedef struct dt_status dt_status;
 
 // dt_status_open - listen, and answer from now on; GET /status says {} until there is something else.

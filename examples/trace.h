@@ -17,6 +17,10 @@
 #ifndef DTRAIN_TRACE_H
 #define DTRAIN_TRACE_H
 
+#ifndef DTRAIN_IMPLEMENTED
+#error "trace.h goes behind dtrain.h, in the file that defines DTRAIN_IMPLEMENTATION"
+#endif
+
 typedef struct dt_trace dt_trace;
 
 // dt_trace_open - note up to spans of them on each replica of a model with .profile, from now on (40 bytes each). NULL on
