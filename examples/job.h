@@ -1362,7 +1362,7 @@ static int dt__job_open(int rank) {
     for (int i = 0; i < DT__COUNT(made) && dt__job_is_on(j->flags.fresh); i++) if (dt__job_path(made[i], -1, path)) remove(path);
     dt__job_path(made[0], -1, path);
     if (!access(path, F_OK)) {
-        if (j->o.progress != DT_OFF) printf("the job has finished: \"%s\" is its result; for other settings give another --job-dir, or --fresh 1, which begins anew\n", path);
+        if (j->o.progress != DT_OFF) printf("the job has finished: \"%s\" is its result; for other settings give another --job-dir, or --fresh, which begins anew\n", path);
         return -1;
     }
     dt__job_status("PREPARING", NULL);
