@@ -33,7 +33,7 @@ typedef struct player {
     dt_options o;
     dt_report report;
     dt_error err;
-    int code, stop_rank, n_losses, by_segment, overlaps;
+    int code, stop_rank, n_losses, by_segment, overlaps, dies;
     long stop_step;
     uint32_t crc;
     double loss[STEPS];  /* of the first steps */
@@ -41,6 +41,7 @@ typedef struct player {
 
 static int stopping(const dt_event *e, void *user) {
     player *p = (player *)user;
+    if (e->kind == DT_EVENT_STEP && p->dies && e->step == 5) raise(SIGKILL);
     if (e->kind == DT_EVENT_STEP && p->n_losses < STEPS) p->loss[p->n_losses++] = e->loss;
     return e->kind == DT_EVENT_STEP && p->stop_step && dt_comm_rank(p->comm) == p->stop_rank && e->step == p->stop_step;
 }
@@ -119,7 +120,7 @@ static void play_processes(int way, int n, player *p) {
     close(door);
     for (int i = 0; i < n; i++) {
         CHECK(waitpid(child[i], &status, 0) == child[i]);
-        CHECK_MSG(WIFEXITED(status) && !WEXITSTATUS(status), "%s: process %d of %d ended with status %#x", way_names[way], i, n, (unsigned)status);
+        CHECK_MSG(p[i].dies ? WIFSIGNALED(status) : WIFEXITED(status) && !WEXITSTATUS(status), "%s: process %d of %d ended with status %#x", way_names[way], i, n, (unsigned)status);
         CHECK_MSG(p[i].by_segment == (way == SEGMENT), "process %d of %d did not go by %s", i, n, way_names[way]);
     }
 }
@@ -227,6 +228,23 @@ static void test_16_bits_on_the_wire(void) {
 }
 #endif
 
+#ifndef DTRAIN_NO_SOCKETS
+/* one is killed while gradients leave early, in several buckets: the others end, and name it */
+static void test_one_dies(void) {
+    make_rows();
+    for (int victim = 0; victim < 3; victim++) {
+        player *p = players();
+        for (int i = 0; i < 3; i++) p[i].o = options(), p[i].o.net = large, p[i].o.replicas = 1 + victim % 2, p[i].o.steps = STEPS, p[i].o.epochs = 0, p[i].dies = i == victim;
+        play_processes(TCP, 3, p);
+        for (int i = 0; i < 3; i++) if (i != victim) {
+            char who[40];
+            snprintf(who, sizeof who, "rank %d (127.0.0.1", victim);
+            CHECK_MSG(p[i].code == DT_ERR_PEER && strstr(p[i].err.text, who) && p[i].n_losses <= 6, "rank %d: %d, \"%s\"", i, p[i].code, p[i].err.text);
+        }
+    }
+}
+#endif
+
 static void test_layouts_by_threads(void) { layouts(THREADS); }
 #ifndef DTRAIN_NO_SOCKETS
 static void test_layouts_by_shared_memory(void) { layouts(SEGMENT); }
@@ -311,6 +329,7 @@ int main(void) {
     RUN(test_layouts_by_shared_memory);
     RUN(test_layouts_by_tcp);
     RUN(test_16_bits_on_the_wire);
+    RUN(test_one_dies);
 #endif
     RUN(test_one_stops_all);
     RUN(test_uneven_data);
