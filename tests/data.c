@@ -4,7 +4,6 @@
  * callback gets the rows as they were fed, and the gradient of a cross-entropy on equal logits,
  * 1/classes - [class is the label], shows their labels.
  */
-#define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
 #include "../examples/cifar10.h"
 #include "../examples/csv.h"
@@ -13,6 +12,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <locale.h>
 #include <pthread.h>
 #include <signal.h>

@@ -4,8 +4,8 @@
 . "$(dirname "$0")/lib.sh"
 : "${KILLS:=2}" "${PYTHON:=python3}"
 cd "$scratch" || exit 1
-$CC $TEST_CFLAGS "$root/examples/job.c" -o job $LDFLAGS $LDLIBS || { echo "jobs: job.c does not build"; exit 1; }
-run="./job --epochs 12 --replicas 2 --quiet"
+program job job || { echo "jobs: job.c does not build"; exit 1; }
+run="./job --epochs 8 --replicas 2 --quiet"
 
 wait_for() {  # FILE: until it is there, ten seconds at most
     i=0
@@ -24,7 +24,7 @@ killed() {
             rm -rf "$dir"
         fi
         $run --job-dir "$PWD/$dir" --checkpoint-every 7 "$@" >"$dir.log" 2>&1 &
-        sleep "$(fraction 0.6)"
+        sleep "$(fraction 0.5)"
         kill -9 $!
         pkill -9 -f "job-dir $PWD/$dir " 2>/dev/null || sleep 0.5  # who was started by it ends with it
         wait $! 2>/dev/null
@@ -110,7 +110,7 @@ commands() {  # submit in the background, look at it, end it, submit again, comp
     ./job cancel --job-dir far | grep "told process" && wait $follower && [ "$(grep -c RUNNING followed)" -ge 1 ] && tail -n 1 followed | grep CANCELLED || return 1
     ./job cancel --job-dir far 2>&1 | grep "does not run on this machine (CANCELLED" || return 1
     ./job list far one | tee said
-    [ "$(grep -c -E "^$id +CANCELLED +mirrored +64 +adam +[-] +[0-9]+ |^job_[0-9_]+ +SUCCEEDED +mirrored +64 +adam +[-] +276 " said)" = 2 ] && grep -q "strategy mirrored" far/logs/chief.log || return 1
+    [ "$(grep -c -E "^$id +CANCELLED +mirrored +64 +adam +[-] +[0-9]+ |^job_[0-9_]+ +SUCCEEDED +mirrored +64 +adam +[-] +184 " said)" = 2 ] && grep -q "strategy mirrored" far/logs/chief.log || return 1
     [ "$(./job submit --job-dir far --epochs 4000 --replicas 2)" = "$id" ] && ./job cancel --job-dir far  # it keeps its name
 }
 check "submit, status, cancel, list" commands
@@ -169,10 +169,10 @@ documents() {
     "$PYTHON" - <<'PY'
 import csv, json
 status, job = json.load(open("one/status.json")), json.load(open("one/job.json"))
-assert status["state"] == "SUCCEEDED" and status["step"] == status["steps"] == 276 and status["id"] == job["id"], status
+assert status["state"] == "SUCCEEDED" and status["step"] == status["steps"] == 184 and status["id"] == job["id"], status
 assert job["command"][0] == "./job" and "--job-dir" in job["command"] and job["strategy"] == status["strategy"] == "mirrored", job
 rows = list(csv.DictReader(open("one/metrics.csv")))
-assert [int(r["epoch"]) for r in rows] == list(range(1, 13)), rows   # each once, though it was killed
+assert [int(r["epoch"]) for r in rows] == list(range(1, 9)), rows   # each once, though it was killed
 whole = list(csv.DictReader(open("one.whole/metrics.csv")))
 assert [(r["loss"], r["eval_loss"]) for r in rows] == [(r["loss"], r["eval_loss"]) for r in whole]
 PY
@@ -187,7 +187,7 @@ for name in ("one", "one.whole"):
     a.Reload()
     assert "loss/train" in a.Tags()["scalars"] and "loss/eval" in a.Tags()["scalars"], a.Tags()
     steps = [s.step for s in a.Scalars("loss/train")]
-    assert steps == list(range(23, 277, 23)), steps
+    assert steps == list(range(23, 185, 23)), steps
 PY
 }
 if "$PYTHON" -c 'import tensorboard' 2>/dev/null; then check "TensorBoard reads the curves" events; else skip "TensorBoard" "no $PYTHON with tensorboard"; fi
@@ -197,16 +197,16 @@ if "$PYTHON" -c 'import tensorboard' 2>/dev/null; then check "TensorBoard reads 
 values() { tail -c 1800000 "$1"; }  # of a checkpoint of job.c, moments included; what is in front says how many processes there were
 other_strategy() {  # FIRST SECOND: begun with the flags of the first, killed, gone on with those of the second: one run's bits
     rm -rf across
-    ./job --epochs 12 --quiet --job-dir "$PWD/across" --checkpoint-every 7 $1 >across.log 2>&1 &
+    ./job --epochs 8 --quiet --job-dir "$PWD/across" --checkpoint-every 7 $1 >across.log 2>&1 &
     wait_for "across/checkpoints/step-*" && sleep "$(fraction 0.5)"
     kill -9 $!
     pkill -9 -f "job-dir $PWD/across " 2>/dev/null
     wait $! 2>/dev/null
     sleep 0.3
-    ./job --epochs 12 --job-dir across --checkpoint-every 7 $2 >said || return 1
+    ./job --epochs 8 --job-dir across --checkpoint-every 7 $2 >said || return 1
     cat said
     grep -q "goes on from step" said || { grep -q "has finished" said && return 0; }  # too fast for this machine's kill
-    cmp one.whole/export/model.safetensors across/export/model.safetensors && values one.whole/checkpoints/step-276.safetensors >a && values across/checkpoints/step-276.safetensors >b && cmp a b
+    cmp one.whole/export/model.safetensors across/export/model.safetensors && values one.whole/checkpoints/step-184.safetensors >a && values across/checkpoints/step-184.safetensors >b && cmp a b
 }
 check "from two servers to two replicas" other_strategy "--replicas 1 --workers 1 --ps 2 --sync" "--replicas 2"
 check "from two replicas to a server" other_strategy "--replicas 2" "--replicas 1 --workers 1 --ps 1 --sync"
@@ -216,7 +216,7 @@ fewer() {  # one replica instead of two: every sample once, and it says that the
     $run --job-dir fewer & job=$!
     wait_for "fewer/checkpoints/step-*" && kill -TERM $job
     wait $job
-    ./job --epochs 12 --job-dir fewer --replicas 1 >said || return 1
+    ./job --epochs 8 --job-dir fewer --replicas 1 >said || return 1
     cat said
     grep -q "was saved by 2 replicas in 1 process, here are 1 in 1: every sample once" said && [ "$(awk -F, 'NR > 1 { print $1 }' fewer/metrics.csv | tr '\n' ' ')" = "$(awk -F, 'NR > 1 { print $1 }' one.whole/metrics.csv | tr '\n' ' ')" ] &&
         awk -F, 'END { exit !($5 < 0.15) }' fewer/metrics.csv
@@ -224,16 +224,16 @@ fewer() {  # one replica instead of two: every sample once, and it says that the
 check "another number of replicas: told, and every sample once" fewer
 asynchronous() {  # begun with asynchronous servers, killed, gone on: every epoch once, and it learns
     rm -rf loose
-    ./job --epochs 12 --quiet --job-dir "$PWD/loose" --replicas 1 --workers 1 --ps 2 >loose.log 2>&1 &
+    ./job --epochs 8 --quiet --job-dir "$PWD/loose" --replicas 1 --workers 1 --ps 2 >loose.log 2>&1 &
     wait_for "loose/checkpoints/step-*" && sleep "$(fraction 0.3)"
     kill -9 $!
     pkill -9 -f "job-dir $PWD/loose " 2>/dev/null
     wait $! 2>/dev/null
     sleep 0.3
-    ./job --epochs 12 --quiet --job-dir loose --replicas 1 --workers 1 --ps 2 || return 1
+    ./job --epochs 8 --quiet --job-dir loose --replicas 1 --workers 1 --ps 2 || return 1
     cat loose/metrics.csv
     [ "$(awk -F, 'NR > 1 { print $1 "," $2 }' loose/metrics.csv | tr '\n' ' ')" = "$(awk -F, 'NR > 1 { print $1 "," $2 }' one.whole/metrics.csv | tr '\n' ' ')" ] &&
-        awk -F, 'END { exit !($5 < 0.2) }' loose/metrics.csv && ls loose/tasks loose/logs
+        awk -F, 'END { exit !($5 < 0.4) }' loose/metrics.csv && ls loose/tasks loose/logs
 }
 check "asynchronous servers, killed: every epoch once" asynchronous
 check "… a log and a line in the table for each task" eval 'for t in chief worker-1 ps-0 ps-1; do [ -s loose/tasks/$t.json ] && grep -q begins loose/logs/$t.log || exit 1; done'
@@ -251,15 +251,17 @@ evaluated() {  # beside the run, each checkpoint once; again: nothing new; the n
     awk -F, 'NR > 1 { print $1 "," $5 "," $6 }' seen/metrics.csv >mine
     awk -F, 'NR > 1 { print $1 "," $3 "," $4 }' seen/evaluator.csv >theirs
     paste -d, mine theirs
-    paste -d, mine theirs | awk -F, '$1 != $4 || $2 - $5 > 1e-6 || $5 - $2 > 1e-6 || $3 != $6 { bad = 1 } END { exit bad || NR != 12 }'
+    paste -d, mine theirs | awk -F, '$1 != $4 || $2 - $5 > 1e-6 || $5 - $2 > 1e-6 || $3 != $6 { bad = 1 } END { exit bad || NR != 8 }'
 }
 check "an evaluator beside the run" evaluated
 check "an evaluator needs a job" refuses 64 "which job" evaluate
 alone() {  # one run to a directory
-    $run --job-dir both --epochs 4000 & job=$!
+    ./job --job-dir both --epochs 4000 --replicas 1 --quiet & job=$!
     wait_for "both/checkpoints/step-*"
+    kill -STOP $job  # it need not compute meanwhile: the other tries for three seconds
     refuses 78 "another run works in" --job-dir both
     code=$?
+    kill -CONT $job
     kill -TERM $job
     wait $job
     return $code
@@ -271,7 +273,7 @@ check "a second run in one directory" alone
 exports() { [ -s one/export/model.onnx ] && $CC -c -O1 one/export/model.c -o exported.o; }
 check "a finished job leaves ONNX and C" exports
 begun_from() {  # another job's best weights: the first epoch begins where that one was
-    $run --job-dir heir --init-from one --epochs 1 && awk -F, 'NR == 2 { exit !($3 < 0.15) }' heir/metrics.csv
+    $run --job-dir heir --init-from one --epochs 1 && awk -F, 'NR == 2 { exit !($3 < 0.4) }' heir/metrics.csv
 }
 check "begins from another job's weights" begun_from
 check "… which must be there" refuses 64 "holds no weights of a job" --job-dir heir2 --init-from nowhere

@@ -1,5 +1,4 @@
 /* losses - values and gradients as PyTorch has them (golden/losses.py), their options, and metrics. */
-#define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
 #include "test.h"
 #include "golden/losses.h"

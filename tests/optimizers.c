@@ -1,5 +1,4 @@
 /* optimizers - update rules as PyTorch has them (golden/optimizers.py), their options, and schedules. */
-#define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
 #include "test.h"
 #include "golden/optimizers.h"

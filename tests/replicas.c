@@ -1,12 +1,13 @@
 /* replicas.c - collectives between threads, and training on several replicas: the same mathematics,
  * the same bits on a second run, and errors in one replica that harm nobody.
  */
-#define DTRAIN_IMPLEMENTATION
 #include "../dtrain.h"
 #include "test.h"
 
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* ---- collectives ----------------------------------------------------------------------------- */
