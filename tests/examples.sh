@@ -169,7 +169,7 @@ check "train refuses tables as images" says 64 "--data csv:table.csv has none" .
 check "train refuses unknown flags" says 64 "--modle" ./train --modle mlp
 serves() {  # a hundred clients at once get what each would get alone; what is no request is refused
     $CC -O0 "$root/examples/serve.c" -o serve $LDFLAGS $LDLIBS && ./digits --epochs 3 --quiet --save served.safetensors || return 1
-    port=$((20000 + $$ % 20000))
+    port=$a_port
     ./serve served.safetensors $port & server=$!
     "$PYTHON" - $port <<'PY'
 import json, random, socket, sys, threading, time, urllib.error, urllib.request

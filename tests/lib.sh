@@ -4,6 +4,7 @@
 #   finish                the last line, and the script's exit status
 #   program NAME FILE     examples/NAME.c as a program
 #   user SOURCE FILE …    a program that calls public names of dtrain.h, cifar10.h and csv.h; … are flags
+# $a_port and the nine behind it are ports for this script.
 # ONLY=text runs the checks whose names hold it. $scratch is an empty folder with an absolute name.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -16,6 +17,9 @@ scratch=$BUILD/scratch-$(basename "$0" .sh)${1:+-$1}
 rm -rf "$scratch"
 mkdir -p "$scratch"
 scratch=$(cd "$scratch" && pwd)
+
+# Below those that the system gives to whoever asks for any.
+a_port=$((10000 + $$ % 2000 * 10))
 
 # BUILT is the folder in which make has built examples and an object file with the implementation, once for all scripts.
 # A script that is started alone builds them itself.

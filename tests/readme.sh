@@ -161,7 +161,7 @@ check "all headers in one program" all_in_one
 job_commands() {
     $CC -O0 -w examples/do-job.h.c -o program $LDFLAGS $LDLIBS || return 1
     sed -n '/^\/\/ DO THIS/,/^\/\/ What:/p' examples/job.h | sed -n 's|^// *\(\./program .*\)|\1|p' |
-        sed "s/  .*//; s/ (.*//; s/;.*//; s/:\{0,1\}8080/$((22000 + $$ % 20000))/" >job-lines
+        sed "s/  .*//; s/ (.*//; s/;.*//; s/:\{0,1\}8080/$a_port/" >job-lines
     cat job-lines
     [ "$(wc -l <job-lines)" -ge 4 ] || return 1
     { echo 'set -e'; awk '{ print } / submit / { print "sleep 1" }' job-lines; } >job.sh

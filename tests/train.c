@@ -972,7 +972,7 @@ static void test_print_options(void) {
 
 static void test_profile(void) {
     NEEDS_CHILDREN;
-    outcome r = start("job --profile", NULL);
+    outcome r = start("job --profile --replicas 1 --batch 120 --epochs 20", NULL);
     static const char *const words[] = { "hidden", "logits", "forward s", "backward s", "share" };
     for (int i = 0; i < COUNT(words); i++) CHECK_MSG(r.status == 0 && strstr(r.out, words[i]), "status %d, no \"%s\" in \"%s\"", r.status, words[i], r.out);
     double forward = -1, backward = -1, share = 0;
