@@ -5394,7 +5394,7 @@ struct dt_comm {
 	int servers; // parameter servers, reached by push
 	int (*push)(dt_comm *c, dt__push *p, dt_error *err);
 	int local; // ranks that share this machine's cores
-	int wire; // DT_BF16 or DT_F16: what the next allreduce sends of a long array
+	dt_wire wire; // what the next allreduce sends of a long array
 	void (*start)(dt_comm *c, float *buf); // NULL: transfers are too fast to hide them behind the backward pass
 	int (*finish)(dt_comm *c, dt_error *err); // wait for what was started
 	dt__kind kind; // what this rank does now,
@@ -7049,7 +7049,7 @@ typedef struct dt__net {
 	void *segment;  size_t segment_bytes;
 	int turn; // of the areas
 	int ring, step; // a long sum goes round; its next step
-	int wire; float *wide; ptrdiff_t wide_n; // what is summed in 16 bits, or 0: where it came from
+	dt_wire wire; float *wide; ptrdiff_t wide_n; // a sum in 16 bits: where it came from
 } dt__net;
 
 #define DT__CHUNK 65536 // floats of a frame
@@ -7199,12 +7199,12 @@ static int dt__net_push(dt__net *net, dt__link *l) {
 }
 
 // Values of 16 bits, two in the place of a float.
-static void dt__pack(int wire, ptrdiff_t n, const float *x, float *packed) {
+static void dt__pack(dt_wire wire, ptrdiff_t n, const float *x, float *packed) {
 	uint16_t *to = (uint16_t *)(void *)packed;
 	ptrdiff_t i;
 	DT__FOR(i, n) to[i] = (uint16_t)(wire == DT_F16 ? dt__to_half(x[i]) : dt__to_bfloat(x[i]));
 }
-static void dt__unpack(int wire, ptrdiff_t n, const float *packed, float *x) {
+static void dt__unpack(dt_wire wire, ptrdiff_t n, const float *packed, float *x) {
 	const uint16_t *from = (const uint16_t *)(const void *)packed;
 	ptrdiff_t i;
 	DT__FOR(i, n) x[i] = wire == DT_F16 ? dt__half(from[i]) : dt__float_from((uint32_t)from[i] << 16);
@@ -7212,16 +7212,16 @@ static void dt__unpack(int wire, ptrdiff_t n, const float *packed, float *x) {
 
 // Sums of packed values are rounded once. wide: [size] pieces.
 static void dt__net_add_packed(const dt__net *net, ptrdiff_t n, float *wide) {
-	const int size = net->comm.size, wire = net->wire;
+	const int size = net->comm.size;
 	float **part = net->part, **sum = part + size;
 	dt__span s = {0, 0};
 	ptrdiff_t at;
 	int i;
 	for (at = 0; at < n; at += DT__PIECE) {
 		s.end = 2 * DT__MIN(n - at, DT__PIECE);
-		DT__FOR(i, size) dt__unpack(wire, s.end, part[i] + at, sum[i] = wide + 2 * DT__PIECE * i);
+		DT__FOR(i, size) dt__unpack(net->wire, s.end, part[i] + at, sum[i] = wide + 2 * DT__PIECE * i);
 		dt__reduce_slice(sum, size, s, DT_SUM, 0);
-		dt__pack(wire, s.end, *sum, *part + at);
+		dt__pack(net->wire, s.end, *sum, *part + at);
 	}
 }
 
@@ -7343,9 +7343,10 @@ static int dt__ring_step(dt__net *net) {
 
 static void dt__net_prepare(dt_comm *c, float *buf) {
 	dt__net *net = c->net;
-	int long_sum = c->kind == DT__ALLREDUCE && c->n > 2 * DT__SHORT, wire = c->wire;
+	int long_sum = c->kind == DT__ALLREDUCE && c->n > 2 * DT__SHORT;
+	dt_wire wire = c->wire;
 	ptrdiff_t n = (ptrdiff_t)c->n, words = (n + 1) / 2, each = (words - 1) / c->size + 1;
-	net->began = dt__now(); net->ring = net->wire = c->wire = DT_F32;
+	net->began = dt__now(); net->ring = 0; net->wire = c->wire = DT_F32;
 	if (net->cause.code || dt__check_call(c, buf, &net->cause)) return;
 	if (long_sum && c->detail == DT_SUM && wire) {
 		if (dt__net_room(net, 2 * (each + DT__PIECE))) return; // parts, room to add them, and these
@@ -7355,8 +7356,7 @@ static void dt__net_prepare(dt_comm *c, float *buf) {
 		dt__pack(net->wire, n, net->wide, buf);
 		c->n = (size_t)words;
 	}
-	net->ring = long_sum && !net->wire && c->size > DT_RING;
-	net->step = 0; net->buf = buf;
+	net->ring = long_sum && !net->wire && c->size > DT_RING; net->step = 0; net->buf = buf;
 	if (!net->ring) dt__net_begin(net, buf);
 	else if (!dt__net_room(net, (n - 1) / c->size + 1)) dt__ring_step(net);
 }
@@ -7434,7 +7434,7 @@ static int dt__net_push_all(dt_comm *c, dt__push *p, dt_error *err) {
 		l->order.trained = (uint64_t)dt__length(slice);
 		l->order.all = (uint64_t)dt__length(held);
 	}
-	net->ring = net->wire = 0;
+	net->ring = 0; net->wire = DT_F32;
 	dt__net_work(net);
 	code = dt__net_code(net, err); p->order = net->link[net->n - 1].order;
 	return code;
