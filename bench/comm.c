@@ -180,7 +180,8 @@ static int measure_servers(int servers, size_t n) {
     }
     dt_comm *c = dt_comm_open(&cluster, &err);
     dt__push p = {.into = w, .sums = sums, .trained = (ptrdiff_t)n, .all = (ptrdiff_t)n};
-    if (c && g && w && sums) {
+    const int ready = c && g && w && sums;
+    if (ready) {
         push(c, &p, DT__SETUP, w, &err);
         push(c, &p, DT__STRETCH, NULL, &err);
         for (int i = 0; i < 3; i++) push(c, &p, DT__PUSH, g, &err);
@@ -188,9 +189,9 @@ static int measure_servers(int servers, size_t n) {
     }
     dt_comm_close(c);
     while (wait(NULL) > 0) {}
-    if (err.code) return fprintf(stderr, "comm: %s\n", err.text), 1;
-    printf("| %d | %.1f | %.2f |\n", servers, 1e-6 * (double)(n * sizeof *g), 1e3 * median(took, rounds));
     free(g); free(w); free(sums);
+    if (!ready || err.code) return fprintf(stderr, "comm: %s\n", err.code ? err.text : "no memory"), 1;
+    printf("| %d | %.1f | %.2f |\n", servers, 1e-6 * (double)(n * sizeof *g), 1e3 * median(took, rounds));
     return 0;
 }
 

@@ -150,8 +150,8 @@ static void measure_products(void) {
     for (size_t k = 0; k < sizeof product_shapes / sizeof *product_shapes; k++) {
         const product_shape *s = &product_shapes[k];
         double ours[MOST_ROUNDS], share_of[MOST_ROUNDS], theirs[MOST_ROUNDS], ratio[MOST_ROUNDS], operations = 2.0 * s->m * s->n * s->k;
-        product p = {s, numbers((size_t)s->m * s->k), numbers((size_t)s->k * s->n), numbers((size_t)s->m * s->n), {NULL, NULL}};
         if (!strstr(s->name, only) && !strstr("product", only)) continue;
+        product p = {s, numbers((size_t)s->m * s->k), numbers((size_t)s->k * s->n), numbers((size_t)s->m * s->n), {NULL, NULL}};
         for (int t = 0; t < 2; t++) p.scratch[t] = numbers((size_t)dt__gemm_scratch(s->m, s->n, s->k));
         for (int r = 0; r < rounds; r++) {
             double top = peak() * threads;

@@ -285,16 +285,18 @@ static int predict(dt_options *o, const job_data *data, const char *path) {
     m = dt_model_create(o, &err);
     dt_load(m, o->load, NULL, &err);
     if (!err.code) d = dt_dataset_open(&source, &err);
+    if (!err.code && !y) {
+        err.code = DT_ERR_MEMORY;
+        snprintf(err.text, sizeof err.text, "no memory for %d answers", ROWS);
+    }
     if (!err.code && path && *path && !(out = fopen(path, "w"))) {
-        fprintf(stderr, "train predict: --out %s cannot be written\n", path);
         err.code = DT_ERR_IO;
-    } else if (err.code) {
-        fprintf(stderr, "train predict: %s\n", err.text);
+        snprintf(err.text, sizeof err.text, "--out %s cannot be written", path);
     }
     if (!err.code) fprintf(out, data->classes ? "sample,class,probability\n" : "sample,value\n");
     for (long at = 0, n; !err.code && at < dt_dataset_describe(d).n; at += n) {
         n = dt_dataset_describe(d).n - at < ROWS ? dt_dataset_describe(d).n - at : ROWS;
-        if (!y || dt_predict_source(m, &source, at, n, y, &err)) break;
+        if (dt_predict_source(m, &source, at, n, y, &err)) break;
         for (long i = 0; i < n; i++) {
             const float *row = y + i * n_out;
             double sum = 0;
@@ -305,7 +307,11 @@ static int predict(dt_options *o, const job_data *data, const char *path) {
             else fprintf(out, "%ld,%g\n", at + i, (double)row[0]);
         }
     }
-    if (out && (fflush(out) || ferror(out)) && !err.code) err.code = DT_ERR_IO;
+    if (out && (fflush(out) || ferror(out)) && !err.code) {
+        err.code = DT_ERR_IO;
+        snprintf(err.text, sizeof err.text, "the answers cannot all be written");
+    }
+    if (err.code) fprintf(stderr, "train predict: %s\n", err.text);
     if (out && out != stdout) fclose(out);
     dt_dataset_close(d);
     dt_model_free(m);

@@ -314,6 +314,7 @@ static void test_refusals(void) {
         crc = dt_parameters_crc32c(m);
         CHECK(dt_checkpoint_load(m, kept(set[s], "checkpoint.safetensors"), &err) == DT_ERR_STATE);
         CHECK_MSG(strstr(err.text, "batch was 16 there, is 8 here"), "%s", err.text);
+        CHECK_MSG(crc == dt_parameters_crc32c(m) && !dt_model_step(m), "the model has changed");
         dt_model_free(m);
         o = image_run();
         for (int bad = 0; bad < 2 && n > 1000; bad++) {

@@ -141,6 +141,11 @@ answers() {  # a line per sample, most of them right
     [ "$(wc -l <answers.csv)" -eq 1798 ] && [ "$(awk -F, '$1 < 10 && $2 == $1' answers.csv | wc -l)" -ge 8 ]
 }
 check "train predict" answers
+if [ -c /dev/full ]; then
+    check "train predict: a full disk" says 1 "the answers cannot all be written" ./train predict --data digits --model mlp --load mlp.safetensors --out /dev/full
+else
+    skip "train predict: a full disk" "no /dev/full"
+fi
 check "train predict asks for weights" says 64 "Add --load" ./train predict --data digits
 awk 'BEGIN { print "a,town,kind"; for (i = 0; i < 90; i++) print i / 100 "," (i % 3 ? "Rome" : "Oslo") "," (i % 3 ? "low" : "high") }' >towns.csv
 awk 'BEGIN { print "a,town,kind"; for (i = 0; i < 9; i++) print i / 100 "," (i % 2 ? "Rome" : "Oslo") "," (i % 2 ? "low" : "high") }' >new.csv

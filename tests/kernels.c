@@ -520,7 +520,6 @@ static void test_columns(void) {
             before = numbers(5, 1);
             px = place(0, x, rows * n);
             pdy = place(1, dy, rows * n);
-            y = place(5, before, rows * n);
             for (relu = 0; relu < 4; relu++) {
                 y = place(5, before, rows * n);
                 dt__cpu()->columns_affine(rows, n, y, NULL, relu / 2 ? pa : NULL, relu % 2, y);
