@@ -294,7 +294,7 @@ static int predict(dt_options *o, const job_data *data, const char *path) {
         snprintf(err.text, sizeof err.text, "--out %s cannot be written", path);
     }
     if (!err.code) fprintf(out, data->classes ? "sample,class,probability\n" : "sample,value\n");
-    for (long at = 0, n; !err.code && at < dt_dataset_describe(d).n; at += n) {
+    for (long at = 0, n; y && !err.code && at < dt_dataset_describe(d).n; at += n) {
         n = dt_dataset_describe(d).n - at < ROWS ? dt_dataset_describe(d).n - at : ROWS;
         if (dt_predict_source(m, &source, at, n, y, &err)) break;
         for (long i = 0; i < n; i++) {

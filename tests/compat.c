@@ -456,7 +456,7 @@ static void test_recorded_peer(void) {
 /* Who speaks another version of the protocol does not get in, and is no stranger without a name either: both sides say which
  * version is spoken where. */
 static void test_other_protocol(void) {
-    uint8_t bytes[256];
+    uint8_t bytes[256] = { 0 };
     size_t n;
     chief c;
     int fd, version;

@@ -45,16 +45,21 @@ static void failed(one_rank *r, const char *format, ...) {
 /* the same tests over TCP: every thread plays a process of its own, which joins the others at this address */
 static char meeting_place[64];
 
+/* A free port below those that the system gives to others in the moment until rank 0 listens there. */
 static void choose_meeting_place(void) {
 #ifndef DTRAIN_NO_SOCKETS
+    static int turn;
     struct sockaddr_in a;
-    socklen_t n = sizeof a;
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = socket(AF_INET, SOCK_STREAM, 0), port = 0, tried = 0;
     memset(&a, 0, sizeof a);
     a.sin_family = AF_INET, a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (bind(fd, (struct sockaddr *)&a, sizeof a) || getsockname(fd, (struct sockaddr *)&a, &n)) { printf("no port\n"); exit(1); }
+    do {
+        if (tried++ == 2700) { printf("no port\n"); exit(1); }
+        port = 30000 + ((int)getpid() % 2700 + 7 * turn++) % 2700;
+        a.sin_port = htons((uint16_t)port);
+    } while (bind(fd, (struct sockaddr *)&a, sizeof a));
     close(fd);
-    snprintf(meeting_place, sizeof meeting_place, "127.0.0.1:%d", ntohs(a.sin_port));
+    snprintf(meeting_place, sizeof meeting_place, "127.0.0.1:%d", port);
 #endif
 }
 
@@ -102,7 +107,7 @@ static float value(int rank, size_t i) {
 }
 
 static float combined(int world, size_t i, dt_reduction how) {  /* neighbours first, then pairs, … */
-    float v[MAX_WORLD];
+    float v[MAX_WORLD] = { 0 };
     for (int r = 0; r < world; r++) v[r] = value(r, i);
     for (int stride = 1; stride < world; stride *= 2)
         for (int r = 0; r + stride < world; r += 2 * stride)

@@ -1191,7 +1191,7 @@ static void do_attack(int kind, hand *h) {
 }
 
 static void *attack_main(void *arg) {
-    int k = *(int *)arg, type;
+    int k = *(int *)arg, type = 0;
     unsigned char head[64];
     char text[4096], who[20];
     hand h[2], *other = &h[!attack[k].by];

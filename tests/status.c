@@ -332,7 +332,7 @@ static void test_large_file(void) {
     dt_status *s;
     int lazy[3], narrow = 4096, before = open_files();
     double start = dt__now();
-    if (scratch_begin()) { check_failed++; return; }
+    if (scratch_begin()) { check_failed++; free(bytes); return; }
     for (size_t i = 0; i < size; i++) bytes[i] = (char)('0' + i / 7 % 10 + i % 3);
     put("metrics.csv", bytes, size);
     s = begin(scratch);
@@ -526,7 +526,7 @@ static const struct { const char *file, *text; } task_file[] = {
 static void test_ranks(void) {
     char *large = (char *)calloc(1, 5000), *a, name[80];
     dt_status *s;
-    if (scratch_begin()) { check_failed++; return; }
+    if (scratch_begin()) { check_failed++; free(large); return; }
     s = begin(scratch);
     a = get_path(s, "/ranks");
     CHECK_MSG(!strcmp(body_of(a), "[]\n"), "no folder yet: \"%s\"", body_of(a));
