@@ -2,7 +2,9 @@
 //
 // Build:   cc -O2 bench/models.c -o models -lm -pthread
 // Run:     ./models --model mnist_cnn --batch 128 --replicas 2 --seconds 5
-// Prints one line of JSON. --batch is per replica; --steps 0 means "as many as fill --seconds".
+//          under mpirun, srun, … or with DTRAIN_RANK, DTRAIN_WORLD and DTRAIN_CHIEF: the processes train together
+// The first process prints one line of JSON. --batch is per replica; --strategy is as in every program; --steps 0 means
+// "as many as fill --seconds".
 // Models, data and optimizers are those of the PyTorch program that it is compared with, and the
 // fields have its names: threads is the cores of one replica (here always 1), import_s is 0. to_first_step_s begins
 // when the data is in memory. plan_mb is what the values, gradients and scratch of one replica take, plan_bound_mb
@@ -116,7 +118,7 @@ static double peak_rss_mb(void) {
 #endif
 }
 
-static int bench(int which, int batch, int replicas, int no_fusion, long steps, double seconds) {
+static int bench(int which, int batch, int replicas, int no_fusion, const char *strategy, long steps, double seconds) {
     double start, first_done, took, cpu, *step_s = NULL;
     size_t plan, bound;
     dt_error err = DT_DEFAULTS;
@@ -131,16 +133,17 @@ static int bench(int which, int batch, int replicas, int no_fusion, long steps, 
     o.replica_batch = batch;
     o.seed = 1;
     o.no_fusion = no_fusion;
+    dt_option_set(&o, "strategy", strategy, &err);
     memcpy(o.input, bench_table[which].input, sizeof bench_table[which].input);
     int size = o.input[0] * (o.input[1] ? o.input[1] * o.input[2] : 1);
-    float *x = (float *)malloc(sizeof *x * (size_t)size * POOL), first, last = 0;
+    float *x = (float *)malloc(sizeof *x * (size_t)size * POOL), first, last = 0, wanted;
     int32_t *y = (int32_t *)malloc(sizeof *y * POOL);
+    dt_comm *comm = dt_comm_open(NULL, &err);
     dt_model *m = NULL;
     long at = 0, n = (long)batch * replicas;
-    if (!x || !y || !make_data(x, y, size)) {
-        snprintf(err.text, sizeof err.text, "out of memory");
-        goto done;
-    }
+    if (dt_comm_size(comm) > 1) o.comm = comm;
+    if (!err.code && (!x || !y || !make_data(x, y, size))) snprintf(err.text, sizeof err.text, "out of memory");
+    if (err.text[0]) goto done;
     start = now(CLOCK_MONOTONIC);
     m = dt_model_create(&o, &err);
     if (!m) goto done;
@@ -154,6 +157,9 @@ static int bench(int which, int batch, int replicas, int no_fusion, long steps, 
         if (steps < 10) steps = 10;
         if (steps > MOST_STEPS) steps = MOST_STEPS;
     }
+    wanted = (float)steps;
+    if (o.comm && dt_broadcast(comm, &wanted, 1, 0, &err)) goto done;
+    steps = (long)wanted;  // all processes take as many
     step_s = (double *)malloc(sizeof *step_s * (size_t)steps);
     if (!step_s) {
         snprintf(err.text, sizeof err.text, "out of memory");
@@ -172,15 +178,16 @@ static int bench(int which, int batch, int replicas, int no_fusion, long steps, 
     took = now(CLOCK_MONOTONIC) - took;
     cpu = now(CLOCK_PROCESS_CPUTIME_ID) - cpu;
     if (err.code) goto done;
+    if (dt_comm_rank(comm)) goto done;
     qsort(step_s, (size_t)steps, sizeof *step_s, by_size);
-    printf("{\"peer\": \"dtrain\", \"model\": \"%s\", \"batch\": %d, \"threads\": 1, \"replicas\": %d, "
+    printf("{\"peer\": \"dtrain\", \"model\": \"%s\", \"batch\": %d, \"threads\": 1, \"replicas\": %d, \"processes\": %d, \"strategy\": \"%s\", "
            "\"samples_per_s\": %.1f, \"step_ms_median\": %.4f, \"peak_rss_mb\": %.0f, "
            "\"loss_first\": %.4f, \"loss_last\": %.4f, \"steps\": %ld, "
            "\"step_ms_min\": %.4f, \"step_ms_p90\": %.4f, \"cpu_ms_step\": %.4f, "
            "\"import_s\": 0, \"to_first_step_s\": %.3f, \"params\": %lu, "
            "\"plan_mb\": %.2f, \"plan_bound_mb\": %.2f, \"version\": \"%s\"}\n",
-           bench_table[which].name, batch, replicas,
-           (double)n * (double)steps / took, 1e3 * step_s[steps / 2], peak_rss_mb(),
+           bench_table[which].name, batch, replicas, dt_comm_size(comm), strategy,
+           (double)n * dt_comm_size(comm) * (double)steps / took, 1e3 * step_s[steps / 2], peak_rss_mb(),
            (double)first, (double)last, steps,
            1e3 * step_s[0], 1e3 * step_s[(long)(0.9 * (double)steps)], 1e3 * cpu / (double)steps,
            first_done - start, (unsigned long)dt_model_report(m).parameters,
@@ -188,6 +195,7 @@ static int bench(int which, int batch, int replicas, int no_fusion, long steps, 
 done:
     if (err.text[0]) fprintf(stderr, "models: %s: %s\n", bench_table[which].name, err.text);
     dt_model_free(m);
+    dt_comm_close(comm);
     free(step_s);
     free(x);
     free(y);
@@ -196,7 +204,7 @@ done:
 
 static int usage(void) {
     fprintf(stderr, "models: --model mnist_mlp|mnist_cnn|cifar_cnn|resnet20 [--batch 128] "
-                    "[--replicas 1] [--steps 0] [--seconds 5] [--no-fusion 1]; batch * replicas is at most %d\n", POOL);
+                    "[--replicas 1] [--steps 0] [--seconds 5] [--no-fusion 1] [--strategy default]; batch * replicas is at most %d\n", POOL);
     return 64;
 }
 
@@ -204,12 +212,14 @@ int main(int argc, char **argv) {
     int which = MODELS, batch = 128, replicas = 1, no_fusion = 0;
     long steps = 0;
     double seconds = 5;
+    const char *strategy = "default";
     for (int i = 1; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--model") == 0)
             for (which = 0; which < MODELS && strcmp(value, bench_table[which].name) != 0;) which++;
         else if (strcmp(argv[i], "--batch") == 0) batch = atoi(value);
         else if (strcmp(argv[i], "--replicas") == 0) replicas = atoi(value);
+        else if (strcmp(argv[i], "--strategy") == 0) strategy = value;
         else if (strcmp(argv[i], "--no-fusion") == 0) no_fusion = atoi(value);
         else if (strcmp(argv[i], "--steps") == 0) steps = atol(value);
         else if (strcmp(argv[i], "--seconds") == 0) seconds = atof(value);
@@ -217,5 +227,5 @@ int main(int argc, char **argv) {
     }
     if (which == MODELS || batch < 1 || replicas < 1 || batch > POOL / replicas || steps < 0
         || steps > MOST_STEPS || !(seconds > 0)) return usage();
-    return bench(which, batch, replicas, no_fusion, steps, seconds);
+    return bench(which, batch, replicas, no_fusion, strategy, steps, seconds);
 }
