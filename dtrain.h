@@ -941,6 +941,8 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #define DT__MIN(a, b) ((a) < (b) ? (a) : (b))
 #define DT__MAX(a, b) ((a) > (b) ? (a) : (b))
 #define DT__FOR(i, n) for (i = 0; i < (n); i++)
+#define DT__WHILE(i, n, c) for (i = 0; i < (n) && (c); i++)
+#define DT__CLEAR(p) memset(p, 0, sizeof *(p))
 #define DT__COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
 const char *dt_version(void) {
@@ -1232,7 +1234,7 @@ static void *dt__take(dt__pool *pool, size_t bytes) { // NULL: out of memory; th
 #define DT__NEW(pool, n, type) ((type *)dt__take(pool, (size_t)(n) * sizeof(type)))
 
 static void dt__pool_open(dt__pool *pool, const dt_options *o, int measuring) {
-	const dt__pool p = {(uint8_t *)o->memory, o->memory_size, 0, o->alloc, o->release, o->alloc_user, NULL, measuring};
+	dt__pool p = {(uint8_t *)o->memory, o->memory_size, 0, o->alloc, o->release, o->alloc_user, NULL, measuring};
 	*pool = p;
 #ifndef DTRAIN_NO_MALLOC
 	if (measuring) pool->base = NULL;
@@ -1532,7 +1534,7 @@ static int dt__new_file_fail(dt__new_file *n, dt_error *err, const char *doing) 
 
 static int dt__new_file_open(dt__new_file *n, const char *what, const char *path, dt_error *err) {
 	long process = 0;
-	memset(n, 0, sizeof *n);
+	DT__CLEAR(n);
 	n->path = path; n->what = what;
 	if (!path || !*path) return dt__refuse(err, "%s: the path is empty: name a file", what);
 #if DT__POSIX
@@ -1585,12 +1587,12 @@ static void dt__file_free(dt__file *f) {
 	else
 #endif
 	free(f->data);
-	memset(f, 0, sizeof *f);
+	DT__CLEAR(f);
 }
 
 static int dt__stream_read(FILE *in, dt__file *out) { // to its end
 	size_t cap = 0, n = 1;
-	for (memset(out, 0, sizeof *out); n; out->size += n) {
+	for (DT__CLEAR(out); n; out->size += n) {
 		if (out->size == cap) {
 			uint8_t *p = cap > SIZE_MAX / 4 ? NULL : (uint8_t *)realloc(out->data, cap += cap ? cap : 1 << 16);
 			if (!p) return DT_ERR_MEMORY;
@@ -1625,7 +1627,7 @@ static int dt__gunzip(const char *what, const char *path, FILE *packed, dt__file
 static int dt__file_read(const char *what, const char *path, dt__file *out, dt_error *err) {
 	FILE *f = fopen(path, "rb");
 	int code = 0;
-	memset(out, 0, sizeof *out);
+	DT__CLEAR(out);
 	if (!f) return dt__fail(err, DT_ERR_IO, "%s: cannot open \"%s\": %s", what, path, strerror(errno));
 #if DT__POSIX
 	struct stat s;
@@ -1700,7 +1702,7 @@ typedef struct {
 } dt__meeting;
 
 static int dt__meeting_open(dt__meeting *b, int n) {
-	memset(b, 0, sizeof *b);
+	DT__CLEAR(b);
 	b->n = n;
 	b->spins = n > dt__cores() ? 0 : DT__SPINS;
 	if (pthread_mutex_init(&b->lock, NULL)) return DT_ERR_MEMORY;
@@ -1721,7 +1723,7 @@ static int dt__meet(dt__meeting *b) { // for all; 0, or 1 + the rank that has le
 		pthread_cond_broadcast(&b->wake); pthread_mutex_unlock(&b->lock);
 		return 0;
 	}
-	for (spin = 0; spin < b->spins && DT__LOAD(&b->round) == round; spin++) DT__PAUSE();
+	DT__WHILE(spin, b->spins, DT__LOAD(&b->round) == round) DT__PAUSE();
 	if (DT__LOAD(&b->round) == round) {
 		pthread_mutex_lock(&b->lock);
 		while (DT__LOAD(&b->round) == round && !DT__LOAD(&b->broken)) pthread_cond_wait(&b->wake, &b->lock);
@@ -1872,7 +1874,7 @@ static void dt__zero(ptrdiff_t n, float *x) { if (n > 0) memset(x, 0, (size_t)n 
 // Up to DT__W floats; the rest of the lanes are 0. Vectors go by address: by value they would need an ABI.
 DT__INLINE void dt__get(dt__v *v, const float *p, ptrdiff_t n) {
 	if (n >= DT__W) { *v = DT__AT(p); return; }
-	memset(v, 0, sizeof *v);
+	DT__CLEAR(v);
 	memcpy(v, p, (size_t)n * sizeof *p);
 }
 DT__INLINE void dt__set(const dt__v *v, float *p, ptrdiff_t n) {
@@ -2098,7 +2100,7 @@ DT__LOOP_OF(float, return, dot, (ptrdiff_t n, const float *a, const float *b), (
 
 DT__LOOP_OF(float, return, sum, (ptrdiff_t n, const float *x), (n, x)) {
 	dt__v s;
-	memset(&s, 0, sizeof s);
+	DT__CLEAR(&s);
 	DT__EACH(n) { DT__READ(v, x); s += v; }
 	return dt__lanes_sum(&s);
 }
@@ -2143,7 +2145,7 @@ DT__LOOP(column_moments, (ptrdiff_t rows, ptrdiff_t n, const float *x, const flo
 		dt__v a1 = {0}, a2 = {0}, b1 = {0}, b2 = {0}, v, w, g, h;
 		DT__READ(m, shift);
 		for (k = r; n - i >= DT__W && k + 2 <= r1; k += 2) { // two sums each, since one would wait for itself
-			const ptrdiff_t at = k * n + i;
+			ptrdiff_t at = k * n + i;
 			g = v = DT__AT(x + at) - m; h = w = DT__AT(x + at + n) - m;
 			if (dy) { g = DT__AT(dy + at); h = DT__AT(dy + at + n); }
 			a1 += g; a2 += g * v;
@@ -3201,7 +3203,7 @@ static int dt__overwritable(const dt_tensor *x) {
 }
 
 static int dt__new_buffer(dt__graph *g, ptrdiff_t fixed, ptrdiff_t row, int birth, int death) {
-	const dt__buffer b = {dt__ceil(fixed + row * g->rows, DT__ALIGN / 4), row, -1, birth, death, -1, 0};
+	dt__buffer b = {dt__ceil(fixed + row * g->rows, DT__ALIGN / 4), row, -1, birth, death, -1, 0};
 	g->buffer[g->n_buffers] = b;
 	return g->n_buffers++;
 }
@@ -3350,7 +3352,7 @@ static void dt__fuse_relu(dt_tensor *x, dt_tensor *relu) { if (relu->value == x-
 
 static void dt__fuse(const dt__graph *g, const char *first, const char *second, void (*fuse)(dt_tensor *first, dt_tensor *second)) {
 	int i;
-	for (i = 0; i < g->n && !g->no_fusion; i++) {
+	DT__WHILE(i, g->n, !g->no_fusion) {
 		dt_tensor *t = g->node[i], *x = t->in[0];
 		if (x->consumers == 1 && !x->is_output && dt__glob(first, x->op->name) && dt__glob(second, t->op->name)) fuse(x, t);
 	}
@@ -3454,7 +3456,7 @@ static void dt__run_strip(dt__replica *r, const dt__segment *s, int seeded) {
 static void dt__run_segments(dt__replica *set, int n, int back, int seeded) {
 	const dt__graph *g = set->graph;
 	int i, k;
-	for (i = 0; i < n && g->profile; i++) set[i].seconds[2 * g->n + back] += (double)set[i].rows;
+	DT__WHILE(i, n, g->profile) set[i].seconds[2 * g->n + back] += (double)set[i].rows;
 	DT__FOR(k, g->n_segments) {
 		const dt__segment *s = &g->segment[k];
 		dt_tensor *t;
@@ -3597,7 +3599,7 @@ static void dt__finish(const dt__replica *r, const dt_tensor *t) {
 DT__SHAPE(dense) {
 	DT__OPTIONS(dt_dense_options, t);
 	const dt_tensor *x = t->in[0];
-	const int file[2] = {o->units, x->dim[x->rank - 1]};
+	int file[2] = {o->units, x->dim[x->rank - 1]};
 	if (dt__needs_floats(t)) return 1;
 	if (o->units < 1) return dt__bad(t, ".units is %d: at least 1 is needed", o->units);
 	memcpy(t->dim, x->dim, sizeof t->dim);
@@ -3702,8 +3704,8 @@ DT__SHAPE(conv) {
 	if (dt__parameters(t, o->share, 4, file, o->init, o->init_value, o->no_bias, o->frozen)) return 1;
 	if (!o->share) {
 		dt__variable *w = t->variable[0];
-		const ptrdiff_t tap = v.depthwise ? v.c : v.cg * v.fg, dim[5] = {v.groups, v.fg, v.cg, v.kh, v.kw};
-		const ptrdiff_t stride[5] = {v.depthwise ? 1 : v.kh * v.kw * tap, 1, v.fg, v.kw * tap, tap};
+		ptrdiff_t tap = v.depthwise ? v.c : v.cg * v.fg, dim[5] = {v.groups, v.fg, v.cg, v.kh, v.kw};
+		ptrdiff_t stride[5] = {v.depthwise ? 1 : v.kh * v.kw * tap, 1, v.fg, v.kw * tap, tap};
 		w->fan_out = v.fg * v.kh * v.kw; w->walk_rank = 5;
 		memcpy(w->walk_dim, dim, sizeof dim);
 		memcpy(w->walk_stride, stride, sizeof stride);
@@ -4145,7 +4147,7 @@ typedef struct { float *sums, *one, *two, *mean, *inv, *a, *b, *d; } dt__batchno
 static dt__batchnorm_saved dt__batchnorm_of(const dt__replica *r, const dt_tensor *t) {
 	ptrdiff_t c = dt__last(t);
 	float *p = dt__saved(r, t) + 1;
-	const dt__batchnorm_saved s = {p - 1, p, p + c, p + 2 * c, p + 3 * c, p + 4 * c, p + 5 * c, p + 6 * c};
+	dt__batchnorm_saved s = {p - 1, p, p + c, p + 2 * c, p + 3 * c, p + 4 * c, p + 5 * c, p + 6 * c};
 	return s;
 }
 DT__PHASE(batchnorm_forward) {
@@ -4169,7 +4171,7 @@ DT__PHASE(batchnorm_forward) {
 		s.mean[i] = (float)mean;
 		s.inv[i] = (float)(DT__MAX(m2, 0) / n); // the variance, so far
 	}
-	for (i = 0; i < t->n_statistics && !r->rehearsing; i++) r->gradients[t->statistics + i] += s.sums[i];
+	DT__WHILE(i, t->n_statistics, !r->rehearsing) r->gradients[t->statistics + i] += s.sums[i];
 }
 DT__PHASE(batchnorm_forward_after) {
 	DT__OPTIONS(dt_batchnorm_options, t);
@@ -4383,14 +4385,14 @@ DT__PHASE(linear_backward) {
 DT__OP(add, DT__PASSES | DT__PER_FEATURE, pair, linear, NULL);
 DT__OP(sub, DT__PASSES | DT__PER_FEATURE, pair, linear, NULL);
 static dt_tensor *dt__sum(const dt__op *op, dt_tensor *a, dt_tensor *b, float factor) {
-	const dt__linear o = {{1, factor}, 0};
+	dt__linear o = {{1, factor}, 0};
 	return dt__layer2(op, a, b, &o, sizeof o);
 }
 dt_tensor *dt_add(dt_tensor *a, dt_tensor *b) { return dt__sum(&dt__add, a, b, 1); }
 dt_tensor *dt_sub(dt_tensor *a, dt_tensor *b) { return dt__sum(&dt__sub, a, b, -1); }
 DT__OP(scale, DT__IN_PLACE | DT__PER_FEATURE, same, linear, NULL);
 dt_tensor *dt_scale(dt_tensor *x, double factor, double offset) {
-	const dt__linear o = {{(float)factor, 0}, (float)offset};
+	dt__linear o = {{(float)factor, 0}, (float)offset};
 	if (x && !(factor - factor == 0 && offset - offset == 0))
 		dt__refuse(&x->graph->error, "dt_scale: factor %g, offset %g: both must be finite", factor, offset);
 	return dt__layer1(&dt__scale, x, &o, sizeof o, NULL);
@@ -4455,7 +4457,7 @@ DT__SHAPE(concat) {
 }
 DT__OP(concat, 0, concat, move, NULL);
 dt_tensor *dt_concat(dt_tensor *a, dt_tensor *b, int axis) {
-	const dt_slice_options o = {a, axis, 0, 0, 1, NULL};
+	dt_slice_options o = {a, axis, 0, 0, 1, NULL};
 	return dt__layer2(&dt__concat, a, b, &o, sizeof o);
 }
 
@@ -4486,7 +4488,7 @@ DT__SHAPE(pad) {
 }
 DT__OP(pad, 0, pad, move, NULL);
 dt_tensor *dt_pad(dt_tensor *x, int axis, int before, int after) {
-	const dt_slice_options o = {x, axis, before, after, 1, NULL};
+	dt_slice_options o = {x, axis, before, after, 1, NULL};
 	return dt__layer1(&dt__pad, x, &o, sizeof o, NULL);
 }
 
@@ -4495,7 +4497,7 @@ dt_tensor *dt_pad(dt_tensor *x, int axis, int before, int after) {
 DT__SHAPE(embedding) {
 	DT__SET_OPTIONS(dt_embedding_options, t);
 	const dt_tensor *x = t->in[0];
-	const int file[2] = {o->tokens, o->features};
+	int file[2] = {o->tokens, o->features};
 	if (x->type != DT_INT32) return dt__bad(t, "the input holds floats: give the input .input_type (or .type) DT_INT32");
 	if (o->tokens < 1 || o->features < 1) return dt__bad(t, "%d tokens, %d features: at least 1 of each is needed", o->tokens, o->features);
 	if (x->rank >= DT_MAX_RANK) return dt__bad(t, "the input has %d dimensions: at most %d", x->rank, DT_MAX_RANK - 1);
@@ -4509,7 +4511,7 @@ DT__BOTH_WAYS(embedding) {
 	ptrdiff_t n = r->rows * t->in[0]->size, c = o->features, i;
 	const int32_t *x = (const int32_t *)(const void *)dt__x(r, t, 0);
 	float *dw = back ? dt__dw(r, t, 0, NULL) : NULL;
-	for (i = 0; i < n && (dw || !back); i++) {
+	DT__WHILE(i, n, dw || !back) {
 		if (x[i] < 0 || x[i] >= o->tokens) {
 			dt__refuse(&r->error, "dt_embedding \"%s\": token %d of sample %td lies outside 0..%d", t->name, (int)x[i], r->first_row + r->from + i / t->in[0]->size, o->tokens - 1);
 			if (!dw) dt__zero(c, dt__value(r, t) + i * c);
@@ -4530,7 +4532,7 @@ DT__SHAPE(custom) {
 	memcpy(t->dim + 1, o->shape[0] ? o->shape : t->in[0]->dim + 1, sizeof o->shape);
 	for (i = 1; i < DT_MAX_RANK && t->dim[i]; i++) {}
 	if (dt__set_other_shape(t, i)) return 1;
-	for (i = 0; i < DT_MAX_RANK - 1 && o->weight[i]; i++)
+	DT__WHILE(i, DT_MAX_RANK - 1, o->weight[i])
 		if (o->weight[i] < 1 || !dt__mul(size, o->weight[i], &size)) return dt__bad(t, ".weight: size %d is %d: use sizes from 1 whose product fits in memory", i, o->weight[i]);
 	return dt__add_variable(t, NULL, 0, "weight", i, o->weight, o->init, o->init_value, o->frozen);
 }
@@ -5044,8 +5046,6 @@ static const dt__file *dt__add_file(dt_dataset *d, const char *path) { // it sta
 	return NULL;
 }
 
-static void dt__close_files(dt_dataset *d) { while (d->n_files > 0) dt__file_free(&d->file[--d->n_files]); }
-
 static int dt__is_blank(int c) { return c == ' ' || (c >= '\t' && c <= '\r'); } // for companions
 
 // ---- IDX, and pairs of files: samples and labels
@@ -5074,8 +5074,8 @@ static int dt__add_pair(dt_dataset *d, const char *const *path, const void *x, s
 // IDX: 0 0 type(8: bytes) rank, rank big-endian sizes, the bytes.
 static int dt__read_idx(dt_dataset *d, const char *path, int labels, size_t *dim, const uint8_t **data, ptrdiff_t *stride) {
 	const dt__file *f = dt__add_file(d, path);
-	const unsigned start = !f || f->size < 4 ? 0 : dt__read_be32(f->data), rank = start - 0x0800;
-	const size_t header = 4 + 4 * (size_t)rank;
+	unsigned start = !f || f->size < 4 ? 0 : dt__read_be32(f->data), rank = start - 0x0800;
+	size_t header = 4 + 4 * (size_t)rank;
 	unsigned i;
 	if (!f) return 1;
 	if ((labels ? rank != 1 : rank < 2 || rank > 4) || f->size < header)
@@ -5127,7 +5127,7 @@ static int dt__open_mnist(dt_dataset *d) {
 	int k, i;
 	DT__FOR(k, 2) {
 		FILE *f = NULL;
-		for (i = 0; i < 4 && !f; i++) { // plain or .gz
+		DT__WHILE(i, 4, !f) { // plain or .gz
 			size_t n = dt__format(path[k], sizeof path[k], "%s/%s-%s-ubyte%s", folder, stem, part[2 * k + i % 2], i < 2 ? "" : ".gz");
 			if (n < sizeof path[k]) f = fopen(path[k], "rb");
 		}
@@ -5152,7 +5152,7 @@ static int dt__open_memory(dt_dataset *d) {
 }
 
 static int dt__open_opened(dt_dataset *d) {
-	const dt_source s = d->source;
+	dt_source s = d->source;
 	dt_error *err = d->err;
 	if (!s.dataset) return dt__refuse(err, "dt_opened: the data set is NULL");
 	*d = *s.dataset;
@@ -5167,7 +5167,8 @@ static int dt__open_opened(dt_dataset *d) {
 void dt_dataset_close(dt_dataset *d) {
 	if (d && !d->source.dataset) { // else all is that one's
 #ifndef DTRAIN_NO_STDIO
-		dt__close_files(d); free(d->paths[0].data); free(d->paths[1].data);
+		while (d->n_files > 0) dt__file_free(&d->file[--d->n_files]);
+		free(d->paths[0].data); free(d->paths[1].data);
 #endif
 		free(d->x); free(d->y); free(d->columns);
 	}
@@ -5231,7 +5232,7 @@ dt_source dt_part(dt_source s, double fraction, dt_split split) {
 const char *dt_dataset_columns(const dt_dataset *d) { return d ? d->columns : NULL; }
 
 dt_dataset_info dt_dataset_describe(const dt_dataset *d) {
-	const dt_dataset_info none = DT_DEFAULTS;
+	dt_dataset_info none = DT_DEFAULTS;
 	return d ? d->info : none;
 }
 
@@ -5274,7 +5275,7 @@ static int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_ty
 // ---- augmentation of one image x [h, w, c], in place
 
 static void dt__shift_image(float *x, int h, int w, int c, int down, int right, int mirror) {
-	const ptrdiff_t line = (ptrdiff_t)w * c, by = (ptrdiff_t)right * c, kept = line - DT__MAX(by, -by);
+	ptrdiff_t line = (ptrdiff_t)w * c, by = (ptrdiff_t)right * c, kept = line - DT__MAX(by, -by);
 	int i, k;
 	if (!down && !right && !mirror) return;
 	DT__FOR(i, h) {
@@ -5483,7 +5484,7 @@ static int dt__hooks_run(dt_comm *c, float *buf, dt_error *err) {
 	int i, failed = dt__check_call(c, buf, err);
 	if (failed) return failed;
 	if (c->kind == DT__BARRIER) failed = h->allreduce(h->user, &one, 1, DT_SUM);
-	else if (c->kind > DT__REDUCE_SCATTER) for (i = 0; i < c->size && !failed; i++) {
+	else if (c->kind > DT__REDUCE_SCATTER) DT__WHILE(i, c->size, !failed) {
 		dt__span s = dt__comm_slice(c, i);
 		if (dt__length(s)) failed = h->broadcast(h->user, buf + s.begin, (size_t)dt__length(s), i);
 	} else if (c->n) {
@@ -5569,7 +5570,7 @@ static uint64_t *dt__gather_words(dt_comm *c, int n, const void *own, dt_error *
 		memset(v, 0, (size_t)n * sizeof *v);
 		failed = dt_allgather(c, piece, all, err);
 	}
-	for (i = 0; i < all && !failed; i++) v[i / 4] |= (uint64_t)piece[i] << i % 4 * 16;
+	DT__WHILE(i, all, !failed) v[i / 4] |= (uint64_t)piece[i] << i % 4 * 16;
 	free(piece);
 	if (!failed) return v;
 	free(v);
@@ -5580,7 +5581,7 @@ static uint64_t *dt__gather_words(dt_comm *c, int n, const void *own, dt_error *
 static int dt__agree(dt_comm *c, int n, const char *const *name, const int64_t *value, dt_error *err) {
 	uint64_t *v = dt__gather_words(c, n, value, err);
 	int i, code = v ? 0 : dt__code(err, DT_ERR_MEMORY);
-	for (i = 0; i < n * c->size && !code; i++)
+	DT__WHILE(i, n * c->size, !code)
 		if (v[i] != v[i % n]) code = dt__fail(err, DT_ERR_STATE, "rank %d differs from rank 0 in %s, %jd from %jd: start all with the same program and flags",
 			i / n, name[i % n], (intmax_t)v[i], (intmax_t)v[i % n]);
 	free(v);
@@ -5772,7 +5773,7 @@ static void dt__sum_replicas(dt__replica *set, int n, ptrdiff_t floats, int spre
 		dt_allreduce(m->comm, m->buf[0], (size_t)floats, DT_SUM, &set->error);
 	}
 	dt__wait(set);
-	for (i = 0; i < n && spread; i++) if (set[i].rank) dt__copy(floats, 1, m->buf[0], set[i].exchange_at, 0);
+	DT__WHILE(i, n, spread) if (set[i].rank) dt__copy(floats, 1, m->buf[0], set[i].exchange_at, 0);
 	dt__wait(set);
 }
 
@@ -5838,7 +5839,7 @@ static void dt__feed(dt__replica *r, int part) {
 	r->chunk_totals[DT__ROWS] = (float)r->rows;
 	if (!part && !r->rank) r->chunk_totals[DT__STOPS] = (float)m->stop;
 	r->sample_weight = k->batch && k->batch->weight ? k->batch->weight + r->first_row : NULL;
-	for (i = 0; i < r->rows && !r->error.code; i++) if (k->data) dt__feed_sample(r, i); else dt__feed_row(r, i);
+	DT__WHILE(i, r->rows, !r->error.code) if (k->data) dt__feed_sample(r, i); else dt__feed_row(r, i);
 	if (r->error.code) r->rows = 0; // go on without rows, so that nobody waits for this replica in vain
 	r->data_seconds += dt__spent(r, -1, start) - start;
 }
@@ -5969,7 +5970,7 @@ static void dt__update_slice(dt__replica *r, double scale) {
 	const float *g = m->replica[0].gradients;
 	dt__span s = dt__trained_slice(r->graph, m->n_replicas, r->rank);
 	int i;
-	for (i = 0; i < r->graph->n_variables && !m->servers; i++) {
+	DT__WHILE(i, r->graph->n_variables, !m->servers) {
 		const dt__variable *v = r->graph->variable[i];
 		ptrdiff_t from = DT__MAX(s.begin, v->offset), to = DT__MIN(s.end, v->offset + v->size);
 		if (from >= to) continue; // as all that are not trained, which lie behind
@@ -5996,7 +5997,7 @@ static void dt__job_update(dt__replica *set, int n) {
 	if (set->seconds) set->marked = dt__now();
 	if (m->state != DT__REDUCED) dt__job_reduce(set, n);
 	dt__profile_mark(set, DT__PROFILED_REDUCE);
-	for (i = 0; i < n && need_norm; i++) dt__slice_squares(&set[i]);
+	DT__WHILE(i, n, need_norm) dt__slice_squares(&set[i]);
 	dt__wait(set);
 	dt__totals_add(totals, m->replica[0].gradients + set->graph->totals);
 	scale = dt__totals_divisor(set->graph, totals);
@@ -6004,7 +6005,7 @@ static void dt__job_update(dt__replica *set, int n) {
 	if (m->watch && !set->rank) m->watch(m, scale);
 	loss = dt__totals_loss(set->graph, totals);
 	DT__FOR(i, m->n_replicas) failed |= m->replica[i].error.code;
-	for (i = 0; i < m->world && need_norm; i++) norm += m->squares[i];
+	DT__WHILE(i, m->world, need_norm) norm += m->squares[i];
 	norm = sqrt(norm) * scale;
 	if (clip > 0 && norm > clip) clipped = clip / (norm + 1e-6);
 	bad = !m->o.no_nan_guard && !(loss - loss == 0 && norm - norm == 0);
@@ -6018,7 +6019,7 @@ static void dt__job_update(dt__replica *set, int n) {
 		dt__totals_add(totals, m->replica[0].gradients + set->graph->totals);
 		loss = dt__totals_loss(set->graph, totals);
 	}
-	for (i = 0; i < n && !failed; i++) dt__update_slice(&set[i], scale * clipped);
+	DT__WHILE(i, n, !failed) dt__update_slice(&set[i], scale * clipped);
 	if (set->rank == 0) {
 		m->bad = bad;
 		m->stopped = m->servers ? (int)m->push.order.stop : (int)totals[DT__STOPS];
@@ -6128,7 +6129,7 @@ static int dt__model_memory(dt_model *m, dt_error *err) {
 #ifndef DTRAIN_NO_THREADS
 	m->thread = DT__RESERVE(pthread_t, m->n_replicas);
 #endif
-	for (i = 0; i < m->optimizer.n_slots && g->training && !(m->servers && m->process); i++) m->slot[i] = DT__RESERVE(float, g->n_trainable);
+	DT__WHILE(i, m->optimizer.n_slots, g->training && !(m->servers && m->process)) m->slot[i] = DT__RESERVE(float, g->n_trainable);
 	DT__FOR(i, m->n_replicas) {
 		dt__replica none, *r = m->replica ? &m->replica[i] : &none;
 		r->graph = g; r->model = m; r->rank = i; r->seed = m->o.seed;
@@ -6254,7 +6255,7 @@ static int dt__data_fits(const dt_model *m, const dt_dataset *d, int labelled, d
 	ptrdiff_t size = 1;
 	dt__shape_text text;
 	int i;
-	for (i = 0; i < DT_MAX_RANK - 1 && d->info.input[i]; i++) size *= d->info.input[i];
+	DT__WHILE(i, DT_MAX_RANK - 1, d->info.input[i]) size *= d->info.input[i];
 	if (i && size != t->size) return dt__fail(err, DT_ERR_SHAPE, "a sample of the data has %td values, the net's input is %s", size, dt__shape_of(t, &text));
 	if (m->graph.n_inputs <= 1 && (!labelled || m->graph.n_labels <= 1)) return 0;
 	return dt__refuse(err, "the net has %d inputs and %d labels, data sources one of each: use dt_step_batch", m->graph.n_inputs, m->graph.n_labels);
@@ -6412,14 +6413,14 @@ static int dt__check_batch(const dt_model *m, const char *what, const dt_batch *
 		if (!b->x[i]) return dt__refuse(err, "%s: x[%d], the input \"%s\", is NULL", what, i, m->graph.input[i]->name);
 	for (i = 0; b->weight && i < b->n; i++)
 		if (!(b->weight[i] >= 0 && b->weight[i] <= FLT_MAX)) return dt__refuse(err, "%s: weight[%d] is %g: give 0 or more", what, i, (double)b->weight[i]);
-	for (i = 0; i < m->graph.n_labels && step; i++)
+	DT__WHILE(i, m->graph.n_labels, step)
 		if (!b->y[i]) return dt__refuse(err, "%s: y[%d] is NULL: the losses need labels", what, i);
 	if (m->graph.n_losses || !step) return 0;
 	return dt__not_now(err, "%s: the net has no loss: set .loss, or call dt_loss in net", what);
 }
 
 static void dt__new_task(dt_model *m, const dt_batch *b, const dt_dataset *d, long position, long n) {
-	memset(&m->task, 0, sizeof m->task);
+	DT__CLEAR(&m->task);
 	m->task.batch = b; m->task.data = d; m->task.position = position; m->task.n = n;
 	m->task.parts = 1;
 }
@@ -6441,7 +6442,7 @@ static int dt__diagnose(dt_model *m, dt_error *err) {
 static int dt__exchange_slots(dt_model *m, int kind, dt_error *err) {
 	dt__push *p = &m->push, before = *p;
 	int i, code = 0;
-	for (i = 0; i < m->optimizer.n_slots && !code; i++) {
+	DT__WHILE(i, m->optimizer.n_slots, !code) {
 		p->kind = kind; p->out = p->into = m->slot[i];
 		p->order.next = i; code = m->comm->push(m->comm, p, err);
 	}
@@ -6454,7 +6455,7 @@ static int dt__stretch(dt_model *m, long batches, dt_error *err) {
 	const dt__optimizer *q = &m->optimizer;
 	const dt_options *o = &m->o;
 	dt__push *p = &m->push;
-	const dt__order order = {0, 0, 0, 0, (uint64_t)m->step, m->stop, batches, m->served, 0, 0, 0, 0, q->momentum, q->beta1, q->beta2, q->alpha, q->epsilon, q->decay,
+	dt__order order = {0, 0, 0, 0, (uint64_t)m->step, m->stop, batches, m->served, 0, 0, 0, 0, q->momentum, q->beta1, q->beta2, q->alpha, q->epsilon, q->decay,
 		q->kind, q->n_slots, o->sync, o->staleness, o->backup, o->full_rate};
 	int code = 0;
 	ptrdiff_t i;
@@ -6466,7 +6467,7 @@ static int dt__stretch(dt_model *m, long batches, dt_error *err) {
 		DT__FOR(i, m->graph.n_variables) {
 			const dt__variable *v = m->graph.variable[i];
 			ptrdiff_t k;
-			for (k = 0; k < v->size && v->offset < p->trained; k++) p->sums[v->offset + k] = (float)v->no_decay;
+			DT__WHILE(k, v->size, v->offset < p->trained) p->sums[v->offset + k] = (float)v->no_decay;
 		}
 		p->kind = DT__SETUP_DECAY; p->out = p->sums;
 		if (!code && m->optimizer.decay > 0) code = m->comm->push(m->comm, p, err);
@@ -6496,7 +6497,7 @@ static int dt__set_rate(dt_model *m, dt_error *err) {
 
 // The loss is in the report.
 static int dt__step_task(dt_model *m, dt_error *err) {
-	const dt__task task = m->task; // .rate_at may call dt_predict
+	dt__task task = m->task; // .rate_at may call dt_predict
 	int code = dt__serve(m, err);
 	if (!code) code = dt__set_rate(m, err);
 	m->task = task;
@@ -6895,7 +6896,7 @@ typedef struct { // 64 bytes without gaps
 
 static dt__frame dt__frame_of(int type, int rank, size_t bytes) {
 	dt__frame f;
-	memset(&f, 0, sizeof f);
+	DT__CLEAR(&f);
 	f.type = (uint8_t)type; f.rank = rank; f.bytes = (uint32_t)bytes;
 	return f;
 }
@@ -6949,7 +6950,7 @@ static ssize_t dt__link_flush(dt__link *l) {
 	ssize_t n, left;
 	int i;
 	if (dt__link_idle(l)) return 0;
-	memset(&m, 0, sizeof m);
+	DT__CLEAR(&m);
 	m.msg_iov = l->out; m.msg_iovlen = 2;
 	n = sendmsg(l->fd, &m, MSG_NOSIGNAL);
 	if (n < 0) return dt__later() ? 0 : -1;
@@ -7068,7 +7069,7 @@ static int dt__hand_start(dt__hand *h, void *(*run)(void *user), dt__net *net) {
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, h->fd)) return 0;
 	DT__FOR(i, 2) fcntl(h->fd[i], F_SETFD, FD_CLOEXEC);
 	h->runs = !pthread_create(&h->thread, NULL, run, net);
-	for (i = 0; i < 2 && !h->runs; i++) close(h->fd[i]);
+	DT__WHILE(i, 2, !h->runs) close(h->fd[i]);
 	return h->runs;
 }
 static void dt__hand_stop(dt__hand *h) {
@@ -7212,7 +7213,7 @@ static void dt__unpack(dt_wire wire, ptrdiff_t n, const float *packed, float *x)
 
 // Sums of packed values are rounded once. wide: [size] pieces.
 static void dt__net_add_packed(const dt__net *net, ptrdiff_t n, float *wide) {
-	const int size = net->comm.size;
+	int size = net->comm.size;
 	float **part = net->part, **sum = part + size;
 	dt__span s = {0, 0};
 	ptrdiff_t at;
@@ -7254,7 +7255,7 @@ static int dt__link_done(const dt__link *l) {
 
 // It has nothing to send and nothing to get, but for a frame if it takes part.
 static void dt__link_begin(dt__link *l, int part) {
-	const dt__span none = {0, 0};
+	dt__span none = {0, 0};
 	l->part_out = l->part_in = l->result_out = l->result_in = none;
 	l->announced = l->greeted = !part;
 }
@@ -7323,7 +7324,7 @@ static int dt__net_code(dt__net *net, dt_error *err) {
 // than the tree's, and the same on all. 1: a step begins.
 static int dt__ring_step(dt__net *net) {
 	dt_comm *c = &net->comm;
-	const int n = c->size, t = net->step++;
+	int n = c->size, t = net->step++;
 	dt__link *next = &net->link[(c->rank + 1) % n], *before = &net->link[(c->rank + n - 1) % n];
 	dt__span s = dt__comm_slice(c, (c->rank + 2 * n - t) % n);
 	float *two[2];
@@ -7502,7 +7503,7 @@ static void dt__desk_piece(dt__net *net, float *buf, ptrdiff_t at, ptrdiff_t cou
 	if (s.end) dt__copy_span(s, buf + at, dt__area(net, c->rank, turn));
 	dt__desk_meet(net);
 	for (i = 1; i < c->size && !net->cause.code; i++) dt__same_call(&net->desk[0].call[turn], &net->desk[i].call[turn], &net->cause);
-	for (i = 0; i < c->size && !net->cause.code; i++) {
+	DT__WHILE(i, c->size, !net->cause.code) {
 		net->part[i] = dt__area(net, i, turn);
 		if (everybody) net->part[i] = (float *)memcpy(net->room + i * count, net->part[i], (size_t)count * sizeof *buf);
 		s = dt__desk_part(c, i, at, count);
@@ -7630,7 +7631,7 @@ static int dt__address(const char *text, char *host, size_t size, int *port) {
 static struct addrinfo *dt__resolve(const char *host, int family, int port) {
 	struct addrinfo hint, *found = NULL;
 	char number[16];
-	memset(&hint, 0, sizeof hint);
+	DT__CLEAR(&hint);
 	hint.ai_family = family; hint.ai_socktype = SOCK_STREAM; hint.ai_flags = AI_PASSIVE;
 	dt__fill(number, "%d", port);
 	return getaddrinfo(host, number, &hint, &found) ? NULL : found;
@@ -7670,7 +7671,7 @@ static int dt__listen(const dt__who *w, int *port, dt_error *err) {
 	for (at = a; at; at = at->ai_next) if (family != AF_INET) family = at->ai_family; // IPv6 only where rank 0 has no other
 	if (a) freeaddrinfo(a);
 	if (w->rank) first = w->port;
-	for (i = 0; i < (w->rank ? 1 : w->tries) && fd < 0; i++) {
+	DT__WHILE(i, w->rank ? 1 : w->tries, fd < 0) {
 		a = *w->bind ? dt__resolve(w->bind, AF_UNSPEC, first + i) : dt__resolve(local ? host : NULL, family, first + i);
 		if (!a) break;
 		if (!w->insecure && !*w->secret && !dt__is_loopback(a->ai_addr, a->ai_addrlen)) {
@@ -7761,7 +7762,7 @@ static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *addres
 	int round;
 	for (round = 0; dt__now() < until && !DT__STOPPED; round++) {
 		struct timespec pause = {0, 5000000L << DT__MIN(round / (rank ? 1 : w->tries), 7)};
-		memset(l, 0, sizeof *l);
+		DT__CLEAR(l);
 		l->fd = dt__connect(address, rank ? 0 : round % w->tries, &why);
 		if (l->fd >= 0) {
 			dt__fill(l->address, "%s", address);
@@ -7846,7 +7847,7 @@ static int dt__join_accept(dt__net *net, const dt__who *w, int listener, double 
 				char host[DT__HOST_BYTES];
 				int fd = accept(listener, (struct sockaddr *)&from, &n);
 				if (fd < 0) continue;
-				memset(l, 0, sizeof *l);
+				DT__CLEAR(l);
 				dt__socket_ready(l->fd = fd);
 				l->heard = l->began = dt__now();
 				dt__host_of(&from, n, host);
@@ -7988,7 +7989,7 @@ static int dt__server_holds(const dt_server *s, const dt__order *o) {
 
 // The chief says how much there is to hold.
 static int dt__server_setup(dt_server *s, const dt__order *o) {
-	const uint64_t most = PTRDIFF_MAX / 8 / ((uint64_t)s->workers + 3);
+	uint64_t most = PTRDIFF_MAX / 8 / ((uint64_t)s->workers + 3);
 	size_t each = (size_t)(o->all / 16 + 1) * 16; // floats: whole cache lines
 	int i, n = 1;
 	if (o->all > most || o->trained > o->all || o->begin > most || !(o->kind >= 0 && o->kind <= DT_RMSPROP && o->n_slots <= 2 && o->n_slots >= dt__slots((dt_optimizer)o->kind, o->momentum))) return 0;
@@ -8072,7 +8073,7 @@ static int dt__client_waits(const dt__client *c, int kind) { return c->state == 
 
 // These pushes, or what else it is, are answered from now on.
 static void dt__server_begin(dt_server *s, dt__client *const *who, int n) {
-	const dt__span both = {0, 2};
+	dt__span both = {0, 2};
 	dt__client *first = *who;
 	int i;
 	DT__FOR(i, n) {
@@ -8140,7 +8141,7 @@ static void dt__server_gather(dt_server *s) {
 	int i, k, waiting, alive = dt__server_count(s, DT__PUSH, &waiting), most = DT__MAX(1, alive - s->backup);
 	if (waiting < most) {
 		dt__server_count(s, DT__STRETCH, &k);
-		for (i = 0; i < s->workers && k && k + waiting == alive; i++) { // the others are through: these come too late
+		DT__WHILE(i, s->workers, k && k + waiting == alive) { // the others are through: these come too late
 			dt__client *c = &s->client[i];
 			if (!dt__client_waits(c, DT__PUSH)) continue;
 			c->late = 1; s->queue[s->n_queue++] = c;
@@ -8164,7 +8165,7 @@ static void dt__server_admit(dt_server *s, dt__client *c) {
 	uint64_t slowest = c->pushes;
 	int i;
 	if (s->sync && c->order.version >= s->version && c->order.sequence != c->last) return;
-	for (i = 0; i < s->workers && !s->sync; i++)
+	DT__WHILE(i, s->workers, !s->sync)
 		if (s->client[i].link->fd >= 0 && !dt__client_waits(&s->client[i], DT__STRETCH)) slowest = DT__MIN(slowest, s->client[i].pushes);
 	if ((double)(c->pushes - slowest) >= s->ahead && s->ahead > 0) return;
 	s->queue[s->n_queue++] = c;
@@ -8452,7 +8453,7 @@ static int dt__who_spec(dt__who *w, const char *name, const char *text, int *spo
 	dt__spec s;
 	dt__json j;
 	int part, has_chief, workers;
-	memset(&s, 0, sizeof s);
+	DT__CLEAR(&s);
 	s.role = DT__WORKER;
 	DT__FOR(part, 2) {
 		j.p = text; j.end = text + DT__MIN(strlen(text), (size_t)1 << 20);
@@ -8502,19 +8503,10 @@ static int dt__who_speaks(const dt_cluster *given, dt__who *w, int *spoke, dt_er
 	return 0;
 }
 
-static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
-	const dt_cluster none = DT_DEFAULTS, *c = given ? given : &none;
-	const char *chief = c->chief ? c->chief : dt__env("DTRAIN_CHIEF"), *host = c->bind ? c->bind : dt__env("DTRAIN_BIND");
-	const char *insecure = dt__env("DTRAIN_INSECURE"), *secret = c->secret ? c->secret : dt__env("DTRAIN_SECRET");
-	const char *file;
+static int dt__who_secret(dt__who *w, const char *secret, dt_error *err) {
+	const char *file = dt__env("DTRAIN_SECRET_FILE");
 	char line[300] = "";
-	int spoke = 0, code;
-	memset(w, 0, sizeof *w);
-	w->size = w->local = w->tries = 1; w->listener = -1;
-	strcpy(w->source, "no variable of a launcher");
-	if (chief) dt__fill(w->chief, "%s", chief);
-	if (host && !dt__address(host, w->bind, sizeof w->bind, &w->port)) dt__fill(w->bind, "%s", host);
-	if (!secret && (file = dt__env("DTRAIN_SECRET_FILE")) != NULL) {
+	if (!secret && file) {
 		FILE *f = fopen(file, "r");
 		int got = f && fgets(line, sizeof line, f);
 		if (f) fclose(f);
@@ -8525,8 +8517,21 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	if (!secret) secret = dt__env("OMPI_MCA_orte_precondition_transports"); // Open MPI's key of the job
 	if (secret && (strlen(secret) < 16 || dt__fill(w->secret, "%s", secret) >= sizeof w->secret))
 		return dt__bad_cluster(err, "the secret has %zu characters: 16 to %zu are needed", strlen(secret), sizeof w->secret - 1);
+	return 0;
+}
+
+static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
+	const dt_cluster none = DT_DEFAULTS, *c = given ? given : &none;
+	const char *chief = c->chief ? c->chief : dt__env("DTRAIN_CHIEF"), *host = c->bind ? c->bind : dt__env("DTRAIN_BIND");
+	const char *insecure = dt__env("DTRAIN_INSECURE");
+	int spoke = 0, code;
+	DT__CLEAR(w);
+	w->size = w->local = w->tries = 1; w->listener = -1;
+	strcpy(w->source, "no variable of a launcher");
+	if (chief) dt__fill(w->chief, "%s", chief);
+	if (host && !dt__address(host, w->bind, sizeof w->bind, &w->port)) dt__fill(w->bind, "%s", host);
 	w->patience = 600; w->dead = 10;
-	if (dt__who_seconds("DTRAIN_JOIN", &w->patience, err) || dt__who_seconds("DTRAIN_DEAD", &w->dead, err) || dt__who_number("DTRAIN_PORT", 0, &w->port, err)) return DT_ERR_CONFIG;
+	if (dt__who_secret(w, c->secret ? c->secret : dt__env("DTRAIN_SECRET"), err) || dt__who_seconds("DTRAIN_JOIN", &w->patience, err) || dt__who_seconds("DTRAIN_DEAD", &w->dead, err) || dt__who_number("DTRAIN_PORT", 0, &w->port, err)) return DT_ERR_CONFIG;
 	if (c->timeout_ms > 0) w->patience = c->timeout_ms / 1000.0;
 	w->insecure = c->insecure || (insecure && strcmp(insecure, "0"));
 	code = dt__who_speaks(given, w, &spoke, err);
@@ -8559,7 +8564,7 @@ dt_server *dt_server_open(const dt_cluster *given, dt_error *err) {
 
 // ---- a cluster on this machine
 
-typedef struct { int fd; size_t n; char text[2048]; } dt__outlet; // what a process says, line by line
+typedef struct { pid_t child; int fd; size_t n; char text[2048]; } dt__outlet; // what a process says, line by line
 
 static void dt__outlet_show(dt__outlet *p, FILE *to, int rank, int workers, int json, char *last, size_t size) {
 	while (p->n) {
@@ -8575,74 +8580,81 @@ static void dt__outlet_show(dt__outlet *p, FILE *to, int rank, int workers, int 
 	}
 }
 
-// Become chief, workers and parameter servers: -1 in each, with who it is. The parent shows what they say, hands signals on, and returns the
-// chief's exit status.
-static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *err) {
-	int n = 1 + workers + servers, i, k, open, port, code = 0, status = 1, listener, told = 0;
+// The parent shows what they say and hands signals on until all have ended: the chief's exit status.
+static int dt__watch(dt__outlet *p, int workers, int n, int json) {
+	int i, open, code = 0, status = 1, told = 0;
+	struct pollfd ready[2 * DT__BY_SIGNAL];
 	double end = HUGE_VAL; // one that is stopped would not end by itself
-	dt__outlet *p = (dt__outlet *)calloc((size_t)n * 2, sizeof *p);
-	struct pollfd *ready = (struct pollfd *)calloc((size_t)n * 2, sizeof *ready);
-	pid_t *child = (pid_t *)calloc((size_t)n, sizeof *child);
 	char last[2400] = "";
-	w->size = w->local = n; w->servers = servers;
-	strcpy(w->source, "--workers, --ps");
-	strcpy(w->chief, "127.0.0.1:0");
-	listener = dt__listen(w, &port, err);
-	if (!p || !ready || !child) dt__no_room(err, "no memory for %d processes", n);
-	if (err->code) n = 0;
-	dt__fill(w->chief, "127.0.0.1:%d", port);
-	dt__fill(w->job, "parent %d", (int)getpid());
-	fflush(stdout);
-	fflush(stderr);
-	DT__FOR(i, n) {
-		int pair[2][2];
-		if (pipe(pair[0]) || pipe(pair[1]) || (child[i] = fork()) < 0) {
-			dt__no_room(err, "the system refuses one of %d processes", n);
-			for (n = i; i-- > 0; ) kill(child[i], SIGKILL);
-			break;
-		}
-		DT__FOR(k, 2) {
-			if (!child[i]) dup2(pair[k][1], k + 1);
-			close(pair[k][1]);
-			if (!child[i]) close(pair[k][0]);
-			else p[2 * i + k].fd = pair[k][0];
-		}
-		if (child[i]) continue;
-		setpgid(0, 0); // the terminal's signals come through the parent,
-#ifdef __linux__
-		prctl(PR_SET_PDEATHSIG, SIGTERM); // … and so does its end
-#endif
-		DT__FOR(k, 2 * i) close(p[k].fd);
-		free(p); free(ready); free(child);
-		w->rank = i;
-		w->listener = i ? -1 : listener;
-		if (i) close(listener);
-		return -1;
-	}
-	close(listener);
 	do {
 		for (i = open = 0; i < 2 * n; i++) {
 			ready[i].fd = p[i].fd; ready[i].events = POLLIN; ready[i].revents = 0;
 			open += p[i].fd >= 0;
 		}
 		if (open) poll(ready, (nfds_t)(2 * n), 500);
-		for (i = 0; i <= workers && i < n && DT__STOPPED && !told; i++) if (child[i]) kill(child[i], DT__STOPPED);
+		for (i = 0; i <= workers && i < n && DT__STOPPED && !told; i++) if (p[2 * i].child) kill(p[2 * i].child, DT__STOPPED);
 		told = DT__STOPPED;
 		DT__FOR(i, 2 * n) if (p[i].fd >= 0 && (ready[i].revents & (POLLIN | POLLHUP))) {
 			ssize_t got = read(p[i].fd, p[i].text + p[i].n, sizeof p[i].text - p[i].n);
 			if (got <= 0) { close(p[i].fd); p[i].fd = -1; } else p[i].n += (size_t)got;
 			dt__outlet_show(&p[i], i % 2 ? stderr : stdout, i / 2, 1 + workers, json, last, sizeof last);
 		}
-		DT__FOR(i, n) if (child[i]) {
-			if (dt__now() > end) kill(child[i], SIGKILL);
-			if (waitpid(child[i], &code, open ? WNOHANG : 0) <= 0 && (open || errno == EINTR)) continue;
+		DT__FOR(i, n) if (p[2 * i].child) {
+			if (dt__now() > end) kill(p[2 * i].child, SIGKILL);
+			if (waitpid(p[2 * i].child, &code, open ? WNOHANG : 0) <= 0 && (open || errno == EINTR)) continue;
 			if (!i) status = WIFEXITED(code) ? WEXITSTATUS(code) : 128 + WTERMSIG(code);
 			if (!i || code) end = DT__MIN(end, dt__now() + 12);
-			child[i] = 0;
+			p[2 * i].child = 0;
 		}
-	} while (open || (n && child[0]));
+	} while (open || (n && p->child));
 	if (*last) printf("%s\n", last);
-	free(p); free(ready); free(child);
+	return status;
+}
+
+// Process i, which says into p[2i] and p[2i + 1]: 0 there, -1 if the system refuses.
+static pid_t dt__spawn(dt__outlet *p, int i) {
+	int pair[2][2], k;
+	pid_t child = p[2 * i].child = pipe(pair[0]) || pipe(pair[1]) ? -1 : fork();
+	DT__WHILE(k, 2, child >= 0) {
+		if (!child) dup2(pair[k][1], k + 1);
+		close(pair[k][1]);
+		if (!child) close(pair[k][0]);
+		else p[2 * i + k].fd = pair[k][0];
+	}
+	if (child) return child;
+	setpgid(0, 0); // the terminal's signals come through the parent,
+#ifdef __linux__
+	prctl(PR_SET_PDEATHSIG, SIGTERM); // … and so does its end
+#endif
+	DT__FOR(k, 2 * i) close(p[k].fd);
+	return 0;
+}
+
+// Become chief, workers and parameter servers: -1 in each, with who it is; the chief's exit status in the parent.
+static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *err) {
+	int n = 1 + workers + servers, i, port, status = 1, listener;
+	dt__outlet *p = (dt__outlet *)calloc((size_t)n * 2, sizeof *p);
+	w->size = w->local = n; w->servers = servers;
+	strcpy(w->source, "--workers, --ps");
+	strcpy(w->chief, "127.0.0.1:0");
+	listener = dt__listen(w, &port, err);
+	if (!p) dt__no_room(err, "no memory for %d processes", n);
+	if (err->code) n = 0;
+	dt__fill(w->chief, "127.0.0.1:%d", port);
+	dt__fill(w->job, "parent %d", (int)getpid());
+	fflush(stdout);
+	fflush(stderr);
+	DT__FOR(i, n) {
+		pid_t child = dt__spawn(p, i);
+		if (child > 0) continue;
+		if (!child) { status = -1; w->rank = i; break; }
+		dt__no_room(err, "the system refuses one of %d processes", n);
+		for (n = i; i-- > 0; ) kill(p[2 * i].child, SIGKILL);
+		break;
+	}
+	if (status < 0 && !w->rank) w->listener = listener; else close(listener);
+	if (status > 0) status = dt__watch(p, workers, n, json);
+	free(p);
 	return status;
 }
 
@@ -8727,7 +8739,7 @@ typedef struct {
 } dt__stored;
 
 static int dt__next_stored(const dt_model *m, int moments, dt__stored *s) { // 0: that was the last
-	const int n = m->graph.n_variables, parts = moments && m->slot[0] ? 1 + m->optimizer.n_slots : 1;
+	int n = m->graph.n_variables, parts = moments && m->slot[0] ? 1 + m->optimizer.n_slots : 1;
 	while (s->next < parts * n) {
 		s->part = s->next / n; s->v = m->graph.variable[s->next++ % n];
 		if (s->part && !dt__trains(s->v)) continue;
@@ -9065,7 +9077,7 @@ static int dt__tensors_read(dt__tensors *t) {
 
 // The model's hooks give the memory, or .scratch.
 static int dt__tensors_open(dt__tensors *t, const char *what, const dt_options *model, const dt_load_options *o, dt_error *err) {
-	memset(t, 0, sizeof *t);
+	DT__CLEAR(t);
 	t->err = err; t->o = o;
 	dt__pool_open(&t->pool, model, 0);
 	t->pool.base = (uint8_t *)o->scratch; t->pool.size = o->scratch_size;
@@ -9186,7 +9198,7 @@ static int dt__load_columns(dt_model *m, const dt__tensors *t) {
 	if (!text) return DT_ERR_MEMORY;
 	if (before && !strcmp(before, text)) { free(text); return 0; }
 	m->columns = text;
-	for (i = 0; i < 2 && !code; i++) {
+	DT__WHILE(i, 2, !code) {
 		if (!m->data[i] || !m->data[i]->columns) continue;
 		d[i] = dt__open_data(m, i ? &m->o.test : &m->o.train, t->err);
 		if (!d[i] || dt__data_fits(m, d[i], 1, t->err)) code = DT_ERR_FORMAT;
@@ -9249,7 +9261,7 @@ int dt_load(dt_model *m, const char *path, const char *glob, dt_error *err) {
 // ---- what a run shows
 
 typedef struct {
-	long steps, per_epoch; // of the run; how far it is stands in the model's report
+	long steps, per_epoch, first_epoch; // of the run; how far it is stands in the model's report
 	int epoch, epochs, terminal;
 	double start, shown, epoch_start;
 	double seconds; // running sums of the epoch: its steps' time; and what begins the model's progress
@@ -9343,7 +9355,7 @@ static int dt__join_workers(dt_model *m, dt__run_state *s, double *steps, dt_err
 	int i, code = dt__stretch(m, 0, err);
 	if (!m->own) *steps = m->push.order.staleness; // updates of the stretch: a late worker has missed some
 	if (!m->own || m->processes == 1 || code) return code;
-	for (i = 0; i < m->graph.n_variables && !code; i++) {
+	DT__WHILE(i, m->graph.n_variables, !code) {
 		const dt__variable *v = m->graph.variable[i];
 		if (!v->statistic) continue;
 		code = dt_allreduce(m->comm, m->replica[0].variables + v->offset, (size_t)v->size, DT_MEAN, err);
@@ -9361,14 +9373,14 @@ static long dt__samples_after(const dt_model *m, const dt__run_state *s, const d
 }
 
 // Returns 1 if the run shall stop; *code on failure. Parameter servers hand out the batches, so that a slow worker gets fewer.
-static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, long epoch, int *code, dt_error *err) {
+static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, int *code, dt_error *err) {
 	dt_report *r = &m->report;
-	const long steps = r->steps, first = m->step, skipped = steps - (s->epoch - 1) * s->per_epoch; // done before an interruption, maybe all
-	const long batches = DT__MIN(s->per_epoch - skipped, s->steps - steps);
+	long steps = r->steps, first = m->step, skipped = steps - (s->epoch - 1) * s->per_epoch; // done before an interruption, maybe all
+	long batches = DT__MIN(s->per_epoch - skipped, s->steps - steps);
 	long batch = 0;
 	double done = 0;
 	int stop = 0;
-	memset(&s->sum, 0, sizeof s->sum);
+	DT__CLEAR(&s->sum);
 	if (skipped && !(m->own && m->process)) memcpy(&s->sum, m->progress, sizeof s->sum); // by one of the workers whose sums are added
 	s->seconds = 0; s->epoch_start = dt__now(); s->epoch_samples = r->samples;
 	if (m->servers && batches > 0) {
@@ -9379,7 +9391,7 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, l
 		double seconds = dt__now();
 		long at = (skipped + batch) * m->batch, n = DT__MIN((long)m->batch, d->info.n - at);
 		dt__new_task(m, NULL, d, at, n);
-		m->step = first + batch; m->task.epoch = epoch;
+		m->step = first + batch; m->task.epoch = s->first_epoch + s->epoch - 1;
 		m->task.shuffle = !m->o.no_shuffle;
 		m->task.shared = dt__shares(m); *code = dt__step_task(m, err); m->task.n = 0;
 		if (*code) return 1;
@@ -9426,37 +9438,45 @@ static int dt__train_options(dt_model *m, const dt_options *run, dt_error *err) 
 	return 0;
 }
 
+// How far the run goes, and how far it has come.
+static int dt__train_begin(dt_model *m, dt__run_state *s, const dt_dataset *d, dt_error *err) {
+	dt_report *r = &m->report;
+	long per_epoch = s->per_epoch = (d->info.n - 1) / m->batch + 1, done = m->resumed ? m->step : 0;
+	int i;
+	s->first_epoch = (m->step - done) / per_epoch;
+	if ((m->o.crop || m->o.flip) && m->graph.input[0]->rank != 4)
+		return dt__refuse(err, "dt_train: .%s needs images, [height, width, channels]; the net's input is no image", m->o.crop ? "crop" : "flip");
+	s->epochs = DT__ELSE(m->o.epochs, m->o.steps ? INT_MAX : 1);
+	if (m->o.steps) s->epochs = (int)DT__MIN((m->o.steps - 1) / per_epoch + 1, (long)s->epochs);
+	if (per_epoch > LONG_MAX / s->epochs) return dt__refuse(err, "dt_train: %d epochs of %ld steps are too many", s->epochs, per_epoch);
+	s->steps = per_epoch * s->epochs;
+	if (m->o.steps && m->o.steps < s->steps) s->steps = m->o.steps;
+	s->start = dt__now(); m->stop = m->stopped = 0; m->pushes = 0; m->staleness = 0;
+	DT__CLEAR(r);
+	r->steps = s->steps_before = done;
+	r->samples = s->samples_before = dt__samples_after(m, s, d, done);
+	s->epoch = r->epochs = (int)((done - (done && m->progress[2] > 0)) / per_epoch);
+	if (!m->resumed) { m->progress[3] = DBL_MAX; m->progress[4] = 0; }
+	m->resumed = 0; r->eval_loss = r->eval_accuracy = (double)NAN;
+#if !defined(DTRAIN_NO_STDIO) && DT__POSIX
+	s->terminal = m->o.progress > 0 && isatty(2);
+#endif
+	m->optimizer.total = DT__ELSE(m->o.total_steps, m->step - done + s->steps);
+	m->optimizer.decay_steps = DT__ELSE(m->o.decay_steps, per_epoch);
+	DT__FOR(i, m->n_replicas) m->replica[i].data_seconds = 0;
+	return 0;
+}
+
 static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test, dt_error *err) {
 	dt_report *r = &m->report;
 	dt__run_state s = DT_DEFAULTS;
 	double *best = &m->progress[3], *waited = &m->progress[4];
-	int code = 0, stop = 0, i;
-	const long per_epoch = (d->info.n - 1) / m->batch + 1, done = m->resumed ? m->step : 0, first_epoch = (m->step - done) / per_epoch;
-	if ((m->o.crop || m->o.flip) && m->graph.input[0]->rank != 4)
-		return dt__refuse(err, "dt_train: .%s needs images, [height, width, channels]; the net's input is no image", m->o.crop ? "crop" : "flip");
-	s.epochs = DT__ELSE(m->o.epochs, m->o.steps ? INT_MAX : 1);
-	if (m->o.steps) s.epochs = (int)DT__MIN((m->o.steps - 1) / per_epoch + 1, (long)s.epochs);
-	if (per_epoch > LONG_MAX / s.epochs) return dt__refuse(err, "dt_train: %d epochs of %ld steps are too many", s.epochs, per_epoch);
-	s.per_epoch = per_epoch; s.steps = per_epoch * s.epochs;
-	if (m->o.steps && m->o.steps < s.steps) s.steps = m->o.steps;
-	s.start = dt__now(); m->stop = m->stopped = 0; m->pushes = 0; m->staleness = 0;
-	memset(r, 0, sizeof *r);
-	r->steps = s.steps_before = done;
-	r->samples = s.samples_before = dt__samples_after(m, &s, d, done);
-	s.epoch = r->epochs = (int)((done - (done && m->progress[2] > 0)) / per_epoch);
-	if (!m->resumed) { *best = DBL_MAX; *waited = 0; }
-	m->resumed = 0; r->eval_loss = r->eval_accuracy = (double)NAN;
-#if !defined(DTRAIN_NO_STDIO) && DT__POSIX
-	s.terminal = m->o.progress > 0 && isatty(2);
-#endif
-	m->optimizer.total = DT__ELSE(m->o.total_steps, m->step - done + s.steps);
-	m->optimizer.decay_steps = DT__ELSE(m->o.decay_steps, per_epoch);
-	DT__FOR(i, m->n_replicas) m->replica[i].data_seconds = 0;
+	int code = dt__train_begin(m, &s, d, err), stop = code, i;
 	while (s.epoch < s.epochs && !stop && (!m->o.patience || *waited < m->o.patience)) {
-		const long before = r->steps;
+		long before = r->steps;
 		dt_event event;
 		s.epoch++;
-		stop = dt__train_epoch(m, d, &s, first_epoch + s.epoch - 1, &code, err);
+		stop = dt__train_epoch(m, d, &s, &code, err);
 		r->data_s = 0; // before an evaluation adds to it
 		DT__FOR(i, m->n_replicas) r->data_s = DT__MAX(r->data_s, m->replica[i].data_seconds);
 		if (code) break;
@@ -9468,8 +9488,8 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 			DT__FOR(i, m->n_replicas) m->replica[i].data_seconds = r->data_s;
 		}
 		event = dt__event_of(m, &s, DT_EVENT_EPOCH);
-		if (r->steps % per_epoch == 0 && m->stopped < DT__BY_SIGNAL) { // else it goes on after dt_checkpoint_load, and is judged then
-			const double judged = test ? event.eval_loss : event.loss;
+		if (r->steps % s.per_epoch == 0 && m->stopped < DT__BY_SIGNAL) { // else it goes on after dt_checkpoint_load, and is judged then
+			double judged = test ? event.eval_loss : event.loss;
 			if (judged < *best) { *best = judged; *waited = 0; } else ++*waited;
 			m->progress[2] = 0;
 		}
@@ -9496,7 +9516,7 @@ static int dt__train_together(dt_model *m, long n, dt_error *err) {
 	m->step = (long)state[0]; m->resumed = (int)state[1];
 	memcpy(m->progress, state + 2, sizeof m->progress);
 	code = dt_broadcast(m->comm, m->replica[0].variables, (size_t)m->graph.n_floats, 0, err);
-	for (i = 0; i < 2 && !code && m->resumed && !m->servers; i++) if (m->slot[i]) code = dt_broadcast(m->comm, m->slot[i], (size_t)m->graph.n_trainable, 0, err);
+	DT__WHILE(i, 2, !code && m->resumed && !m->servers) if (m->slot[i]) code = dt_broadcast(m->comm, m->slot[i], (size_t)m->graph.n_trainable, 0, err);
 	dt__spread(m->replica, 0, m->graph.n_floats);
 	return code;
 }
@@ -9736,7 +9756,7 @@ static void dt__show_help(const dt_options *o, const char *program) {
 	for (own = o->flags; own && own->name; own++)
 		printf("%s  --%-17s %s (default: %s)\n", own == o->flags ? "\nthis program\n" : "", own->name, own->help ? own->help : "", dt__own_value(own));
 	DT__FOR(i, DT__COUNT(dt__flags)) {
-		const dt__flag f = dt__flag_at(i);
+		dt__flag f = dt__flag_at(i);
 		char value[160], choices[160];
 		DT__WRITER(w, choices);
 		if (f.type == DT__TITLE) { printf("\n%s\n", f.name); continue; }
@@ -9751,7 +9771,7 @@ static void dt__show_options(const dt_options *o) {
 	char value[240];
 	int i;
 	DT__FOR(i, DT__COUNT(dt__flags)) {
-		const dt__flag f = dt__flag_at(i);
+		dt__flag f = dt__flag_at(i);
 		if (f.type != DT__TITLE) printf("%s = %s\n", f.name, dt__flag_value(o, &f, value, sizeof value));
 	}
 	for (own = o->flags; own && own->name; own++) printf("%s = %s\n", own->name, dt__own_value(own));

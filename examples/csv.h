@@ -550,7 +550,8 @@ static int dt__open_csv(dt_dataset *d) {
     if (t.o.skip < 0) return dt__refuse(d->err, "dt_csv: .skip is %d: it must be 0 or more", t.o.skip);
     if (t.o.fitted && *t.o.fitted != '[' && !(t.o.fitted = fitted = dt__columns_of_file(t.o.fitted, d->err))) return 1;
     code = dt__csv_read(&t);
-    free(fitted); dt__close_files(d);
+    free(fitted);
+    while (d->n_files > 0) dt__file_free(&d->file[--d->n_files]);
     for (; t.n > 0; t.n--, t.feature++) { free(t.feature->numbers.data); free(t.feature->words.data); }
     free(t.features.data); free(t.fields.data); free(t.fits);
     return code;

@@ -286,12 +286,12 @@ static int predict(dt_options *o, const job_data *data, const char *path) {
     dt_load(m, o->load, NULL, &err);
     if (!err.code) d = dt_dataset_open(&source, &err);
     if (!err.code && !y) {
-        err.code = DT_ERR_MEMORY;
         snprintf(err.text, sizeof err.text, "no memory for %d answers", ROWS);
+        err.code = DT_ERR_MEMORY;
     }
     if (!err.code && path && *path && !(out = fopen(path, "w"))) {
-        err.code = DT_ERR_IO;
         snprintf(err.text, sizeof err.text, "--out %s cannot be written", path);
+        err.code = DT_ERR_IO;
     }
     if (!err.code) fprintf(out, data->classes ? "sample,class,probability\n" : "sample,value\n");
     for (long at = 0, n; y && !err.code && at < dt_dataset_describe(d).n; at += n) {

@@ -790,7 +790,7 @@ static void write_text(const char *path, const char *text) {
 }
 
 static int holds(const char *path, const char *text) {
-    char got[256];
+    char got[256] = "";
     size_t n = 0;
     FILE *f = fopen(path, "rb");
     if (f) { n = fread(got, 1, sizeof got, f); fclose(f); }

@@ -266,7 +266,7 @@ static void test_launcher(void) {
     const char *last = strrchr(c.out, '{');
     CHECK_MSG(c.status == 0, "status %d: %s", c.status, c.err);
     CHECK(strstr(c.out, "[chief] here is 0 of 2\n") && strstr(c.out, "[worker 1] here is 1 of 2\n"));
-    CHECK_MSG(last && last > c.out && last[-1] == '\n' && !strncmp(last, "{\"status\"", 9) && !strchr(last, '[') && last[strlen(last) - 1] == '\n', "%s", last);
+    CHECK_MSG(last && last > c.out && last[-1] == '\n' && !strncmp(last, "{\"status\"", 9) && !strchr(last, '[') && last[strlen(last) - 1] == '\n', "%s", c.out);
     CHECK(strstr(c.out, "[worker 1] xxxx") && strstr(c.out, "[chief] xxxx"));
     free_child(&c);
 

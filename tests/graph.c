@@ -203,7 +203,7 @@ static void test_seeds_follow_the_graph(void) {
         { net_twins, 3, 1 },  { net_twins_left, 3, 1 },  { net_twins_right, 3, 1 },  { net_twins, 4, 0 },
     };
     static const int input[DT_MAX_RANK - 1] = { 4 };
-    float x[4 * 4], y[4 * 8], first[4 * 8], one[32], two[32];
+    float x[4 * 4], y[4 * 8] = { 0 }, first[4 * 8] = { 0 }, one[32], two[32];
     uint32_t crc = 0;
     fill(x, COUNT(x));
     for (int i = 0; i < COUNT(row); i++) {
@@ -915,7 +915,8 @@ static void test_partial_batches(void) {
                 }
                 dt_step(m, x, labels, n, &err);
                 dt_step(m, x + MEMORY_X, labels, n, &err);
-                CHECK_OK((dt_parameter_read(m, "dense_1.weight", w[k], 5 * 84, &err), err));
+                dt_parameter_read(m, "dense_1.weight", w[k], 5 * 84, &err);
+                CHECK_OK(err);
                 dt_model_free(m);
             }
             for (int k = 0; k < 5 * 84; k++)
@@ -972,7 +973,8 @@ static void test_nan_guard(void) {
             dt_parameter_read(m, row[r].weight, kept, n, &err);
             memcpy(w, kept, sizeof w);
             w[1] = row[r].w;
-            CHECK_OK((dt_parameter_write(m, row[r].weight, w, n, &err), err));
+            dt_parameter_write(m, row[r].weight, w, n, &err);
+            CHECK_OK(err);
         } else {
             x[3 * 4 + 1] = row[r].x;  /* in the last replica's rows */
         }

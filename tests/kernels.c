@@ -967,7 +967,7 @@ static void test_winograd(void) {
         for (k = 0; k < COUNT(part); k++)
             for (add = 0; add < 2; add++) {
                 dt__square in = square_of(6, c), out = square_of(4, c), places = square_of(6, c), w3 = square_of(3, c);
-                float *x, *y, *w, *dy, *px, *pw, *py, before[16 * 48];
+                float *x, *y, *w, *dy, *px, *pw, *py, before[16 * 48] = { 0 };
                 at_begin = k % 2;
                 random_state = (uint32_t)(c + k);
                 in.top = part[k][0]; in.bottom = part[k][1]; in.left = part[k][2]; in.right = part[k][3];

@@ -812,7 +812,11 @@ static void test_global_avgpool(void) {
 NET(net_batchnorm, dt_batchnorm(x, .name = "n"))
 NET(net_batchnorm_epsilon, dt_batchnorm(x, .name = "n", .epsilon = 0.3))
 NET(net_batchnorm_sync, dt_batchnorm(x, .name = "n", .sync = 1))
-NET(net_batchnorm_chain, dt_dense(dt_tanh(dt_batchnorm(dt_dense(x, 6, .no_bias = 1), .sync = 1)), 3))
+static dt_tensor *net_batchnorm_chain(dt_tensor *x, void *user) {
+    (void)user;
+    x = dt_tanh(dt_batchnorm(dt_dense(x, 6, .no_bias = 1), .sync = 1));
+    return dt_dense(x, 3);
+}
 NET(net_batchnorm_conv, dt_tanh(dt_batchnorm(dt_conv2d(x, 5, 3), .sync = 1)))
 NET(net_layernorm, dt_layernorm(x, .name = "n"))
 NET(net_layernorm_plain, dt_layernorm(x, .name = "n", .no_bias = 1, .epsilon = 0.2))

@@ -30,7 +30,7 @@ static uint64_t roll(dice *d) {
     z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
     return z ^ z >> 31;
 }
-static int below(dice *d, int n) { return (int)(roll(d) % (uint64_t)n); }
+static int below(dice *d, int n) { return (int)(roll(d) % (uint64_t)(n > 0 ? n : 1)); }
 static int within(dice *d, int first, int last) { return first + below(d, last - first + 1); }
 static int chance(dice *d, int percent) { return below(d, 100) < percent; }
 static double real(dice *d) { return (double)(roll(d) >> 11) / 4503599627370496.0 - 1; }  /* -1 .. 1 */

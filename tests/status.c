@@ -64,9 +64,14 @@ static int dial(const dt_status *s) {
 static char *hear(int fd, size_t *n) {
     size_t have = 0, room = 1 << 16;
     char *text = (char *)malloc(room);
-    ssize_t got;
-    while ((got = recv(fd, text + have, room - have - 1, 0)) > 0)
-        if ((have += (size_t)got) > room / 2) text = (char *)realloc(text, room *= 2);
+    ssize_t got = 0;
+    while (text && (got = recv(fd, text + have, room - have - 1, 0)) > 0)
+        if ((have += (size_t)got) > room / 2) {
+            char *more = (char *)realloc(text, room *= 2);
+            if (!more) free(text);
+            text = more;
+        }
+    if (!text) { printf("no memory for an answer of %zu bytes\n", room); exit(1); }
     CHECK_MSG(got == 0, "the answer does not end: %s", strerror(errno));
     text[have] = 0;
     if (n) *n = have;
