@@ -1168,7 +1168,7 @@ DT__FORMAT(3) static int dt__fail(dt_error *err, int code, const char *format, .
 #define dt__refuse(err, ...) dt__fail(err, DT_ERR_ARGUMENT, __VA_ARGS__)
 #define dt__no_room(err, ...) dt__fail(err, DT_ERR_MEMORY, __VA_ARGS__)
 #define dt__bad_file(err, ...) dt__fail(err, DT_ERR_FORMAT, __VA_ARGS__)
-#define dt__bad_cluster(err, ...) dt__fail(err, DT_ERR_CONFIG, __VA_ARGS__)
+#define dt__bad_job(err, ...) dt__fail(err, DT_ERR_CONFIG, __VA_ARGS__)
 
 static int dt__code(const dt_error *err, int otherwise) { return err && err->code ? err->code : otherwise; }
 
@@ -5394,7 +5394,7 @@ struct dt_comm {
 	int rank, size;
 	int servers; // parameter servers, reached by push
 	int (*push)(dt_comm *c, dt__push *p, dt_error *err);
-	int local; // ranks that share this machine's cores
+	int local, spins; // ranks that share this machine's cores; how long it waits before it sleeps
 	dt_wire wire; // what the next allreduce sends of a long array
 	void (*start)(dt_comm *c, float *buf); // NULL: transfers are too fast to hide them behind the backward pass
 	int (*finish)(dt_comm *c, dt_error *err); // wait for what was started
@@ -5713,6 +5713,7 @@ static int dt__threads_start(dt_model *m, dt_error *err) {
 	int i;
 	if (m->n_replicas == 1) return 0;
 	m->threaded = !dt__meeting_open(&m->meeting, m->n_replicas);
+	if (m->comm && m->comm->local * m->n_replicas > dt__cores()) m->comm->spins = m->meeting.spins = 0;
 	for (i = 1; m->threaded && i < m->n_replicas; i++, m->n_threads++)
 		if (pthread_create(&m->thread[i], NULL, dt__replica_main, &m->replica[i])) break;
 	if (i == m->n_replicas) return 0;
@@ -7035,7 +7036,6 @@ typedef struct dt__net {
 	float **part; // [2 * size], for the sum
 	float *room;  size_t room_floats; // the others' parts of the own slice
 	double dead, began; // seconds of silence that end a peer; start of the running collective
-	int spins;
 	uint64_t call, calls[2]; // number of the running collective; of collectives so far, of servers' rounds
 	dt_server *server; // that this process is, or NULL
 	float *buf, *into[2]; // what leaves; where results go: below `trained`, and behind it
@@ -7377,7 +7377,7 @@ static void dt__net_work(dt__net *net) {
 		if (c->kind <= DT__REDUCE_SCATTER && !net->ring) dt__net_add(net);
 		if (!open && net->ring) open = moved = dt__ring_step(net);
 		idle = moved ? 0 : idle + 1;
-		if (open && idle > net->spins) dt__net_wait(net);
+		if (open && idle > c->spins) dt__net_wait(net);
 	}
 	pthread_mutex_unlock(&net->lock);
 	if (!open && net->wire) dt__unpack(net->wire, net->wide_n, net->buf, net->wide);
@@ -7472,7 +7472,7 @@ static void dt__desk_meet(dt__net *net) {
 		dt__link_beat(net, l);
 		pthread_mutex_unlock(&net->lock);
 	}
-	for (spin = net->spins ? 0 : DT__SPINS; !dt__desk_all(net, round) && spin < DT__SPINS; spin++) DT__PAUSE();
+	for (spin = net->comm.spins ? 0 : DT__SPINS; !dt__desk_all(net, round) && spin < DT__SPINS; spin++) DT__PAUSE();
 	if (dt__desk_all(net, round)) return;
 	pthread_mutex_lock(&net->lock);
 	DT__SWAP(&own->sleeping, 1);
@@ -7563,7 +7563,7 @@ static int dt__desk_open(dt__net *net, dt_error *err) {
 	dt__link *l;
 	struct stat st;
 	if (wish && !strcmp(wish, "tcp")) return 0;
-	if (wish && !must && strcmp(wish, "auto")) return dt__bad_cluster(err, "DTRAIN_TRANSPORT is \"%.40s\": auto, tcp or shm is needed", wish);
+	if (wish && !must && strcmp(wish, "auto")) return dt__bad_job(err, "DTRAIN_TRANSPORT is \"%.40s\": auto, tcp or shm is needed", wish);
 	if (!c->rank) {
 		fd = mkstemp(path);
 		if (fd < 0) fd = mkstemp(strcpy(path, "/tmp/dtrain-XXXXXX"));
@@ -7584,7 +7584,7 @@ static int dt__desk_open(dt__net *net, dt_error *err) {
 	if (p != (uint8_t *)MAP_FAILED) { net->segment = p; net->segment_bytes = bytes + 16; }
 	net->desk = (dt__desk *)(void *)(p + (size_t)c->size * 2 * DT__AREA * sizeof(float));
 	if (!code && failed == 0) { c->run = dt__desk_run; c->start = NULL; }
-	else if (!code && must) code = dt__bad_cluster(err, "DTRAIN_TRANSPORT=shm: the ranks do not find the same memory: leave it out, or set tcp");
+	else if (!code && must) code = dt__bad_job(err, "DTRAIN_TRANSPORT=shm: the ranks do not find the same memory: leave it out, or set tcp");
 	return code;
 }
 
@@ -7663,7 +7663,7 @@ static int dt__listen(const dt__who *w, int *port, dt_error *err) {
 	struct addrinfo *a, *at;
 	int i, fd = -1, one = 1, first, local, family = AF_UNSPEC;
 	if (!dt__address(w->chief, host, sizeof host, &first)) {
-		dt__bad_cluster(err, "\"%.100s\" (%s) is no address: host:port is needed", w->chief, w->source);
+		dt__bad_job(err, "\"%.100s\" (%s) is no address: host:port is needed", w->chief, w->source);
 		return -1;
 	}
 	a = dt__resolve(host, AF_UNSPEC, first);
@@ -7688,7 +7688,7 @@ static int dt__listen(const dt__who *w, int *port, dt_error *err) {
 		return fd;
 	}
 	if (fd >= 0) close(fd);
-	dt__bad_cluster(err, "rank %d, with rank 0 at %s (%s), cannot listen at port %d: %s", w->rank, w->chief, w->source, first, why);
+	dt__bad_job(err, "rank %d, with rank 0 at %s (%s), cannot listen at port %d: %s", w->rank, w->chief, w->source, first, why);
 	return -1;
 }
 
@@ -7775,13 +7775,13 @@ static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *addres
 			if (!dt__link_await(l, DT__CHALLENGE, dt__place_small, NULL, rank || w->tries == 1 ? until : DT__MIN(dt__now() + 5, until))) {
 				memcpy(l->said + DT__HELLO_BYTES, l->small, 16);
 				dt__proof(w->secret, l->said, 'a', proof);
-				if (dt__differs(proof, l->small + 16)) return dt__bad_cluster(err, "rank %d (%s) knows another secret: set the same DTRAIN_SECRET for all", rank, address);
+				if (dt__differs(proof, l->small + 16)) return dt__bad_job(err, "rank %d (%s) knows another secret: set the same DTRAIN_SECRET for all", rank, address);
 				dt__proof(w->secret, l->said, 'd', proof);
 				dt__link_tell(l, DT__PROOF, w->rank, proof, sizeof proof);
 				if (!dt__link_await(l, DT__WELCOME, dt__place_small, NULL, until)) { dt__link_seal(l, w->secret, 1); return 0; }
 			}
-			if (l->other) return dt__bad_cluster(err, "rank %d (%s) has version %d of the protocol, this process %d: build all with one dtrain.h", rank, address, l->other ^ DT__PROTOCOL, DT__PROTOCOL);
-			if (l->frame.type == DT__ABORT) return dt__bad_cluster(err, "rank %d (%s) refuses: %s", rank, address, (const char *)l->small);
+			if (l->other) return dt__bad_job(err, "rank %d (%s) has version %d of the protocol, this process %d: build all with one dtrain.h", rank, address, l->other ^ DT__PROTOCOL, DT__PROTOCOL);
+			if (l->frame.type == DT__ABORT) return dt__bad_job(err, "rank %d (%s) refuses: %s", rank, address, (const char *)l->small);
 			why = "no answer from a process of this job";
 			dt__link_close(l);
 		}
@@ -7917,7 +7917,7 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 	net->n = w->size; c->rank = w->rank; c->servers = w->servers; c->size = w->size - w->servers;
 	c->local = w->local; c->run = dt__net_run; c->start = dt__net_start; c->finish = dt__net_finish; c->push = dt__net_push_all; c->close = dt__net_leave;
 	c->net = net; net->dead = w->dead;
-	net->spins = w->local > dt__cores() ? 0 : 200;
+	c->spins = w->local > dt__cores() ? 0 : 200;
 	net->link = (dt__link *)(void *)(net + 1); net->part = (float **)(void *)(net->link + n);
 	net->poll = (struct pollfd *)(void *)(net->part + 2 * n);
 	net->roster = (char (*)[64])(void *)(net->poll + n);
@@ -8315,12 +8315,13 @@ static const char *dt__env(const char *name) {
 }
 
 typedef struct { const char *name, *rank, *size, *local, *host, *port, *job; } dt__family;
+#define DT__MASTER "MASTER_ADDR", "MASTER_PORT"
 static const dt__family dt__families[] = {
-	{"DTRAIN", "DTRAIN_RANK", "DTRAIN_WORLD", "DTRAIN_LOCAL", "MASTER_ADDR", "MASTER_PORT", NULL},
-	{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"},
+	{"DTRAIN", "DTRAIN_RANK", "DTRAIN_WORLD", "DTRAIN_LOCAL", DT__MASTER, NULL},
+	{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", DT__MASTER, "TORCHELASTIC_RUN_ID"},
 	{"PET", "PET_NODE_RANK", "PET_NNODES", NULL, "PET_MASTER_ADDR", "PET_MASTER_PORT", NULL},
-	{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MASTER_ADDR", "MASTER_PORT", "PMIX_NAMESPACE"},
-	{"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "MASTER_ADDR", "MASTER_PORT", "PMI_JOBID"},
+	{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", DT__MASTER, "PMIX_NAMESPACE"},
+	{"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", DT__MASTER, "PMI_JOBID"},
 	{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_STEP_NODELIST", NULL, "SLURM_JOB_ID"}};
 
 // The first name of Slurm's list: "rack[0-1]n[01-3],x" -> "rack0n01".
@@ -8340,14 +8341,14 @@ static int dt__who_number(const char *name, int needed, int *out, dt_error *err)
 	if (!text && !needed) return 0;
 	*out = text ? (int)dt__parse_whole(text, 65536, &ok) : 0;
 	if (ok) return 0;
-	return dt__bad_cluster(err, text ? "%s is \"%.60s\": a whole number is needed" : "%s is not set, as its family of variables needs", name, text);
+	return dt__bad_job(err, text ? "%s is \"%.60s\": a whole number is needed" : "%s is not set, as its family of variables needs", name, text);
 }
 
 static int dt__who_seconds(const char *name, double *out, dt_error *err) {
 	const char *text = dt__env(name), *end = text;
 	if (!text) return 0;
 	*out = dt__parse_double(text, text + strlen(text), &end);
-	return *out >= 1 && *out <= 1e6 && !*end ? 0 : dt__bad_cluster(err, "%s is \"%.60s\": seconds are needed, 1 or more", name, text);
+	return *out >= 1 && *out <= 1e6 && !*end ? 0 : dt__bad_job(err, "%s is \"%.60s\": seconds are needed, 1 or more", name, text);
 }
 
 enum { DT__CHIEF, DT__WORKER, DT__SERVER, DT__EVALUATOR };
@@ -8360,7 +8361,7 @@ static int dt__role_of(const char *name) {
 
 static int dt__who_role(dt__who *w, int rank, int workers, int servers, int serves, dt_error *err) {
 	if (workers < 1 || servers < 0 || rank < 0 || rank >= (serves ? servers : workers) || workers >= DT__BY_SIGNAL || servers >= DT__BY_SIGNAL)
-		return dt__bad_cluster(err, "%s %d of %d workers and %d parameter servers (%s): they count from 0", serves ? "parameter server" : "rank", rank, workers, servers, w->source);
+		return dt__bad_job(err, "%s %d of %d workers and %d parameter servers (%s): they count from 0", serves ? "parameter server" : "rank", rank, workers, servers, w->source);
 	w->rank = rank + serves * workers; w->size = workers + servers; w->servers = servers;
 	return 0;
 }
@@ -8374,7 +8375,7 @@ static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
 	int serves = role && !strcmp(role, "ps"), servers = 0;
 	if (dt__who_number(f->rank, 1, &w->rank, err) || dt__who_number(f->size, 1, &w->size, err) || dt__who_number("DTRAIN_SERVERS", 0, &servers, err)) return DT_ERR_CONFIG;
 	if (role && !serves && dt__role_of(role) != DT__CHIEF && dt__role_of(role) != DT__WORKER)
-		return dt__bad_cluster(err, "DTRAIN_ROLE is \"%.40s\": chief, worker or ps is needed", role);
+		return dt__bad_job(err, "DTRAIN_ROLE is \"%.40s\": chief, worker or ps is needed", role);
 	dt__fill(w->source, "%s: %s, %s", f->name, f->rank, f->size);
 	w->servers = servers; // a launcher's last ranks
 	if (f == dt__families && dt__who_role(w, w->rank, w->size, servers, serves, err)) return DT_ERR_CONFIG;
@@ -8459,19 +8460,19 @@ static int dt__who_spec(dt__who *w, const char *name, const char *text, int *spo
 		j.p = text; j.end = text + DT__MIN(strlen(text), (size_t)1 << 20);
 		j.error = NULL;
 		dt__spec_read(&j, part, &s);
-		if (j.error) return dt__bad_cluster(err, "%s, byte %td, \"%.20s\": %s", name, j.p - text, j.p, j.error);
+		if (j.error) return dt__bad_job(err, "%s, byte %td, \"%.20s\": %s", name, j.p - text, j.p, j.error);
 	}
 	*spoke = s.cluster;
 	if (!s.cluster) return 0;
 	dt__fill(w->source, "%s", name);
 	has_chief = s.count[DT__CHIEF] > 0; workers = has_chief + s.count[DT__WORKER];
 	w->servers = s.count[DT__SERVER]; w->size = workers + w->servers;
-	if (s.task && s.role == DT__EVALUATOR) return dt__bad_cluster(err, "%s: the task is an evaluator: examples/job.h has it, start it with dt_job_main", name);
+	if (s.task && s.role == DT__EVALUATOR) return dt__bad_job(err, "%s: the task is an evaluator: examples/job.h has it, start it with dt_job_main", name);
 	if (!s.task && w->size == 1 && s.count[DT__CHIEF] < 2) return 0;
-	if (!s.task) return dt__bad_cluster(err, "%s has a \"cluster\" and no \"task\": which of %d processes is this one?", name, w->size);
+	if (!s.task) return dt__bad_job(err, "%s has a \"cluster\" and no \"task\": which of %d processes is this one?", name, w->size);
 	if (s.count[DT__CHIEF] > 1 || s.index < 0 || s.index >= s.count[s.role])
-		return dt__bad_cluster(err, "%s: the task is %s %d, of %d (and a cluster has one chief)", name, s.role == DT__SERVER ? "ps" : s.role ? "worker" : "chief", s.index, s.count[s.role]);
-	if (!*s.own || (!*s.first[DT__WORKER] && !has_chief)) return dt__bad_cluster(err, "%s: the cluster is sparse: all workers must be listed", name);
+		return dt__bad_job(err, "%s: the task is %s %d, of %d (and a cluster has one chief)", name, s.role == DT__SERVER ? "ps" : s.role ? "worker" : "chief", s.index, s.count[s.role]);
+	if (!*s.own || (!*s.first[DT__WORKER] && !has_chief)) return dt__bad_job(err, "%s: the cluster is sparse: all workers must be listed", name);
 	w->rank = s.role == DT__CHIEF ? 0 : s.role == DT__SERVER ? workers + s.index : has_chief + s.index;
 	if (!*w->chief) memcpy(w->chief, s.first[has_chief ? DT__CHIEF : DT__WORKER], sizeof w->chief);
 	if (!w->port) { char host[256]; dt__address(s.own, host, sizeof host, &w->port); }
@@ -8499,7 +8500,7 @@ static int dt__who_speaks(const dt_cluster *given, dt__who *w, int *spoke, dt_er
 			if (!slurm || (dt__env(f->rank) && dt__env(f->size) && dt__env("SLURM_STEP_ID"))) return dt__who_family(w, f, err);
 		}
 	}
-	if (dt__env("DTRAIN_ROLE") || dt__env("DTRAIN_SERVERS")) return dt__bad_cluster(err, "DTRAIN_RANK is not set, as DTRAIN_ROLE and DTRAIN_SERVERS need");
+	if (dt__env("DTRAIN_ROLE") || dt__env("DTRAIN_SERVERS")) return dt__bad_job(err, "DTRAIN_RANK is not set, as DTRAIN_ROLE and DTRAIN_SERVERS need");
 	return 0;
 }
 
@@ -8510,13 +8511,13 @@ static int dt__who_secret(dt__who *w, const char *secret, dt_error *err) {
 		FILE *f = fopen(file, "r");
 		int got = f && fgets(line, sizeof line, f);
 		if (f) fclose(f);
-		if (!got) return dt__bad_cluster(err, "DTRAIN_SECRET_FILE, \"%.100s\", cannot be read", file);
+		if (!got) return dt__bad_job(err, "DTRAIN_SECRET_FILE, \"%.100s\", cannot be read", file);
 		line[strcspn(line, "\r\n")] = 0;
 		secret = line;
 	}
 	if (!secret) secret = dt__env("OMPI_MCA_orte_precondition_transports"); // Open MPI's key of the job
 	if (secret && (strlen(secret) < 16 || dt__fill(w->secret, "%s", secret) >= sizeof w->secret))
-		return dt__bad_cluster(err, "the secret has %zu characters: 16 to %zu are needed", strlen(secret), sizeof w->secret - 1);
+		return dt__bad_job(err, "the secret has %zu characters: 16 to %zu are needed", strlen(secret), sizeof w->secret - 1);
 	return 0;
 }
 
@@ -8537,10 +8538,10 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	code = dt__who_speaks(given, w, &spoke, err);
 	if (code || (w->size == 1 && !w->rank)) return code;
 	if (w->size < 1 || w->rank < 0 || w->rank >= w->size || w->size >= DT__BY_SIGNAL || w->servers >= w->size)
-		return dt__bad_cluster(err, "rank %d of %d processes (%s), %d of them parameter servers: ranks are 0 to size - 1", w->rank, w->size, w->source, w->servers);
+		return dt__bad_job(err, "rank %d of %d processes (%s), %d of them parameter servers: ranks are 0 to size - 1", w->rank, w->size, w->source, w->servers);
 	if (!strncmp(w->chief, "127.0.0.1:", 10) || !strncmp(w->chief, "localhost:", 10)) w->local = w->size;
 	if (*w->chief) return 0;
-	return dt__bad_cluster(err, "%s: nothing says where rank 0 is: set DTRAIN_CHIEF=host:port for all processes", w->source);
+	return dt__bad_job(err, "%s: nothing says where rank 0 is: set DTRAIN_CHIEF=host:port for all processes", w->source);
 }
 
 static int dt__who_serves(const dt__who *w) { return w->rank >= w->size - w->servers; }
@@ -8549,7 +8550,7 @@ dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) {
 	dt__who w;
 	dt_comm *one = NULL;
 	if (dt__who_am_i(given, &w, err)) return NULL;
-	if (dt__who_serves(&w)) { dt__bad_cluster(err, "dt_comm_open: this process is a parameter server (%s): use dt_server_open", w.source); return NULL; }
+	if (dt__who_serves(&w)) { dt__bad_job(err, "dt_comm_open: this process is a parameter server (%s): use dt_server_open", w.source); return NULL; }
 	if (w.size > 1) return dt__net_open(&w, err);
 	return dt_comm_group(1, &one, err) ? NULL : one;
 }
@@ -8558,7 +8559,7 @@ dt_server *dt_server_open(const dt_cluster *given, dt_error *err) {
 	dt__who w;
 	if (dt__who_am_i(given, &w, err)) return NULL;
 	if (dt__who_serves(&w)) return dt__server_on(dt__net_open(&w, err), err);
-	dt__bad_cluster(err, "dt_server_open: this process is rank %d, no parameter server (%s): set DTRAIN_ROLE=ps, TF_CONFIG's task or .role", w.rank, w.source);
+	dt__bad_job(err, "dt_server_open: this process is rank %d, no parameter server (%s): set DTRAIN_ROLE=ps, TF_CONFIG's task or .role", w.rank, w.source);
 	return NULL;
 }
 
@@ -8681,11 +8682,11 @@ static dt_comm *dt__run_cluster(const dt_options *o, int *status, dt_error *err)
 		*status = 0;
 		return NULL;
 	}
-	if (more > 0 && w.size > 1) dt__bad_cluster(err, "--workers and --tier start processes, and this is one of %d already (%s): leave out one of the two", w.size, w.source);
+	if (more > 0 && w.size > 1) dt__bad_job(err, "--workers and --tier start processes, and this is one of %d already (%s): leave out one of the two", w.size, w.source);
 	else if (more < 0 || servers < 0 || o->tier < 0 || o->tier > 3 || more >= DT__BY_SIGNAL - 1 || servers >= DT__BY_SIGNAL - 1 - more)
-		dt__bad_cluster(err, "--workers is %d, --ps %d: give at most %d", more, servers, DT__BY_SIGNAL - 2);
+		dt__bad_job(err, "--workers is %d, --ps %d: give at most %d", more, servers, DT__BY_SIGNAL - 2);
 	else if (w.size == 1 && more + servers > 0) *status = dt__launch(more, servers, o->json, &w, err);
-	else if (!w.servers && servers >= w.size) dt__bad_cluster(err, "--ps is %d of %d processes: some must work", servers, w.size);
+	else if (!w.servers && servers >= w.size) dt__bad_job(err, "--ps is %d of %d processes: some must work", servers, w.size);
 	else if (!w.servers && w.size > 1) w.servers = servers;
 	if (err->code || *status >= 0 || w.size == 1) return NULL;
 	if (dt__who_serves(&w)) { *status = dt__serve_run(&w, o, err); return NULL; }
