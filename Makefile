@@ -86,7 +86,7 @@ coverage:       ## lines and branches that the tests run, room by room, and a li
 	$(MAKE) test SCRIPTS=jobs BUILD=$(BUILD)/coverage CFLAGS="-O0 -w --coverage" LDFLAGS="-Wl,--wrap=_exit $(abspath $(BUILD))/coverage/exit.o"; \
 	    status=$$?; tests/coverage.sh $(BUILD)/coverage && exit $$status
 
-lint:           ## clang-tidy, cppcheck, gcc's analyzer and the files' form: those that are there; ten minutes
+lint:           ## clang-tidy, cppcheck, gcc's analyzer and the files' form: those that are there; half an hour
 	@tests/lint.sh
 
 format:         ## mend blanks, tabs and line ends of all files; what needs a choice is told

@@ -229,6 +229,15 @@ little() {
 }
 check "the public part brings in no threads, sockets or files" little
 check "the public part as C99" $CC -std=c99 $warnings -c "$scratch/public.c" -o "$scratch/public.o"
+# What -std=c99 hides, and how to have it: one sentence, in front of what follows from it.
+source_file hidden.c <<X
+@impl
+X
+hidden() {
+    ! $CC -std=c99 "$@" -I"$root" -c "$scratch/hidden.c" -o "$scratch/hidden.o" 2>"$scratch/said" && grep -m 1 'error' "$scratch/said" | grep 'std=c99 hides POSIX'
+}
+check "the implementation as strict C99" hidden
+check "the implementation as strict C99 with -pthread" hidden -pthread
 if command -v tcc >/dev/null; then
     check "the public part with tcc" tcc -Wall -Werror -I"$root" -c "$scratch/user.c" -o "$scratch/tcc.o"
 else
