@@ -58,11 +58,11 @@ static void hang_up(client *c) {
 static void answer(client *c, const char *status, const char *type, const char *body, size_t n) {
     char head[200];
     int length = snprintf(head, sizeof head, "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n", status, type, n);
-    char *text = (char *)realloc(c->text, (size_t)length + n);
-    if (!text) { hang_up(c); return; }
-    c->text = text;
-    memcpy(text, head, (size_t)length);
-    memcpy(text + length, body, n);
+    free(c->text);
+    c->text = (char *)malloc((size_t)length + n);
+    if (!c->text) { hang_up(c); return; }
+    memcpy(c->text, head, (size_t)length);
+    memcpy(c->text + length, body, n);
     c->n = (size_t)length + n;
     c->sent = 0;
     c->answering = 1;
