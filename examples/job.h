@@ -787,7 +787,10 @@ static int dt__job_on_event(const dt_event *e, void *user) {
     dt__job *j = &dt__the_job;
     dt_report r = dt_model_report(e->model);
     int stop = 0, chief = !r.process, due;
+    int together = r.strategy != DT_PARAMETER_SERVER || (j->o.sync && !j->o.backup);  // or else others are in the middle of batches
     if (e->kind == DT_EVENT_BEGIN && dt__job_begin(e->model)) return 1;
+    if (e->kind == DT_EVENT_BEGIN && chief && !together && (j->every || j->seconds))
+        fprintf(stderr, "--checkpoint-every and --checkpoint-seconds: workers at their own pace are saved after epochs only (--sync: within them, too)\n");
     if (j->o.on_event) stop = j->o.on_event(e, user);
     if (e->kind == DT_EVENT_EPOCH) dt__job_epoch(e);
     if (e->kind == DT_EVENT_END || (j->trace && e->kind == DT_EVENT_STEP && --j->trace_steps <= 0)) dt__job_write_trace();
@@ -795,8 +798,7 @@ static int dt__job_on_event(const dt_event *e, void *user) {
     if (e->kind == DT_EVENT_END) dt__job_log("ends");
     if (e->kind == DT_EVENT_END && !chief) dt__job_put_task("ENDED", (double)e->step, e->samples_per_s);
     if (e->kind != DT_EVENT_STEP) return stop;
-    // with asynchronous servers, others are in the middle of batches
-    due = chief && (r.strategy != DT_PARAMETER_SERVER || (j->o.sync && !j->o.backup)) && !e->ends_epoch && !stop;
+    due = chief && together && !e->ends_epoch && !stop;
     if (due && ((j->every && e->step % j->every == 0) || (j->seconds && dt__now() - j->saved >= (double)j->seconds))) dt__job_save(e->model, 0, 0);
     if (dt__now() - j->told < 1) return stop;
     if (chief) dt__job_status("RUNNING", e);
