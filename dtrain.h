@@ -1191,8 +1191,8 @@ static ptrdiff_t dt__ceil(ptrdiff_t n, ptrdiff_t unit) { return (n + unit - 1) /
 #define DT__ALIGN 64 // bytes: a cache line, the widest vector
 #define DT__UNIT 16 // bytes: a pool's piece is a multiple, behind a header of one
 
-// Zeroed memory from the user's block or from alloc, piece by piece, freed all at once. Both ways count the same bytes,
-// so that dt_model_bytes speaks for both.
+// Zeroed memory from the user's block or from alloc, piece by piece, freed all at once. Both ways count the same bytes, for
+// dt_model_bytes.
 typedef struct {
 	uint8_t *base; // the user's block, or NULL
 	size_t size, used;
@@ -1470,7 +1470,7 @@ static int dt__json_uint(dt__json *j, uint64_t *out) { // 0 to 2^64 - 1 in plain
 	return 1;
 }
 
-// In an object or list, from right behind its bracket on: 1 if a member follows, 0 at the end (stepped over) or on an error.
+// Behind a bracket or a member: 1 if a member follows, 0 at the end (stepped over) or on an error.
 static int dt__json_more(dt__json *j, char closing) {
 	int first = !j->error && (j->p[-1] == '{' || j->p[-1] == '['); // no member ends so
 	char c = dt__json_peek(j);
@@ -1672,7 +1672,7 @@ static int dt__read_numbers(const char *path, long *a, long *b) {
 }
 #endif
 
-// Cores that this process may use: its affinity mask, and its cgroup's quota (version 2 or 1) rounded up.
+// Cores of this process: its affinity mask, and its cgroup's quota (version 2 or 1) rounded up.
 static int dt__cores(void) {
 	long n = sysconf(_SC_NPROCESSORS_ONLN), quota = 0, period = 0;
 #if defined(SYS_sched_getaffinity) && defined(_DEFAULT_SOURCE)
@@ -1691,8 +1691,8 @@ static int dt__cores(void) {
 	return n < 1 ? 1 : n > 1024 ? 1024 : (int)n;
 }
 
-// Who waits spins for 0.5 ms, then sleeps. Waking takes 50 us: who spins for less falls asleep meanwhile, and so on each round.
-// Where threads outnumber cores nobody spins, as that costs 4 ms a round.
+// Who waits spins for 0.5 ms, then sleeps: waking takes 50 us, and who spins for less is asleep by then. Where threads outnumber
+// cores nobody spins.
 #define DT__SPINS 20000
 typedef struct {
 	int spins;
@@ -1871,7 +1871,7 @@ static void dt__zero(ptrdiff_t n, float *x) { if (n > 0) memset(x, 0, (size_t)n 
 #define DT__SET(v, p) dt__set(&v, (p) + i, n - i)
 #define DT__SET_OR_ADD(v, p, add) dt__set_or_add(&v, (p) + i, n - i, add)
 
-// Up to DT__W floats; the rest of the lanes are 0. Vectors go by address: by value they would need an ABI.
+// Up to DT__W floats; other lanes are 0. Vectors go by address: by value they need an ABI.
 DT__INLINE void dt__get(dt__v *v, const float *p, ptrdiff_t n) {
 	if (n >= DT__W) { *v = DT__AT(p); return; }
 	DT__CLEAR(v);
@@ -1898,7 +1898,7 @@ DT__INLINE float dt__lanes_sum(const dt__v *v) {
 // v, or relu(v) if relu is 1; keeps NaN
 #define DT__RELU_IF(relu, v) DT__FLOATS(DT__BITS(v) & ~(DT__TEST((v) <= 0) & -(relu)))
 
-// In front of a body: dt__<name>_body is inlined into one wrapper per instruction set. give: the word return, or nothing.
+// In front of a body: dt__<name>_body is inlined into one wrapper per instruction set. give: return, or nothing.
 #if DT__X86
 #define DT__ON_X86(...) __VA_ARGS__
 #else
@@ -1932,7 +1932,7 @@ DT__INLINE void dt__v_exp(dt__v *inout) {
 	*inout = DT__SELECT(DT__TEST(x != x), x, DT__FLOATS((dt__vi)((dt__vu)DT__BITS(p) + ((dt__vu)DT__BITS(t) << 23))));
 }
 
-// tanh by the rational approximation that Eigen and others use: odd degree 13 over even degree 6, on [-7.9, 7.9].
+// tanh by Eigen's rational approximation: odd degree 13 over even degree 6, on [-7.9, 7.9].
 DT__INLINE void dt__v_tanh(dt__v *inout) {
 	dt__v x = *inout, x2 = x * x, p, q, one = {0}, limit = one + 7.90531110763549805f;
 	one += 1.0f; p = x2 * -2.76076847742355e-16f + 2.00018790482477e-13f;
@@ -2253,8 +2253,8 @@ DT__LOOP(layernorm_back, (ptrdiff_t n, const float *x, const float *weight, cons
 	}
 }
 
-// y = or += x * mask * scale; a value is dropped if its hash (key, index) is below threshold. lowbias32 is
-// Chris Wellons' integer hash.
+// y = or += x * mask * scale; a value is dropped if its hash (key, index) is below threshold: lowbias32 of
+// Chris Wellons.
 DT__LOOP(dropout, (ptrdiff_t n, uint64_t key, uint32_t threshold, float scale, const float *x, float *y, int add), (n, key, threshold, scale, x, y, add)) {
 	uint32_t lane[DT__W], k1 = (uint32_t)key, k2 = (uint32_t)(key >> 32);
 	dt__vu index;
@@ -2296,7 +2296,7 @@ DT__LOOP(sgd, (ptrdiff_t n, float *w, const float *g, float *v, float scale, flo
 typedef struct { float scale, rate, beta2, rest1, rest2, epsilon, decay, shrink, root2; } dt__adam_numbers;
 
 // rest: 1 - beta; shrink: 1 - rate * decoupled decay; rate: divided by 1 - beta1^t; root2: 1 / sqrt(1 - beta2^t). No DT__LOOP:
-// it is bound by arithmetic, and a root of the hardware makes it 1.6 times as fast where there is one.
+// it is bound by arithmetic, and a root of the hardware makes it 1.6 times as fast.
 typedef void dt__adam_loop(ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a);
 #define DT__ADAM_OF(name, target, ROOT) \
 	target static void name(ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a) { \
@@ -2390,8 +2390,8 @@ DT__LOOP(pack, (const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n,
 		for (k = i < i4 ? k4 : 0; k < n_k; k++) out[k * width + i] = i < n ? p[i * step + k * stride_k] : 0;
 }
 
-// Winograd's F(4x4, 3x3): 36 products make 16 outputs, where a direct convolution needs 144. Matrices of Lavin & Gray,
-// "Fast Algorithms for Convolutional Neural Networks" (2015). Each kind maps a line of values, get(k), to put(k, v).
+// Winograd's F(4x4, 3x3): 36 products make 16 outputs, where a direct convolution needs 144. Matrices of Lavin & Gray
+// 2015, arXiv 1509.09308. Each kind maps a line of values, get(k), to put(k, v).
 enum { DT__WINOGRAD_IMAGE, DT__WINOGRAD_OUTPUT, DT__WINOGRAD_DY, DT__WINOGRAD_WEIGHTS, DT__WINOGRAD_DW };
 
 #define DT__GET4(get) V d0 = get(0), d1 = get(1), d2 = get(2), d3 = get(3);
@@ -5046,8 +5046,6 @@ static const dt__file *dt__add_file(dt_dataset *d, const char *path) { // it sta
 	return NULL;
 }
 
-static int dt__is_blank(int c) { return c == ' ' || (c >= '\t' && c <= '\r'); } // for companions
-
 // ---- IDX, and pairs of files: samples and labels
 
 // A header's sizes against the bytes that follow it; bytes of a sample to *stride.
@@ -7153,7 +7151,7 @@ static uint8_t *dt__net_place(void *user, dt__link *l) {
 	}
 	l->greeted = 1;
 	if (!f->bytes) return l->small;
-	if (f->type == DT__RESULT) return (uint8_t *)(net->into[s->begin >= net->trained] + s->begin);
+	if (s == &l->result_in) return (uint8_t *)(net->into[s->begin + (ptrdiff_t)f->bytes / 4 > net->trained] + s->begin);
 	return (uint8_t *)(net->room + peer * dt__length(net->mine) + (s->begin - net->mine.begin));
 }
 
@@ -7320,8 +7318,8 @@ static int dt__net_code(dt__net *net, dt_error *err) {
 #define DT_RING 8 // ranks up to which each sends to all
 #endif
 
-// More pass slices on to the next rank: each adds its own values on the way, and then the sums go round. The order is another
-// than the tree's, and the same on all. 1: a step begins.
+// More pass slices on to the next rank, who adds his values; then the sums go round: in another order than the tree's, the same on
+// all. 1: a step begins.
 static int dt__ring_step(dt__net *net) {
 	dt_comm *c = &net->comm;
 	int n = c->size, t = net->step++;
@@ -7573,7 +7571,7 @@ static int dt__desk_open(dt__net *net, dt_error *err) {
 		dt__random_bytes((uint8_t *)token);
 		if (fd < 0 || pwrite(fd, token, 16, (off_t)bytes) < 16) { unlink(path); *key = 0; }
 	}
-	code = dt__take_first(c, 8, key, err);
+	code = dt__take_first(c, 8, key, err); key[47] = 0;
 	if (c->rank && *key) fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd >= 0 && !fstat(fd, &st) && (size_t)st.st_size >= bytes + 16) p = (uint8_t *)mmap(NULL, bytes + 16, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (fd >= 0) close(fd);
@@ -7581,8 +7579,10 @@ static int dt__desk_open(dt__net *net, dt_error *err) {
 	DT__EACH_LINK(net, link, l) if (link < c->size && !dt__link_local(l)) failed = 1;
 	if (!code) code = dt_allreduce(c, &failed, 1, DT_MAX, err);
 	if (!c->rank && *key) unlink(path);
-	if (p != (uint8_t *)MAP_FAILED) { net->segment = p; net->segment_bytes = bytes + 16; }
-	net->desk = (dt__desk *)(void *)(p + (size_t)c->size * 2 * DT__AREA * sizeof(float));
+	if (p != (uint8_t *)MAP_FAILED) {
+		net->segment = p; net->segment_bytes = bytes + 16;
+		net->desk = (dt__desk *)(void *)(p + (size_t)c->size * 2 * DT__AREA * sizeof(float));
+	}
 	if (!code && failed == 0) { c->run = dt__desk_run; c->start = NULL; }
 	else if (!code && must) code = dt__bad_job(err, "DTRAIN_TRANSPORT=shm: the ranks do not find the same memory: leave it out, or set tcp");
 	return code;
@@ -7736,11 +7736,11 @@ static int dt__join_stopped(const dt__who *w, dt_error *err) {
 	return dt__fail(err, DT_ERR_PEER, "rank %d was stopped by signal %d while it waited for the others", w->rank, (int)DT__STOPPED);
 }
 
-// Has the process at the other end gone, before it sent anything else?
+// Has the process at the other end gone, or does it say so?
 static int dt__link_gone(const dt__link *l) {
-	char c;
-	ssize_t n = recv(l->fd, &c, 1, MSG_PEEK);
-	return n == 0 || (n < 0 && !dt__later());
+	char c[6] = "";
+	ssize_t n = recv(l->fd, c, 6, MSG_PEEK);
+	return n > 0 ? c[5] == DT__ABORT : n == 0 || !dt__later();
 }
 
 // From now on frames carry tags, if there is a secret. Each direction has a key of its own.
@@ -7797,7 +7797,7 @@ static int dt__join_greet(dt__net *net, const dt__who *w, dt__link *half, int *m
 	int rank = (int)(dt__read_le(hello, 4) & INT_MAX), size = (int)dt__read_le(hello + 4, 2), servers = (int)dt__read_le(hello + 6, 2);
 	uint8_t proof[48];
 	char text[160] = "";
-	if (half->frame.type == DT__HELLO && half->frame.bytes == DT__HELLO_BYTES) {
+	if (half->frame.type == DT__HELLO && half->frame.bytes == DT__HELLO_BYTES && !half->sent) {
 		memcpy(half->said, half->small, DT__HELLO_BYTES);
 		if (strncmp((const char *)hello + 12, w->job, sizeof w->job)) return 0;
 		dt__random_bytes(half->said + DT__HELLO_BYTES);
@@ -8258,6 +8258,7 @@ static void (*dt__watch_server)(dt_server *s); // of job.h: sees it between two 
 int dt_server_run(dt_server *s, dt_error *err) {
 	dt__net *net;
 	dt__link *l;
+	double beat = 0;
 	int i, open = 1;
 	if (!s) return dt__is_null(err, "dt_server_run", "server");
 	net = s->net;
@@ -8275,6 +8276,9 @@ int dt_server_run(dt_server *s, dt_error *err) {
 		}
 		moved |= dt__server_work(s);
 		if (dt__watch_server) dt__watch_server(s);
+		if (dt__now() > beat) DT__EACH_LINK(net, i, l) { // the heart has no turn meanwhile
+			dt__link_beat(net, l); beat = dt__now() + 1;
+		}
 		if (!moved && open) dt__net_wait(net);
 		if (DT__LOAD(&s->stopped) || DT__STOPPED)
 			dt__fail(&net->cause, DT_ERR_PEER, "parameter server %d was stopped%s", net->comm.rank - s->workers, DT__STOPPED ? " by a signal" : "");
@@ -8467,7 +8471,7 @@ static int dt__who_spec(dt__who *w, const char *name, const char *text, int *spo
 	dt__fill(w->source, "%s", name);
 	has_chief = s.count[DT__CHIEF] > 0; workers = has_chief + s.count[DT__WORKER];
 	w->servers = s.count[DT__SERVER]; w->size = workers + w->servers;
-	if (s.task && s.role == DT__EVALUATOR) return dt__bad_job(err, "%s: the task is an evaluator: examples/job.h has it, start it with dt_job_main", name);
+	if (s.task && s.role == DT__EVALUATOR) return dt__bad_job(err, "%s: the task is an evaluator: dt_job_main of examples/job.h has it", name);
 	if (!s.task && w->size == 1 && s.count[DT__CHIEF] < 2) return 0;
 	if (!s.task) return dt__bad_job(err, "%s has a \"cluster\" and no \"task\": which of %d processes is this one?", name, w->size);
 	if (s.count[DT__CHIEF] > 1 || s.index < 0 || s.index >= s.count[s.role])
@@ -8593,8 +8597,7 @@ static int dt__watch(dt__outlet *p, int workers, int n, int json) {
 			open += p[i].fd >= 0;
 		}
 		if (open) poll(ready, (nfds_t)(2 * n), 500);
-		for (i = 0; i <= workers && i < n && DT__STOPPED && !told; i++) if (p[2 * i].child) kill(p[2 * i].child, DT__STOPPED);
-		told = DT__STOPPED;
+		if (!told && (told = DT__STOPPED) != 0) for (i = 0; i <= workers && i < n; i++) if (p[2 * i].child) kill(p[2 * i].child, told);
 		DT__FOR(i, 2 * n) if (p[i].fd >= 0 && (ready[i].revents & (POLLIN | POLLHUP))) {
 			ssize_t got = read(p[i].fd, p[i].text + p[i].n, sizeof p[i].text - p[i].n);
 			if (got <= 0) { close(p[i].fd); p[i].fd = -1; } else p[i].n += (size_t)got;
@@ -8604,7 +8607,7 @@ static int dt__watch(dt__outlet *p, int workers, int n, int json) {
 			if (dt__now() > end) kill(p[2 * i].child, SIGKILL);
 			if (waitpid(p[2 * i].child, &code, open ? WNOHANG : 0) <= 0 && (open || errno == EINTR)) continue;
 			if (!i) status = WIFEXITED(code) ? WEXITSTATUS(code) : 128 + WTERMSIG(code);
-			if (!i || code) end = DT__MIN(end, dt__now() + 12);
+			if (!i || (code && !told)) end = DT__MIN(end, dt__now() + 12);
 			p[2 * i].child = 0;
 		}
 	} while (open || (n && p->child));
@@ -8635,6 +8638,9 @@ static pid_t dt__spawn(dt__outlet *p, int i) {
 static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *err) {
 	int n = 1 + workers + servers, i, port, status = 1, listener;
 	dt__outlet *p = (dt__outlet *)calloc((size_t)n * 2, sizeof *p);
+	while ((i = open("/dev/null", O_RDWR)) >= 0 && i < 3) {} // no pipe takes a closed output's place
+	close(i);
+	signal(SIGCHLD, SIG_DFL);
 	w->size = w->local = n; w->servers = servers;
 	strcpy(w->source, "--workers, --ps");
 	strcpy(w->chief, "127.0.0.1:0");

@@ -47,9 +47,11 @@ typedef struct {
     ptrdiff_t line;  // BMP: from a row to the one below
 } dt__image;
 
+static int dt__image_blank(int c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
 static int dt__image_number(dt__image *m, int most) {  // the next number, behind blanks and comments; -1: none up to most
     int v = -1, comment = 0;
-    for (; m->p < m->end && (comment || *m->p == '#' || dt__is_blank(*m->p)); m->p++) comment = (comment || *m->p == '#') && *m->p != '\n';
+    for (; m->p < m->end && (comment || *m->p == '#' || dt__image_blank(*m->p)); m->p++) comment = (comment || *m->p == '#') && *m->p != '\n';
     for (; m->p < m->end && *m->p >= '0' && *m->p <= '9' && v <= most; m->p++) v = DT__MAX(v, 0) * 10 + (*m->p - '0');
     return v <= most ? v : -1;
 }
@@ -76,7 +78,7 @@ static const char *dt__image_start(dt__image *m, const uint8_t *b, size_t size) 
         m->p = b + 2; m->plain = b[1] < '5'; m->c = b[1] == '3' || b[1] == '6' ? 3 : 1;
         m->w = dt__image_number(m, INT_MAX / 12); m->h = dt__image_number(m, INT_MAX / 12);
         m->most = dt__image_number(m, 65535);
-        if (m->most < 1 || m->p == m->end || !dt__is_blank(*m->p++)) m->h = 0;
+        if (m->most < 1 || m->p == m->end || !dt__image_blank(*m->p++)) m->h = 0;
         line = (uint64_t)m->w * (unsigned)m->c * (m->plain || m->most > 255 ? 2 : 1);  // plain: at least a digit and a blank
     }
     if (m->w < 1 || m->h < 1 || (uint64_t)m->w * (unsigned)m->h > INT_MAX / 12) return "an image with a damaged header, or too large";

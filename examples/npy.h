@@ -50,7 +50,7 @@ typedef struct {  // a file's values: shape, and type in NumPy's three character
 static int dt__npy_pass(const char **p, const char *end, const char *t) {
     const char *q;
     char quote = 0;
-    while (*p < end && dt__is_blank(**p)) ++*p;
+    while (*p < end && (**p == ' ' || (**p >= '\t' && **p <= '\r'))) ++*p;
     for (q = *p; *t; t++, q++) {
         if (q == end || (*t != '.' && *q != (*t == '\'' && quote ? quote : *t) && (*t != '\'' || quote || *q != '"'))) return 0;
         if (*t == '\'') quote = *q;

@@ -114,6 +114,10 @@ stopped() {  # by a signal in the middle: all end, and the chief saves
 check "a signal ends workers, and the chief saves" stopped
 check "a signal ends workers and servers, and the chief saves" stopped --ps 1
 check "… together" stopped --ps 2 --sync
+deaf() { (trap '' CHLD && ./train --data digits --model mlp --workers 1 --load nothing.safetensors --quiet 2>said); [ $? = 1 ] && grep nothing.safetensors said; }
+check "whoever ignores the ends of children learns of failure, too" deaf
+mute() { timeout 60 ./train --data digits --model mlp --epochs 1 --workers 1 2>&- && timeout 60 ./train --data digits --model mlp --epochs 1 --workers 1 --quiet >&-; }
+check "workers where an output is closed" mute
 check "train refuses more servers than there may be" says 78 "--ps 5000: give at most" ./train --ps 5000
 check "train has no tier of that name" says 64 "standard_1" ./train --tier huge
 check "train has no other kinds of cores" says 64 "dtrain computes on CPUs" ./train --tier BASIC_TPU

@@ -383,6 +383,27 @@ static void test_duplicate(void) {
     CHECK_ERROR(p[0].err, DT_ERR_PEER, "of 4 processes these have not come: 1, 3");
 }
 
+/* one that is stopped while it waits for the others says so: its place is free for the next */
+static void test_stopped_early(void) {
+    door d = open_door();
+    peer p[1];
+    char text[600];
+    letter a;
+    int first, second;
+    set_peers(p, 1, d);
+    p[0].who.size = 4;
+    p[0].who.patience = 1.5;
+    start_peer(&p[0]);
+    first = call_at(d.port), second = call_at(d.port);
+    CHECK(enter(first, 2, 4, 1, "a job", text, sizeof text) == DT__WELCOME);
+    memset(&a, 0, sizeof a);
+    a.f.type = DT__ABORT, a.f.rank = 2, a.f.detail = DT_ERR_PEER, a.f.bytes = 7, a.number = 2;
+    say_frame(first, a, "stopped");
+    CHECK_MSG(enter(second, 2, 4, 1, "a job", text, sizeof text) == DT__WELCOME, "%s", text);
+    close(first), close(second);
+    end_peers(p, 1);
+}
+
 /* the sizes of the world differ: the one who comes is refused with both, the other waits in vain for the rest */
 static void test_world_sizes(void) {
     door d = open_door();
@@ -694,6 +715,29 @@ static void *attack_main(void *arg) {
     return NULL;
 }
 
+/* a frame of no known type goes nowhere but into what it may fill */
+static void test_unknown_type(void) {
+    static const float values[4500];
+    door d = open_door();
+    peer p[1];
+    char text[600];
+    letter w;
+    int fd;
+    set_peers(p, 1, d);
+    p[0].who.size = 2;
+    start_peer(&p[0]);
+    fd = call_at(d.port);
+    CHECK(enter(fd, 1, 2, 1, "a job", text, sizeof text) == DT__WELCOME && hear_frame(fd, text, sizeof text) == DT__ROSTER);
+    memset(&w, 0, sizeof w);
+    w.f.type = 13, w.f.rank = 1, w.f.n = 9000, w.f.detail = DT_SUM, w.f.call = 1, w.f.offset = 4500, w.f.bytes = sizeof values, w.number = 2;
+    say_frame(fd, w, values);
+    shutdown(fd, SHUT_WR);
+    hear_to_the_end(fd);
+    close(fd);
+    end_peers(p, 1);
+    CHECK_ERROR(p[0].err, DT_ERR_PEER, "rank 1");
+}
+
 /* the other two end with one and the same error, which names it; all attacks at a time */
 static void test_hostile_member(void) {
     static attack a[ATTACKS];
@@ -934,7 +978,7 @@ static void test_tf_config(void) {
         {"{\"cluster\": {\"worker\": [\"a:1\", \"b:2\"]}, \"task\": {\"type\": \"worker\", \"index\": 2}}", "the task is worker 2, of 2"},
         {"{\"cluster\": {\"worker\": [\"a:1\", \"b:2\"]}, \"task\": {\"type\": \"chief\", \"index\": 0}}", "the task is chief 0, of 0"},
         {"{\"cluster\": {\"worker\": [\"a:1\", \"b:2\"]}, \"task\": {\"type\": \"worker\", \"index\": \"x\"}}", "the task is worker"},
-        {"{\"cluster\": {\"worker\": [\"a:1\", \"b:2\"]}, \"task\": {\"type\": \"evaluator\", \"index\": 0}}", "an evaluator: examples/job.h has it"},
+        {"{\"cluster\": {\"worker\": [\"a:1\", \"b:2\"]}, \"task\": {\"type\": \"evaluator\", \"index\": 0}}", "an evaluator: dt_job_main of examples/job.h"},
         {"{\"cluster\": {\"worker\": [\"a:1\", \"b:2\"]}, \"task\": {\"type\": \"ps\", \"index\": 0}}", "the task is ps 0, of 0"},
         {"{\"cluster\": {\"chief\": [\"a:1\", \"b:2\"]}, \"task\": {\"type\": \"chief\", \"index\": 1}}", "one chief"},
         {"{\"cluster\": {\"worker\": {\"1\": \"a:1\"}}, \"task\": {\"type\": \"worker\", \"index\": 1}}", "sparse"},
@@ -1077,6 +1121,7 @@ int main(void) {
     RUN(test_half_open);
     RUN(test_gone_again);
     RUN(test_duplicate);
+    RUN(test_stopped_early);
     RUN(test_world_sizes);
     RUN(test_missing);
     RUN(test_hashes);
@@ -1087,6 +1132,7 @@ int main(void) {
     RUN(test_in_vain);
     RUN(test_false_roster);
     RUN(test_hostile_member);
+    RUN(test_unknown_type);
     RUN(test_leaving);
     RUN(test_narrow);
     RUN(test_sum_waits_for_sending);
