@@ -7591,7 +7591,7 @@ static int dt__desk_open(dt__net *net, dt_error *err) {
 // cause: what the others are told; NULL after a good end.
 static void dt__net_close(dt_comm *c, const dt_error *cause) {
 	dt__net *net = c->net;
-	if (cause && !net->cause.code) dt__fail(&net->cause, DT_ERR_PEER, "rank %d: %s", c->rank, cause->text);
+	if (cause && !net->cause.code) dt__fail(&net->cause, cause->code, "rank %d: %s", c->rank, cause->text);
 	dt__hand_stop(&net->courier);
 	dt__net_end(net, cause ? DT__ABORT : DT__BYE, cause ? 0.5 : c->rank ? 2 : 5);
 	pthread_mutex_destroy(&net->lock);

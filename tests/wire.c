@@ -777,7 +777,7 @@ static void test_leaving(void) {
         end_peers(p, 3);
         for (int i = 0; i < 3; i += 2) {
             CHECK(p[i].done == 3 && !p[i].wrong);
-            if (k) CHECK_ERROR(p[i].err, DT_ERR_PEER, "rank 1: \"train.csv\" is not there");
+            if (k) CHECK_ERROR(p[i].err, DT_ERR_IO, "rank 1: \"train.csv\" is not there");
             else CHECK_ERROR(p[i].err, DT_ERR_STATE, "dt_allreduce: rank 1 closed its handle");
         }
     }
