@@ -154,6 +154,12 @@ def table_sums(data):
     return markdown(["values"] + data["columns"], ["---:"] * (1 + len(data["columns"])), [[r["size"]] + [cell(v) for v in r["seconds"]] for r in data["rows"]])
 
 
+def table_processes(data):
+    rows = [["%s (%d)" % (r["model"], r["batch"]), "{:,}".format(r["samples_per_s"][0])] + ["{:,} (%.2f x)".format(v) % t for v, t in zip(r["samples_per_s"][1:], r["times"])]
+            for r in data["rows"]]
+    return markdown(["samples per second (batch of each)"] + data["columns"], ["---"] + ["---:"] * len(data["columns"]), rows)
+
+
 def table_reaches(data):
     rows = [[r["data"], r["model"], "%.1f %% of %s" % (100 * r["accuracy"], r["of"]), str(r["epochs"]), "%d s" % r["seconds"]] for r in data["rows"]]
     return markdown(["data", "model", "accuracy on the test images", "epochs", "training took"], ["---", "---", "---:", "---:", "---:"], rows)
@@ -170,7 +176,7 @@ def main():
     files = {}
     for name, draw in [("throughput", throughput), ("sums", sums), ("accuracy", accuracy)]:
         files[os.path.join(HERE, name + ".svg")] = draw(figures[name])
-    for name, table in [("reaches", table_reaches), ("throughput", table_throughput), ("sums", table_sums)]:
+    for name, table in [("reaches", table_reaches), ("throughput", table_throughput), ("sums", table_sums), ("processes", table_processes)]:
         mark = r"(<!-- figures\.json: %s -->\n)(?:(?!<!--).)*?(?=\n<!-- end -->)" % name
         readme, found = re.subn(mark, lambda m: m.group(1) + "\n" + table(figures[name]) + "\n", readme, flags=re.S)
         if found != 1:
