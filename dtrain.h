@@ -5394,7 +5394,7 @@ struct dt_comm {
 	int (*push)(dt_comm *c, dt__push *p, dt_error *err);
 	int local, spins; // ranks that share this machine's cores; how long it waits before it sleeps
 	dt_wire wire; // what the next allreduce sends of a long array
-	void (*start)(dt_comm *c, float *buf); // NULL: transfers are too fast to hide them behind the backward pass
+	void (*start)(dt_comm *c, float *buf); // NULL: nothing to hide behind backward
 	int (*finish)(dt_comm *c, dt_error *err); // wait for what was started
 	dt__kind kind; // what this rank does now,
 	size_t n; // … with so many values
@@ -7915,7 +7915,7 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 		return NULL;
 	}
 	net->n = w->size; c->rank = w->rank; c->servers = w->servers; c->size = w->size - w->servers;
-	c->local = w->local; c->run = dt__net_run; c->start = dt__net_start; c->finish = dt__net_finish; c->push = dt__net_push_all; c->close = dt__net_leave;
+	c->local = w->local; c->run = dt__net_run; c->start = w->local < w->size ? dt__net_start : NULL; c->finish = dt__net_finish; c->push = dt__net_push_all; c->close = dt__net_leave;
 	c->net = net; net->dead = w->dead;
 	c->spins = w->local > dt__cores() ? 0 : 200;
 	net->link = (dt__link *)(void *)(net + 1); net->part = (float **)(void *)(net->link + n);
