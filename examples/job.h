@@ -783,14 +783,23 @@ static void dt__job_epoch(const dt_event *e) {
     dt__job_status("RUNNING", e);
 }
 
+// Flags that mean nothing here are told, not refused: the same command may go to one process and to many.
+static void dt__job_idle_flags(const dt_report *r, int together) {
+    const dt__job *j = &dt__the_job;
+    if (r->strategy != DT_PARAMETER_SERVER && (j->o.sync || j->o.staleness || j->o.full_rate || j->o.backup))
+        fprintf(stderr, "--sync, --staleness, --full-rate and --backup do nothing: there are no parameter servers (--ps 1 starts one)\n");
+    if (r->processes == 1 && j->o.wire) fprintf(stderr, "--wire does nothing: there is one process\n");
+    if (!together && (j->every || j->seconds))
+        fprintf(stderr, "--checkpoint-every and --checkpoint-seconds: workers at their own pace are saved after epochs only (--sync: within them, too)\n");
+}
+
 static int dt__job_on_event(const dt_event *e, void *user) {
     dt__job *j = &dt__the_job;
     dt_report r = dt_model_report(e->model);
     int stop = 0, chief = !r.process, due;
     int together = r.strategy != DT_PARAMETER_SERVER || (j->o.sync && !j->o.backup);  // or else others are in the middle of batches
     if (e->kind == DT_EVENT_BEGIN && dt__job_begin(e->model)) return 1;
-    if (e->kind == DT_EVENT_BEGIN && chief && !together && (j->every || j->seconds))
-        fprintf(stderr, "--checkpoint-every and --checkpoint-seconds: workers at their own pace are saved after epochs only (--sync: within them, too)\n");
+    if (e->kind == DT_EVENT_BEGIN && chief) dt__job_idle_flags(&r, together);
     if (j->o.on_event) stop = j->o.on_event(e, user);
     if (e->kind == DT_EVENT_EPOCH) dt__job_epoch(e);
     if (e->kind == DT_EVENT_END || (j->trace && e->kind == DT_EVENT_STEP && --j->trace_steps <= 0)) dt__job_write_trace();

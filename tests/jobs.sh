@@ -96,6 +96,9 @@ check "a bad id" refuses 64 'letters, digits and _' --job-dir ids --job-id 9live
 check "a bad number" refuses 64 'keep is "some"' --job-dir ids --keep some
 check "no checkpoint at all" refuses 64 'keep is 0' --job-dir ids --keep 0
 
+idle() { $run --job-dir idle --epochs 1 --sync --wire bf16 2>said && grep -e "--sync.* nothing: there are no parameter servers" said && grep -e "--wire does nothing" said; }
+check "flags that do nothing are told" idle
+
 limited() {  # files may have 100 KB: saves fail and are told, training goes on, what was there stays; a job without its result has failed
     $run --job-dir small --steps 30 && rm small/export/model.safetensors && cp small/checkpoints/step-30.safetensors kept || return 1
     (ulimit -f 100; $run --job-dir small --epochs 3 2>said)
