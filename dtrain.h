@@ -7318,8 +7318,8 @@ static int dt__net_code(dt__net *net, dt_error *err) {
 #define DT_RING 8 // ranks up to which each sends to all
 #endif
 
-// More pass slices on to the next rank, who adds his values; then the sums go round: in another order than the tree's, the same on
-// all. 1: a step begins.
+// More pass slices on to the next rank, who adds his values; then the sums go round: not in the tree's order, but the same on all.
+// 1: a step begins.
 static int dt__ring_step(dt__net *net) {
 	dt_comm *c = &net->comm;
 	int n = c->size, t = net->step++;
@@ -8585,7 +8585,7 @@ static void dt__outlet_show(dt__outlet *p, FILE *to, int rank, int workers, int 
 	}
 }
 
-// The parent shows what they say and hands signals on until all have ended: the chief's exit status.
+// Show what they say and hand signals on until all have ended: the chief's exit status.
 static int dt__watch(dt__outlet *p, int workers, int n, int json) {
 	int i, open, code = 0, status = 1, told = 0;
 	struct pollfd ready[2 * DT__BY_SIGNAL];
@@ -8615,7 +8615,7 @@ static int dt__watch(dt__outlet *p, int workers, int n, int json) {
 	return status;
 }
 
-// Process i, which says into p[2i] and p[2i + 1]: 0 there, -1 if the system refuses.
+// Process i, heard by p[2i] and p[2i + 1]: 0 there, -1 if refused.
 static pid_t dt__spawn(dt__outlet *p, int i) {
 	int pair[2][2], k;
 	pid_t child = p[2 * i].child = pipe(pair[0]) || pipe(pair[1]) ? -1 : fork();
@@ -8634,13 +8634,13 @@ static pid_t dt__spawn(dt__outlet *p, int i) {
 	return 0;
 }
 
-// Become chief, workers and parameter servers: -1 in each, with who it is; the chief's exit status in the parent.
+// Become chief, workers and servers: -1 in each, with who it is; in the parent the chief's exit status.
 static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *err) {
 	int n = 1 + workers + servers, i, port, status = 1, listener;
+	void (*old)(int) = signal(SIGCHLD, SIG_DFL);
 	dt__outlet *p = (dt__outlet *)calloc((size_t)n * 2, sizeof *p);
 	while ((i = open("/dev/null", O_RDWR)) >= 0 && i < 3) {} // no pipe takes a closed output's place
 	close(i);
-	signal(SIGCHLD, SIG_DFL);
 	w->size = w->local = n; w->servers = servers;
 	strcpy(w->source, "--workers, --ps");
 	strcpy(w->chief, "127.0.0.1:0");
@@ -8661,6 +8661,7 @@ static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *
 	}
 	if (status < 0 && !w->rank) w->listener = listener; else close(listener);
 	if (status > 0) status = dt__watch(p, workers, n, json);
+	signal(SIGCHLD, old);
 	free(p);
 	return status;
 }
@@ -9261,7 +9262,7 @@ int dt_load(dt_model *m, const char *path, const char *glob, dt_error *err) {
 //
 // What: dt_train walks epochs of shuffled batches through the model's step, evaluates, reports and listens. One table
 //   describes every flag: --help, the command line, dt_option_set and --print-options follow from it.
-// Owns: while dt_run runs: the handlers of SIGINT and SIGTERM, standard output and error.
+// Owns: while dt_run runs: the handlers of SIGINT, SIGTERM and SIGCHLD, standard output and error.
 // Uses: >>checkpoint, >>replicas, >>data. Used by: programs.
 // Promise: a run can be stopped at every step's border; the numbers shown are of the whole batch.
 

@@ -362,18 +362,24 @@ static void test_gone_again(void) {
     check_peers(p, 2);
 }
 
-/* two claim one rank: the second is refused; and who has not come is named */
-static void test_duplicate(void) {
+/* rank 0 of four waits for 1.5 s, two have called, and the first of them is in as rank 2 */
+static void two_call(peer *p, int *first, int *second) {
     door d = open_door();
-    peer p[1];
     char text[600];
-    int first, second;
     set_peers(p, 1, d);
     p[0].who.size = 4;
     p[0].who.patience = 1.5;
     start_peer(&p[0]);
-    first = call_at(d.port), second = call_at(d.port);
-    CHECK(enter(first, 2, 4, 1, "a job", text, sizeof text) == DT__WELCOME);
+    *first = call_at(d.port), *second = call_at(d.port);
+    CHECK_MSG(enter(*first, 2, 4, 1, "a job", text, sizeof text) == DT__WELCOME, "%s", text);
+}
+
+/* two claim one rank: the second is refused; and who has not come is named */
+static void test_duplicate(void) {
+    peer p[1];
+    char text[600];
+    int first, second;
+    two_call(p, &first, &second);
     CHECK(enter(second, 2, 4, 1, "a job", text, sizeof text) == DT__ABORT);
     CHECK_MSG(strstr(text, "there is a rank 2 already"), "%s", text);
     hear_frame(first, text, sizeof text);
@@ -385,17 +391,11 @@ static void test_duplicate(void) {
 
 /* one that is stopped while it waits for the others says so: its place is free for the next */
 static void test_stopped_early(void) {
-    door d = open_door();
     peer p[1];
     char text[600];
     letter a;
     int first, second;
-    set_peers(p, 1, d);
-    p[0].who.size = 4;
-    p[0].who.patience = 1.5;
-    start_peer(&p[0]);
-    first = call_at(d.port), second = call_at(d.port);
-    CHECK(enter(first, 2, 4, 1, "a job", text, sizeof text) == DT__WELCOME);
+    two_call(p, &first, &second);
     memset(&a, 0, sizeof a);
     a.f.type = DT__ABORT, a.f.rank = 2, a.f.detail = DT_ERR_PEER, a.f.bytes = 7, a.number = 2;
     say_frame(first, a, "stopped");
