@@ -863,7 +863,7 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 //
 // What: what C99 does not give in a form that is checked, portable and locale-proof.
 // Owns: nothing that outlives a call.
-// Uses: libc, and pthreads unless DTRAIN_NO_THREADS. Used by: everybody.
+// Uses: libc, and pthreads unless DTRAIN_NO_THREADS.
 // Promise: no size from outside meets malloc or a pointer unchecked; no text overruns its buffer; a file is replaced whole or
 //   not at all.
 
@@ -874,6 +874,16 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #define DT__POSIX 1
 #else
 #define DT__POSIX 0
+#endif
+#if defined(__GNUC__) && !defined(__TINYC__) && !defined(DTRAIN_NO_SIMD)
+#define DT__SIMD 1
+#else
+#define DT__SIMD 0
+#endif
+#if DT__SIMD && (defined(__x86_64__) || defined(__i386__))
+#define DT__X86 1
+#else
+#define DT__X86 0
 #endif
 #if !defined(DTRAIN_NO_THREADS) && (!DT__POSIX || !defined(__GNUC__) || defined(__TINYC__))
 #define DTRAIN_NO_THREADS // no pthreads or atomics: replicas run in turn
@@ -1291,12 +1301,11 @@ static uint32_t dt__to_bfloat(float v) {
 }
 
 // CRC-32C (Castagnoli, reflected, as in RFC 3720), half a byte a step. Start with 0.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__TINYC__) && !defined(DTRAIN_NO_SIMD)
-#define DT__HAS_CRC
-__attribute__((target("sse4.2"))) static size_t dt__crc_words(uint32_t *crc, const uint8_t *p, size_t n) {
-	size_t i = 0; uint64_t v;
-	for (; i + 8 <= n; i += 8) { memcpy(&v, p + i, 8); *crc = (uint32_t)__builtin_ia32_crc32di(*crc, v); }
-	return i;
+#if DT__X86
+__attribute__((target("sse4.2"))) static uint32_t dt__crc_words(uint32_t crc, const uint8_t *p, size_t n) {
+	uint32_t v;
+	for (; n > 3; n -= 4, p += 4) { memcpy(&v, p, 4); crc = __builtin_ia32_crc32si(crc, v); }
+	return crc;
 }
 #endif
 static uint32_t dt__crc32c(uint32_t crc, const void *data, size_t n) {
@@ -1305,8 +1314,8 @@ static uint32_t dt__crc32c(uint32_t crc, const void *data, size_t n) {
 		0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9, 0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75};
 	const uint8_t *p = (const uint8_t *)data;
 	crc = ~crc;
-#ifdef DT__HAS_CRC
-	if (n > 15 && __builtin_cpu_supports("sse4.2")) { p += dt__crc_words(&crc, p, n); n &= 7; }
+#if DT__X86
+	if (n > 15 && __builtin_cpu_supports("sse4.2")) { crc = dt__crc_words(crc, p, n); p += n & ~(size_t)3; n &= 3; }
 #endif
 	while (n--) {
 		crc ^= *p++;
@@ -1657,7 +1666,7 @@ static int dt__file_read(const char *what, const char *path, dt__file *out, dt_e
 #define DT__STORE(p, v) __atomic_store_n(p, v, __ATOMIC_RELEASE)
 #define DT__ADD(p, v) __atomic_add_fetch(p, v, __ATOMIC_ACQ_REL)
 #define DT__SWAP(p, v) __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST)
-#if defined(__x86_64__) || defined(__i386__)
+#if DT__X86
 #define DT__PAUSE() __asm__ volatile("pause")
 #else
 #define DT__PAUSE() ((void)0)
@@ -1672,15 +1681,22 @@ static int dt__read_numbers(const char *path, long *a, long *b) {
 }
 #endif
 
-// Cores of this process: its affinity mask, and its cgroup's quota (version 2 or 1) rounded up.
-static int dt__cores(void) {
-	long n = sysconf(_SC_NPROCESSORS_ONLN), quota = 0, period = 0;
+// The cores this process may run on, as bits: how many; 0: unknown.
+static int dt__core_mask(uint64_t mask[16]) {
+	int i, set = 0;
+	memset(mask, 0, 16 * sizeof *mask);
 #if defined(SYS_sched_getaffinity) && defined(_DEFAULT_SOURCE)
-	uint8_t mask[1024];
-	long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask), i, set = 0;
-	DT__FOR(i, bytes * 8) set += mask[i / 8] >> (i % 8) & 1;
-	if (set > 0) n = set;
+	if (syscall(SYS_sched_getaffinity, 0, 16 * sizeof *mask, mask) < 1) return 0;
 #endif
+	DT__FOR(i, 1024) set += (int)(mask[i / 64] >> i % 64 & 1);
+	return set;
+}
+
+// Cores of this process, and its cgroup's quota (version 2 or 1) rounded up.
+static int dt__cores(void) {
+	uint64_t mask[16];
+	long n = dt__core_mask(mask), quota = 0, period = 0;
+	if (!n) n = sysconf(_SC_NPROCESSORS_ONLN);
 #ifndef DTRAIN_NO_STDIO
 	if (dt__read_numbers("/sys/fs/cgroup/cpu.max", &quota, &period) < 2) { // the others hold one number each
 		dt__read_numbers("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", &quota, &period);
@@ -1691,8 +1707,7 @@ static int dt__cores(void) {
 	return n < 1 ? 1 : n > 1024 ? 1024 : (int)n;
 }
 
-// Who waits spins for 0.5 ms, then sleeps: waking takes 50 us, and who spins for less is asleep by then. Where threads outnumber
-// cores nobody spins.
+// Who waits spins for 0.5 ms, longer than waking takes (50 us), then sleeps. Where threads outnumber cores nobody spins.
 #define DT__SPINS 20000
 typedef struct {
 	int spins;
@@ -1751,24 +1766,13 @@ static int dt__cores(void) { return 1; }
 //   product and direct channels-last convolution. Around it, loops over rows of floats, and the transforms of Winograd's
 //   convolution, whose products are the micro-kernel's again.
 // Owns: nothing; scratch comes from the caller.
-// Uses: >>base. Used by: >>graph and below.
+// Uses: >>base.
 // Promise: every instruction set computes the same sums up to rounding. Nothing is read beyond an operand unless its caller
 //   says that the memory behind it is real.
 // How: vector loops are ordinary functions on GCC's vector types, always inlined into one wrapper per instruction set, so
 //   that plain `cc -O2` needs no -march. gcc at -O2 would leave them scalar.
 
-#if defined(__GNUC__) && !defined(__TINYC__) && !defined(DTRAIN_NO_SIMD)
-#define DT__SIMD 1
-#else
-#define DT__SIMD 0
-#endif
-#if DT__SIMD && (defined(__x86_64__) || defined(__i386__))
-#define DT__X86 1
-#define DT__W 8 // floats in a vector: AVX2's, or two of SSE2
-#else
-#define DT__X86 0
-#define DT__W (DT__SIMD ? 4 : 1)
-#endif
+#define DT__W (DT__X86 ? 8 : DT__SIMD ? 4 : 1) // floats in a vector: AVX2's, or two of SSE2
 
 #if DT__SIMD
 #define DT__VECTOR(type, bytes) type __attribute__((vector_size(bytes), aligned(4), may_alias))
@@ -2713,7 +2717,7 @@ static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrd
 //   activations, gradients and scratch into one block by liveness. A step runs in segments, strip by strip of the batch, so
 //   that a layer finds in the cache what the one before it wrote; some neighbours become one pass (.no_fusion: neither).
 // Owns: the graph (shared, constant once finished) and what one replica needs to run it.
-// Uses: >>kernels, >>base. Used by: everything below. Operations are records of >>layers and >>losses.
+// Uses: >>kernels, >>base. Operations are records of >>layers and >>losses.
 // Promise: a step allocates nothing; a partial batch runs the same plan; numbers, names and seeds depend on the graph alone,
 //   not on a compiler's order of evaluation.
 
@@ -3516,8 +3520,7 @@ static void dt__gradients_clear(dt__replica *r) {
 //
 // What: for each operation its shape rule, forward, backward and record. No list holds them, so the linker drops what a
 //   program does not use.
-// Owns: nothing.
-// Uses: >>graph, >>kernels. Used by: net, through the interface.
+// Uses: >>graph, >>kernels.
 // Promise: forward and backward run with any number of rows, 0 included; backward adds where asked to.
 
 #define DT__SET_OPTIONS(type, t) type *o = (type *)(t)->options
@@ -4570,7 +4573,7 @@ dt_tensor *dt_custom_opt(dt_custom_options o) {
 //   prediction's gradient for backward to pass on. The division by the global sum of weights comes after the reduction, so
 //   that any split of the batch gives the same answer.
 // Owns: nothing. Labels lie in the loss node's value buffer, as int32 classes or floats.
-// Uses: >>graph, >>kernels. Used by: net, >>replicas.
+// Uses: >>graph, >>kernels.
 // Promise: definitions equal PyTorch's. Labels are checked when they are fed, not when they do harm.
 
 DT__SHAPE(loss) {
@@ -4823,7 +4826,7 @@ static int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_ty
 //
 // What: the options as numbers, the learning rate of a step, the update of one slice.
 // Owns: nothing; moments lie beside the flat array of variables.
-// Uses: >>kernels, >>base. Used by: >>replicas.
+// Uses: >>kernels, >>base.
 // Promise: definitions equal PyTorch's to rounding.
 
 typedef struct {
@@ -4912,7 +4915,7 @@ static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, c
 // What: a source is opened into parts that stay as they are on disk (mapped where possible); a replica converts the samples
 //   that it feeds. Shuffling is a keyed permutation, computed per index.
 // Owns: the files of an open dt_dataset.
-// Uses: >>losses (labels), >>base. Used by: >>replicas, >>train.
+// Uses: >>losses (labels), >>base.
 // Promise: every header is compared with the bytes there are before anything is allocated or multiplied; a sample and its
 //   augmentation depend on (seed, epoch, index) alone.
 
@@ -5314,7 +5317,7 @@ static int dt__augment(const dt_options *o, const dt_tensor *t, float *x, int tr
 //   does 1/R of the reduction and of the update, for all. mirrored: each replica has its own variables, and a slice's owner
 //   writes it to all. central: they share one. Without threads, the caller runs every phase for all replicas in turn.
 // Owns: dt_model with its memory and threads; dt_comm groups.
-// Uses: >>data, >>optimizers, >>losses, >>graph. Used by: >>checkpoint, >>train.
+// Uses: >>data, >>optimizers, >>losses, >>graph.
 // Promise: sums are a binary tree over the replica index, so a setup gives the same bits every time; a replica that fails
 //   still comes to every barrier, and then nothing is updated.
 
@@ -5392,7 +5395,8 @@ struct dt_comm {
 	int rank, size;
 	int servers; // parameter servers, reached by push
 	int (*push)(dt_comm *c, dt__push *p, dt_error *err);
-	int local, spins; // ranks that share this machine's cores; how long it waits before it sleeps
+	double cores; // that it may take for its own
+	int spins; // how long it waits before it sleeps
 	dt_wire wire; // what the next allreduce sends of a long array
 	void (*start)(dt_comm *c, float *buf); // NULL: nothing to hide behind backward
 	int (*finish)(dt_comm *c, dt_error *err); // wait for what was started
@@ -5415,6 +5419,8 @@ static dt__span dt__comm_slice(const dt_comm *c, int rank) {
 	if (rank == c->detail) s.end = (ptrdiff_t)c->n;
 	return s;
 }
+
+static int dt__sums(const dt_comm *c) { return c->kind <= DT__REDUCE_SCATTER; }
 
 int dt_comm_rank(const dt_comm *c) { return c ? c->rank : 0; }
 int dt_comm_size(const dt_comm *c) { return c ? c->size : 0; }
@@ -5465,8 +5471,8 @@ static int dt__group_run(dt_comm *c, float *buf, dt_error *err) {
 		code = dt__check_call(&g->comm[i], g->buf[i], err);
 		if (!code) code = dt__same_call(g->comm, &g->comm[i], err);
 	}
-	for (i = 0; !code && c->n && c->kind > DT__REDUCE_SCATTER && i < g->n; i++) dt__copy_span(dt__comm_slice(c, i), g->buf[i], buf);
-	if (!code && c->n && c->kind <= DT__REDUCE_SCATTER) {
+	for (i = 0; !code && c->n && !dt__sums(c) && i < g->n; i++) dt__copy_span(dt__comm_slice(c, i), g->buf[i], buf);
+	if (!code && c->n && dt__sums(c)) {
 		s = dt__comm_slice(c, c->rank);
 		dt__reduce_slice(g->buf, g->n, s, (dt_reduction)c->detail, c->kind == DT__ALLREDUCE);
 		if (c->kind == DT__REDUCE_SCATTER) dt__copy_span(s, g->buf[0], buf);
@@ -5482,7 +5488,7 @@ static int dt__hooks_run(dt_comm *c, float *buf, dt_error *err) {
 	int i, failed = dt__check_call(c, buf, err);
 	if (failed) return failed;
 	if (c->kind == DT__BARRIER) failed = h->allreduce(h->user, &one, 1, DT_SUM);
-	else if (c->kind > DT__REDUCE_SCATTER) DT__WHILE(i, c->size, !failed) {
+	else if (!dt__sums(c)) DT__WHILE(i, c->size, !failed) {
 		dt__span s = dt__comm_slice(c, i);
 		if (dt__length(s)) failed = h->broadcast(h->user, buf + s.begin, (size_t)dt__length(s), i);
 	} else if (c->n) {
@@ -5533,8 +5539,8 @@ int dt_comm_group(int n, dt_comm **out, dt_error *err) {
 	g->buf = (float **)(void *)(g->comm + n);
 	DT__FOR(i, n) {
 		dt_comm *c = out[i] = &g->comm[i];
-		c->group = g; c->rank = i; c->size = c->local = n; c->run = dt__group_run;
-		c->close = dt__group_close;
+		c->group = g; c->rank = i; c->size = n; c->run = dt__group_run;
+		c->cores = dt__cores() / (double)n; c->close = dt__group_close;
 	}
 	return 0;
 }
@@ -5550,7 +5556,7 @@ dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err) {
 	else if (h->size < 1 || h->rank < 0 || h->rank >= h->size) dt__refuse(err, "dt_comm_from: rank %d of %d: give 0 to size - 1", h->rank, h->size);
 	else if ((c = (dt_comm *)calloc(1, sizeof *c)) == NULL) dt__no_room(err, "dt_comm_from: no memory");
 	if (!c) return NULL;
-	c->hooks = *h; c->rank = h->rank; c->size = h->size; c->local = DT__ELSE(h->local, 1);
+	c->hooks = *h; c->rank = h->rank; c->size = h->size; c->cores = dt__cores() / (double)DT__ELSE(h->local, 1);
 	c->run = dt__hooks_run; c->close = dt__hooks_close;
 	return c;
 }
@@ -5711,7 +5717,7 @@ static int dt__threads_start(dt_model *m, dt_error *err) {
 	int i;
 	if (m->n_replicas == 1) return 0;
 	m->threaded = !dt__meeting_open(&m->meeting, m->n_replicas);
-	if (m->comm && m->comm->local * m->n_replicas > dt__cores()) m->comm->spins = m->meeting.spins = 0;
+	if (m->comm && m->n_replicas > m->comm->cores) m->comm->spins = m->meeting.spins = 0;
 	for (i = 1; m->threaded && i < m->n_replicas; i++, m->n_threads++)
 		if (pthread_create(&m->thread[i], NULL, dt__replica_main, &m->replica[i])) break;
 	if (i == m->n_replicas) return 0;
@@ -6181,7 +6187,7 @@ static int dt__model_group(dt_model *m, dt_error *err) {
 	if (m->servers && o->backup >= m->processes) return dt__refuse(err, ".backup is %d of %d workers: some must count", o->backup, m->processes);
 	if (m->processes > 1 && !m->servers && o->strategy && o->strategy != DT_MULTIWORKER)
 		return dt__refuse(err, ".strategy is for one process, and there are %d: use DT_MULTIWORKER", m->processes);
-	if (o->comm) cores = DT__MAX(1, cores / DT__MAX(1, o->comm->local));
+	if (o->comm) cores = DT__MAX(1, (int)o->comm->cores);
 	if (m->comm && !o->replicas) { // machines may differ
 		float fewest = (float)-cores;
 		code = dt_allreduce(m->comm, &fewest, 1, DT_MAX, err);
@@ -6778,7 +6784,7 @@ double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->optimize
 //   round; short arrays are added by everybody, and long ones of many ranks go round a ring. A thread says each second that
 //   this process lives; another carries sums while the caller computes.
 // Owns: dt__net: the sockets, those threads, memory for the others' slices.
-// Uses: >>replicas, >>base. Used by: >>cluster.
+// Uses: >>replicas, >>base.
 // Promise: every wait has a deadline, every length is checked first, and all ranks that outlive a failure tell the same
 //   cause. Who joins proves that he knows the secret, and so does each of his frames; nothing is encrypted.
 // Frame: dt__frame and its payload, in the byte order of the machines, which must be one.
@@ -6902,7 +6908,7 @@ static dt__frame dt__frame_of(int type, int rank, size_t bytes) {
 
 typedef struct {
 	int fd;
-	int left, other; // it has said good-bye; speaks another version
+	int here, left, other; // it is on this machine; has said good-bye; speaks another version
 	char address[64];
 	double began, heard; // when it was opened; when bytes came last
 	uint64_t sent, received; // frames are numbered
@@ -6941,7 +6947,7 @@ static void dt__link_queue(dt__link *l, dt__frame f, const void *payload) {
 	l->out[1].iov_len = f.bytes;
 }
 
-static int dt__later(void) { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+static int dt__later(void) { return errno == EAGAIN || errno == EINTR; }
 
 // Send what can leave now: how many bytes, or -1: the connection has ended.
 static ssize_t dt__link_flush(dt__link *l) {
@@ -7044,7 +7050,7 @@ typedef struct dt__net {
 	dt_error cause; // why everything ends
 	dt__hand heart, courier;
 	pthread_mutex_t lock; // over the links: a collective's unless it waits, or the heart's
-	struct dt__desk *desk; // [size] in a segment, or NULL; before them the areas
+	struct dt__desk *desk; // [size], and areas, in a segment; or NULL
 	void *segment;  size_t segment_bytes;
 	int turn; // of the areas
 	int ring, step; // a long sum goes round; its next step
@@ -7271,7 +7277,7 @@ static int dt__net_room(dt__net *net, ptrdiff_t n) {
 // Who sends and adds what: slices for sums and gathering, all for short sums and the root of a broadcast.
 static int dt__net_begin(dt__net *net, float *buf) {
 	const dt_comm *c = &net->comm;
-	int sums = c->kind <= DT__REDUCE_SCATTER, everybody = dt__everybody(c), i;
+	int sums = dt__sums(c), everybody = dt__everybody(c), i;
 	dt__span whole = {0, 0};
 	whole.end = (ptrdiff_t)c->n; net->call = ++net->calls[0];
 	net->buf = net->into[0] = net->into[1] = buf;
@@ -7372,7 +7378,7 @@ static void dt__net_work(dt__net *net) {
 			moved |= dt__net_pull(net, l) | dt__net_push(net, l);
 			open |= !dt__link_done(l);
 		}
-		if (c->kind <= DT__REDUCE_SCATTER && !net->ring) dt__net_add(net);
+		if (dt__sums(c) && !net->ring) dt__net_add(net);
 		if (!open && net->ring) open = moved = dt__ring_step(net);
 		idle = moved ? 0 : idle + 1;
 		if (open && idle > c->spins) dt__net_wait(net);
@@ -7448,9 +7454,7 @@ typedef struct dt__desk { // a rank's, with two areas that it uses in turn
 	dt_comm call[2]; // of which kind, n and detail are read
 } dt__desk;
 
-static float *dt__area(const dt__net *net, int rank, int turn) {
-	return (float *)(void *)net->desk - ((ptrdiff_t)rank * 2 + turn + 1) * DT__AREA;
-}
+static float *dt__area(const dt__net *net, int rank) { return (float *)net->segment + (rank * 2 + net->turn) * DT__AREA; }
 
 static int dt__desk_late(const dt__net *net, int rank, unsigned round) { return (int)(DT__LOAD(&net->desk[rank].arrived) - round) < 0; }
 static int dt__desk_all(const dt__net *net, unsigned round) { // have come?
@@ -7483,50 +7487,40 @@ static void dt__desk_meet(dt__net *net) {
 	pthread_mutex_unlock(&net->lock);
 }
 
-// What a rank brings to, or owns of, values at .. at + count - 1, from at.
-static dt__span dt__desk_part(const dt_comm *c, int rank, ptrdiff_t at, ptrdiff_t count) {
+// Of values at .. at + count - 1, counted from there: what a rank adds up, or hands out.
+static dt__span dt__desk_slice(const dt_comm *c, int rank, ptrdiff_t at, ptrdiff_t count) {
 	dt__span s = dt__comm_slice(c, rank);
+	if (dt__sums(c)) return dt__slice_of(count, 16, c->size, rank);
 	s.begin = DT__MAX(s.begin - at, 0); s.end = DT__MAX(DT__MIN(s.end - at, count), s.begin);
 	return s;
 }
 
-// Those values by way of the areas; sums in the same order as through sockets.
+// Those values by way of the areas. A rank brings what others add up, or its own; sums, in the tree's order, go to all areas.
 static void dt__desk_piece(dt__net *net, float *buf, ptrdiff_t at, ptrdiff_t count) {
 	const dt_comm *c = &net->comm;
-	int turn = net->turn ^= 1, sums = c->kind <= DT__REDUCE_SCATTER, everybody = dt__everybody(c), i;
-	dt__span all = {0, 0}, s;
-	all.end = count;
-	s = sums ? all : dt__desk_part(c, c->rank, at, count);
-	net->desk[c->rank].call[turn] = *c;
-	if (s.end) dt__copy_span(s, buf + at, dt__area(net, c->rank, turn));
+	int sums = dt__sums(c), own = c->rank, i;
+	net->turn ^= 1; net->desk[own].call[net->turn] = *c;
+	DT__WHILE(i, c->size, count) if (sums != (i == own)) dt__copy_span(dt__desk_slice(c, i, at, count), buf + at, dt__area(net, own));
 	dt__desk_meet(net);
-	for (i = 1; i < c->size && !net->cause.code; i++) dt__same_call(&net->desk[0].call[turn], &net->desk[i].call[turn], &net->cause);
-	DT__WHILE(i, c->size, !net->cause.code) {
-		net->part[i] = dt__area(net, i, turn);
-		if (everybody) net->part[i] = (float *)memcpy(net->room + i * count, net->part[i], (size_t)count * sizeof *buf);
-		s = dt__desk_part(c, i, at, count);
-		if (!sums && s.end && i != c->rank) dt__copy_span(s, net->part[i], buf + at);
+	for (i = 1; i < c->size && !net->cause.code; i++) dt__same_call(&net->desk[0].call[net->turn], &net->desk[i].call[net->turn], &net->cause);
+	if (net->cause.code || !count) return;
+	if (sums) {
+		DT__FOR(i, c->size) net->part[i] = i == own ? buf + at : dt__area(net, i);
+		dt__reduce_slice(net->part, c->size, dt__desk_slice(c, own, at, count), (dt_reduction)c->detail, 1);
+		dt__desk_meet(net);
 	}
-	if (!sums || net->cause.code) return;
-	dt__reduce_slice(net->part, c->size, everybody ? all : dt__slice_of(count, 16, c->size, c->rank), (dt_reduction)c->detail, 0);
-	if (!everybody) dt__desk_meet(net);
-	s = c->kind == DT__ALLREDUCE ? all : dt__desk_part(c, c->rank, at, count);
-	if (!net->cause.code) dt__copy_span(s, net->part[0], buf + at);
+	DT__WHILE(i, c->size, !net->cause.code) if (i != own) dt__copy_span(dt__desk_slice(c, i, at, count), dt__area(net, sums ? own : i), buf + at);
 }
 
 static int dt__desk_run(dt_comm *c, float *buf, dt_error *err) {
 	dt__net *net = c->net;
-	ptrdiff_t n = (ptrdiff_t)c->n, at, count;
+	ptrdiff_t n = (ptrdiff_t)c->n, at;
 	dt__link *l;
 	int i;
 	if (!net->cause.code) dt__check_call(c, buf, &net->cause);
 	net->began = dt__now();
 	DT__EACH_LINK(net, i, l) l->announced = l->greeted = 0;
-	if (dt__everybody(c)) dt__net_room(net, n);
-	for (at = 0; !net->cause.code && (!at || at < n); at += DT__AREA) {
-		count = DT__MIN(n - at, DT__AREA);
-		dt__desk_piece(net, buf, at, count);
-	}
+	for (at = 0; !net->cause.code && (!at || at < n); at += DT__AREA) dt__desk_piece(net, buf, at, DT__MIN(n - at, DT__AREA));
 	return dt__net_code(net, err);
 }
 
@@ -7548,17 +7542,32 @@ static int dt__link_local(const dt__link *l) {
 	return !strcmp(host[0], host[1]) || (!strncmp(host[0], "127.", 4) && !strncmp(host[1], "127.", 4));
 }
 
-// All ranks map a file that rank 0 makes, if they are on one host and find there what it says that it has written; or else they
-// go on with sockets.
+// Ranks of one machine share its cores evenly; or, where launchers pin, those they may run on. A quota holds for all.
+static void dt__net_cores(dt__net *net, const uint64_t *offers) {
+	dt_comm *c = &net->comm;
+	dt__link *l;
+	int here = net->link[c->rank].here = 1, bit, i;
+	DT__EACH_LINK(net, i, l) here += l->here = dt__link_local(l);
+	if (here < net->n) c->start = dt__net_start;
+	c->cores = offers ? 0 : dt__cores() / (double)here;
+	DT__WHILE(bit, 1024, offers) {
+		int sharers = 0, own = 0;
+		DT__FOR(i, c->size) if (net->link[i].here && offers[24 * i + 8 + bit / 64] >> bit % 64 & 1) { sharers++; own |= i == c->rank; }
+		if (own) c->cores += 1.0000001 / sharers;
+	}
+	c->spins = c->cores < 1 ? 0 : 200;
+}
+
+// All ranks of one host map a file that rank 0 makes, if they find there what it says that it has written; else sockets serve.
 static int dt__desk_open(dt__net *net, dt_error *err) {
 	dt_comm *c = &net->comm;
 	const char *wish = getenv("DTRAIN_TRANSPORT");
-	char key[64] = "/dev/shm/dtrain-XXXXXX", *path = key, *token = key + 48;
+	uint64_t own[24] = {0}, *offers; // a rank's: 8 words, where the segment is; the cores it may run on
+	char *path = strcpy((char *)own, "/dev/shm/dtrain-XXXXXX"), *token = path + 48;
 	float failed;
 	uint8_t *p = (uint8_t *)MAP_FAILED;
 	size_t bytes = (size_t)c->size * (sizeof *net->desk + 2 * DT__AREA * sizeof(float));
-	int fd = -1, must = wish && !strcmp(wish, "shm"), code, link;
-	dt__link *l;
+	int fd = -1, must = wish && !strcmp(wish, "shm"), code = 0, i, quota = dt__core_mask(own + 8) != dt__cores();
 	struct stat st;
 	if (wish && !strcmp(wish, "tcp")) return 0;
 	if (wish && !must && strcmp(wish, "auto")) return dt__bad_job(err, "DTRAIN_TRANSPORT is \"%.40s\": auto, tcp or shm is needed", wish);
@@ -7569,19 +7578,23 @@ static int dt__desk_open(dt__net *net, dt_error *err) {
 		if (fd >= 0 && posix_fallocate(fd, 0, (off_t)bytes)) { unlink(path); close(fd); fd = -1; } // or else a full disk would kill
 #endif
 		dt__random_bytes((uint8_t *)token);
-		if (fd < 0 || pwrite(fd, token, 16, (off_t)bytes) < 16) { unlink(path); *key = 0; }
+		if (fd < 0 || pwrite(fd, token, 16, (off_t)bytes) < 16) { unlink(path); *path = 0; }
 	}
-	code = dt__take_first(c, 8, key, err); key[47] = 0;
-	if (c->rank && *key) fd = open(path, O_RDWR | O_CLOEXEC);
+	offers = dt__gather_words(c, 24, own, err);
+	if (offers) memcpy(own, offers, 64); else code = dt__code(err, DT_ERR_MEMORY);
+	if (!quota && !c->servers) dt__net_cores(net, offers);
+	free(offers);
+	path[47] = 0;
+	if (c->rank && *path) fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd >= 0 && !fstat(fd, &st) && (size_t)st.st_size >= bytes + 16) p = (uint8_t *)mmap(NULL, bytes + 16, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (fd >= 0) close(fd);
 	failed = p == (uint8_t *)MAP_FAILED || memcmp(p + bytes, token, 16);
-	DT__EACH_LINK(net, link, l) if (link < c->size && !dt__link_local(l)) failed = 1;
+	DT__FOR(i, c->size) if (!net->link[i].here) failed = 1;
 	if (!code) code = dt_allreduce(c, &failed, 1, DT_MAX, err);
-	if (!c->rank && *key) unlink(path);
+	if (!c->rank && *path) unlink(path);
 	if (p != (uint8_t *)MAP_FAILED) {
 		net->segment = p; net->segment_bytes = bytes + 16;
-		net->desk = (dt__desk *)(void *)(p + (size_t)c->size * 2 * DT__AREA * sizeof(float));
+		net->desk = (dt__desk *)(void *)dt__area(net, c->size); // behind the areas
 	}
 	if (!code && failed == 0) { c->run = dt__desk_run; c->start = NULL; }
 	else if (!code && must) code = dt__bad_job(err, "DTRAIN_TRANSPORT=shm: the ranks do not find the same memory: leave it out, or set tcp");
@@ -7605,7 +7618,7 @@ static void dt__net_leave(dt_comm *c) { dt__net_close(c, NULL); }
 // ---- joining
 
 typedef struct { // what >>cluster has found out
-	int rank, size, local; // local: ranks on this machine
+	int rank, size;
 	int servers; // of these processes, the last so many
 	char chief[280]; // host:port of rank 0, which may have taken one of the next ports
 	int tries;
@@ -7911,18 +7924,18 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 	int i;
 	if (!net || pthread_mutex_init(&net->lock, NULL)) {
 		free(net);
-		dt__no_room(err, "no memory for connections to %d processes", w->size);
+		dt__no_room(err, "no memory for %d processes", w->size);
 		return NULL;
 	}
 	net->n = w->size; c->rank = w->rank; c->servers = w->servers; c->size = w->size - w->servers;
-	c->local = w->local; c->run = dt__net_run; c->start = w->local < w->size ? dt__net_start : NULL; c->finish = dt__net_finish; c->push = dt__net_push_all; c->close = dt__net_leave;
+	c->run = dt__net_run; c->finish = dt__net_finish; c->push = dt__net_push_all; c->close = dt__net_leave;
 	c->net = net; net->dead = w->dead;
-	c->spins = w->local > dt__cores() ? 0 : 200;
 	net->link = (dt__link *)(void *)(net + 1); net->part = (float **)(void *)(net->link + n);
 	net->poll = (struct pollfd *)(void *)(net->part + 2 * n);
 	net->roster = (char (*)[64])(void *)(net->poll + n);
 	DT__FOR(i, w->size) net->link[i].fd = -1;
-	if (!dt__join(net, w, &own) && dt__hand_start(&net->heart, dt__heart_main, net)) {
+	if (!dt__join(net, w, &own) && dt__hand_start(&net->heart, dt__heart_main, net) && !own.code) {
+		dt__net_cores(net, NULL);
 		if (c->rank >= c->size || c->size < 2) return c;
 		if (!dt__desk_open(net, &own) && (c->run == dt__desk_run || dt__hand_start(&net->courier, dt__courier_main, net))) return c;
 	}
@@ -7942,7 +7955,7 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 //   but the last (Chen et al. 2016). The last server also adds what lies behind the variables: batch sums and totals. It
 //   hands out the numbers of the batches.
 // Owns: dt_server.
-// Uses: >>wire, >>optimizers. Used by: >>cluster.
+// Uses: >>wire, >>optimizers.
 // Promise: a push that comes twice is applied once; with sync the bits are those of DT_MULTIWORKER.
 
 #ifndef DTRAIN_NO_SOCKETS
@@ -8307,8 +8320,7 @@ void dt_server_close(dt_server *s) {}
 // What: rank, number of processes and rank 0's address, from dt_cluster, DTRAIN_*, TF_CONFIG, CLUSTER_SPEC, torchrun, PET_*,
 //   Open MPI, MPICH or Slurm: the first that speaks. DTRAIN_CHIEF, _PORT, _BIND, _INSECURE, _JOIN, _DEAD, _TRANSPORT amend
 //   it.
-// Owns: nothing.
-// Uses: >>wire, >>base (JSON). Used by: >>train.
+// Uses: >>wire, >>base (JSON).
 // Promise: a family of variables set by half is an error, never one process.
 
 #ifndef DTRAIN_NO_SOCKETS
@@ -8321,8 +8333,8 @@ static const char *dt__env(const char *name) {
 typedef struct { const char *name, *rank, *size, *local, *host, *port, *job; } dt__family;
 #define DT__MASTER "MASTER_ADDR", "MASTER_PORT"
 static const dt__family dt__families[] = {
-	{"DTRAIN", "DTRAIN_RANK", "DTRAIN_WORLD", "DTRAIN_LOCAL", DT__MASTER, NULL},
-	{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", DT__MASTER, "TORCHELASTIC_RUN_ID"},
+	{"DTRAIN", "DTRAIN_RANK", "DTRAIN_WORLD", NULL, DT__MASTER, NULL},
+	{"torchrun", "RANK", "WORLD_SIZE", NULL, DT__MASTER, "TORCHELASTIC_RUN_ID"},
 	{"PET", "PET_NODE_RANK", "PET_NNODES", NULL, "PET_MASTER_ADDR", "PET_MASTER_PORT", NULL},
 	{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", DT__MASTER, "PMIX_NAMESPACE"},
 	{"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", DT__MASTER, "PMI_JOBID"},
@@ -8374,20 +8386,19 @@ static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
 	const char *host = dt__env(f->host), *port = dt__env(f->port), *job = dt__env(f->job), *local = dt__env(f->local);
 	const char *store = dt__env("TORCHELASTIC_USE_AGENT_STORE");
 	char first[256], own[8];
-	int slurm = !strcmp(f->name, "Slurm");
 	const char *role = dt__env("DTRAIN_ROLE");
-	int serves = role && !strcmp(role, "ps"), servers = 0;
+	int slurm = !strcmp(f->name, "Slurm"), serves = role && !strcmp(role, "ps"), servers = 0, here;
 	if (dt__who_number(f->rank, 1, &w->rank, err) || dt__who_number(f->size, 1, &w->size, err) || dt__who_number("DTRAIN_SERVERS", 0, &servers, err)) return DT_ERR_CONFIG;
 	if (role && !serves && dt__role_of(role) != DT__CHIEF && dt__role_of(role) != DT__WORKER)
 		return dt__bad_job(err, "DTRAIN_ROLE is \"%.40s\": chief, worker or ps is needed", role);
 	dt__fill(w->source, "%s: %s, %s", f->name, f->rank, f->size);
 	w->servers = servers; // a launcher's last ranks
 	if (f == dt__families && dt__who_role(w, w->rank, w->size, servers, serves, err)) return DT_ERR_CONFIG;
-	w->local = local ? DT__MAX(1, atoi(local)) : 1;
+	here = (local ? atoi(local) : 1) == w->size; // all
 	if (job) dt__fill(w->job, "%s%s%s", job, slurm ? "." : "", slurm ? getenv("SLURM_STEP_ID") : "");
-	if (slurm && w->local == w->size) host = NULL;
+	if (slurm && here) host = NULL;
 	if (slurm && host) { dt__first_host(host, first, sizeof first); host = first; }
-	if (!host && w->local == w->size) {
+	if (!host && here) {
 		host = "127.0.0.1";
 		if (!job) dt__fill(w->job, "parent %d", (int)getppid());
 	}
@@ -8531,7 +8542,7 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	const char *insecure = dt__env("DTRAIN_INSECURE");
 	int spoke = 0, code;
 	DT__CLEAR(w);
-	w->size = w->local = w->tries = 1; w->listener = -1;
+	w->size = w->tries = 1; w->listener = -1;
 	strcpy(w->source, "no variable of a launcher");
 	if (chief) dt__fill(w->chief, "%s", chief);
 	if (host && !dt__address(host, w->bind, sizeof w->bind, &w->port)) dt__fill(w->bind, "%s", host);
@@ -8543,7 +8554,6 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	if (code || (w->size == 1 && !w->rank)) return code;
 	if (w->size < 1 || w->rank < 0 || w->rank >= w->size || w->size >= DT__BY_SIGNAL || w->servers >= w->size)
 		return dt__bad_job(err, "rank %d of %d processes (%s), %d of them parameter servers: ranks are 0 to size - 1", w->rank, w->size, w->source, w->servers);
-	if (!strncmp(w->chief, "127.0.0.1:", 10) || !strncmp(w->chief, "localhost:", 10)) w->local = w->size;
 	if (*w->chief) return 0;
 	return dt__bad_job(err, "%s: nothing says where rank 0 is: set DTRAIN_CHIEF=host:port for all processes", w->source);
 }
@@ -8641,7 +8651,7 @@ static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *
 	dt__outlet *p = (dt__outlet *)calloc((size_t)n * 2, sizeof *p);
 	while ((i = open("/dev/null", O_RDWR)) >= 0 && i < 3) {} // no pipe takes a closed output's place
 	close(i);
-	w->size = w->local = n; w->servers = servers;
+	w->size = n; w->servers = servers;
 	strcpy(w->source, "--workers, --ps");
 	strcpy(w->chief, "127.0.0.1:0");
 	listener = dt__listen(w, &port, err);
@@ -8720,8 +8730,7 @@ dt_server *dt_server_open(const dt_cluster *given, dt_error *err) { dt__disabled
 // >>checkpoint - parameters by name, and weights as .safetensors
 //
 // What: the one place that knows file order: variables are walked from memory's layout to PyTorch's and back.
-// Owns: nothing.
-// Uses: >>replicas (the model), >>base (JSON, files). Used by: >>train.
+// Uses: >>replicas (the model), >>base (JSON, files).
 // Promise: a file is checked completely, as strictly as the format allows, before one value changes; what is written appears
 //   whole or not at all, with the same bytes on every machine.
 // Source: the safetensors format, github.com/huggingface/safetensors
@@ -9263,7 +9272,7 @@ int dt_load(dt_model *m, const char *path, const char *glob, dt_error *err) {
 // What: dt_train walks epochs of shuffled batches through the model's step, evaluates, reports and listens. One table
 //   describes every flag: --help, the command line, dt_option_set and --print-options follow from it.
 // Owns: while dt_run runs: the handlers of SIGINT, SIGTERM and SIGCHLD, standard output and error.
-// Uses: >>checkpoint, >>replicas, >>data. Used by: programs.
+// Uses: >>checkpoint, >>replicas, >>data.
 // Promise: a run can be stopped at every step's border; the numbers shown are of the whole batch.
 
 // ---- what a run shows

@@ -410,7 +410,7 @@ static int dial_chief(chief *c, double patience) {
     c->who.listener = socket(AF_INET, SOCK_STREAM, 0);
     if (fd < 0 || c->who.listener < 0 || bind(c->who.listener, (struct sockaddr *)&a, n) || listen(c->who.listener, 9) ||
         getsockname(c->who.listener, (struct sockaddr *)&a, &n)) { printf("no port\n"); exit(1); }
-    c->who.size = 2, c->who.local = 1, c->who.tries = 1, c->who.patience = patience, c->who.dead = 4;
+    c->who.size = 2, c->who.tries = 1, c->who.patience = patience, c->who.dead = 4;
     snprintf(c->who.chief, sizeof c->who.chief, "127.0.0.1:%d", ntohs(a.sin_port));
     strcpy(c->who.job, "kept"), strcpy(c->who.source, "a test");
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
@@ -500,7 +500,7 @@ static void test_dialling_other_protocol(void) {
     memset(&a, 0, sizeof a);
     a.sin_family = AF_INET, a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     if (listener < 0 || bind(listener, (struct sockaddr *)&a, n) || listen(listener, 9) || getsockname(listener, (struct sockaddr *)&a, &n)) { CHECK(!"a port"); return; }
-    w.rank = 1, w.size = 2, w.local = 1, w.tries = 1, w.patience = 20, w.dead = 4, w.listener = -1;
+    w.rank = 1, w.size = 2, w.tries = 1, w.patience = 20, w.dead = 4, w.listener = -1;
     snprintf(w.chief, sizeof w.chief, "127.0.0.1:%d", ntohs(a.sin_port));
     strcpy(w.job, "kept"), strcpy(w.source, "a test");
     if (pthread_create(&thread, NULL, other_chief, &listener)) { printf("no thread\n"); exit(1); }

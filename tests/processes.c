@@ -33,7 +33,8 @@ typedef struct player {
     dt_options o;
     dt_report report;
     dt_error err;
-    int code, stop_rank, n_losses, by_segment, overlaps, dies;
+    int code, stop_rank, n_losses, by_segment, overlaps, dies, pinned, spins;  /* pinned: to this core, from 1 */
+    double cores;
     long stop_step;
     uint32_t crc;
     double loss[STEPS];  /* of the first steps */
@@ -91,20 +92,32 @@ static int open_door(int *port) {
     return fd;
 }
 
+static void pin(int core) {
+#ifdef SYS_sched_setaffinity
+    uint64_t mask[16] = {0};
+    mask[core / 64] = UINT64_C(1) << core % 64;
+    syscall(SYS_sched_setaffinity, 0, sizeof mask, mask);
+#else
+    (void)core;
+#endif
+}
+
 /* one process of n, which joins the others at the port that its parent has chosen */
 static void play_child(int way, int rank, int n, int door, int port, player *p) {
     dt__who w;
     memset(&w, 0, sizeof w);
+    if (p->pinned) pin(p->pinned - 1);
     alarm(120);  /* a hang is a failure */
     setenv("DTRAIN_TRANSPORT", way == TCP ? "tcp" : "shm", 1);
-    w.rank = rank, w.size = n, w.local = way == TCP ? n - 1 : n,  /* between machines gradients leave early */
-    w.tries = 1, w.patience = 60, w.dead = 60;
+    w.rank = rank, w.size = n, w.tries = 1, w.patience = 60, w.dead = 60;
     w.listener = rank ? -1 : door;
     if (rank) close(door);
     snprintf(w.chief, sizeof w.chief, "127.0.0.1:%d", port);
     strcpy(w.job, "a job"), strcpy(w.source, "a test");
     p->comm = dt__net_open(&w, &p->err);
+    if (p->comm && way == TCP) p->comm->start = dt__net_start;  /* as between machines, where gradients leave early */
     p->by_segment = p->comm && p->comm->run == dt__desk_run;
+    if (p->comm) p->cores = p->comm->cores, p->spins = p->comm->spins;
     if (p->comm) play(p);
     else p->code = p->err.code;
 }
@@ -324,6 +337,30 @@ static void test_differences_are_named(void) {
     }
 }
 
+#ifndef DTRAIN_NO_SOCKETS
+/* cores are shared with the ranks that may run there too, as launchers pin; who shares one does not spin */
+static void test_pinned(void) {
+    uint64_t mask[16];
+    int core[2] = {-1, -1}, found = 0;
+    if (!dt__core_mask(mask)) SKIP("the system does not tell where a process may run");
+    for (int i = 0; i < 1024 && found < 2; i++) if (mask[i / 64] >> i % 64 & 1) core[found++] = i;
+    for (int apart = 0; apart < found; apart++) {
+        player *p = players();
+        for (int i = 0; i < 2; i++) { p[i].o = options(); p[i].o.steps = 2; p[i].pinned = 1 + core[apart * i]; }
+        play_all(SEGMENT, 2, p);
+        for (int i = 0; i < 2; i++) {
+            CHECK_OK(p[i].err);
+            CHECK_NEAR(p[i].cores, apart ? 1 : 0.5, 1e-5);
+            CHECK(!p[i].spins == !apart && p[i].report.replicas == 1);
+        }
+    }
+    player *p = players();
+    for (int i = 0; i < 2; i++) { p[i].o = options(); p[i].o.steps = 2; }
+    play_all(SEGMENT, 2, p);
+    for (int i = 0; i < 2; i++) CHECK_NEAR(p[i].cores, dt__cores() / 2.0, 1e-5);
+}
+#endif
+
 int main(void) {
     RUN(test_layouts_by_threads);
 #ifndef DTRAIN_NO_SOCKETS
@@ -331,6 +368,7 @@ int main(void) {
     RUN(test_layouts_by_tcp);
     RUN(test_16_bits_on_the_wire);
     RUN(test_one_dies);
+    RUN(test_pinned);
 #endif
     RUN(test_one_stops_all);
     RUN(test_uneven_data);

@@ -125,7 +125,7 @@ static void set_world(player *p, int workers, int servers) {
     memset(p, 0, (size_t)(workers + servers) * sizeof *p);
     for (int i = 0; i < workers + servers; i++) {
         dt__who *w = &p[i].who;
-        w->rank = i, w->size = w->local = workers + servers, w->servers = servers, w->tries = 1, w->patience = 30, w->dead = 10;
+        w->rank = i, w->size = workers + servers, w->servers = servers, w->tries = 1, w->patience = 30, w->dead = 10;
         w->listener = i || workers + servers == 1 ? -1 : door;
         snprintf(w->chief, sizeof w->chief, "127.0.0.1:%d", port);
         strcpy(w->job, "a job"), strcpy(w->source, "a test");
@@ -881,7 +881,7 @@ static void set_hands(hand *h, player *p) {  /* who speak no other way than by s
     own = open_door(&own_port);
     memset(p, 0, sizeof *p);
     p->kept = 1;
-    p->who.rank = 2, p->who.size = p->who.local = 3, p->who.servers = 1, p->who.tries = 1, p->who.patience = 10, p->who.dead = 10, p->who.listener = -1;
+    p->who.rank = 2, p->who.size = 3, p->who.servers = 1, p->who.tries = 1, p->who.patience = 10, p->who.dead = 10, p->who.listener = -1;
     snprintf(p->who.chief, sizeof p->who.chief, "127.0.0.1:%d", port);
     strcpy(p->who.job, "a job"), strcpy(p->who.source, "a test");
     start_player(p);
@@ -1418,7 +1418,7 @@ static void test_wrong_door(void) {
     dt_error err = DT_DEFAULTS;
     dt__who w;
     c.rank = 1, c.world_size = 3, c.servers = 2, c.role = DT_ROLE_PS, c.chief = "127.0.0.1:9";
-    CHECK(!dt__who_am_i(&c, &w, &err) && w.rank == 4 && w.size == 5 && w.servers == 2 && w.local == 5);
+    CHECK(!dt__who_am_i(&c, &w, &err) && w.rank == 4 && w.size == 5 && w.servers == 2);
     CHECK(!dt_comm_open(&c, &err));
     CHECK_ERROR(err, DT_ERR_CONFIG, "this process is a parameter server (dt_cluster): use dt_server_open");
     memset(&err, 0, sizeof err);

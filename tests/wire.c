@@ -35,7 +35,7 @@ static door open_door(void) {
 static dt__who who(int rank, int size, door d) {
     dt__who w;
     memset(&w, 0, sizeof w);
-    w.rank = rank, w.size = size, w.local = size, w.tries = 1, w.patience = 30, w.dead = 4;
+    w.rank = rank, w.size = size, w.tries = 1, w.patience = 30, w.dead = 4;
     w.listener = rank ? -1 : d.fd;
     snprintf(w.chief, sizeof w.chief, "127.0.0.1:%d", d.port);
     strcpy(w.job, "a job"), strcpy(w.source, "a test");
@@ -840,7 +840,7 @@ static void test_sum_waits_for_sending(void) {
 /* ---- who am I ---------------------------------------------------------------------------------------------- */
 
 static const char *const variables[] = {
-    "DTRAIN_RANK", "DTRAIN_WORLD", "DTRAIN_LOCAL", "DTRAIN_CHIEF", "DTRAIN_PORT", "DTRAIN_BIND", "DTRAIN_INSECURE", "DTRAIN_JOIN", "DTRAIN_DEAD",
+    "DTRAIN_RANK", "DTRAIN_WORLD", "DTRAIN_CHIEF", "DTRAIN_PORT", "DTRAIN_BIND", "DTRAIN_INSECURE", "DTRAIN_JOIN", "DTRAIN_DEAD",
     "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE",
     "PET_NODE_RANK", "PET_NNODES", "PET_MASTER_ADDR", "PET_MASTER_PORT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
     "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "PMI_JOBID", "SLURM_PROCID",
@@ -868,40 +868,40 @@ static dt__who environment(const char *settings, dt_error *err) {
 #define TF(cluster) "TF_CONFIG={\"cluster\":{\"worker\":[" cluster "]},\"task\":{\"type\":\"worker\",\"index\":1}}"
 
 static void test_families(void) {
-    static const struct { const char *settings; int rank, size, local; const char *chief, *job, *source; } is[] = {
-        {"", 0, 1, 1, "", "", "no variable"},
-        {"SLURM_JOB_ID=7 SLURM_PROCID=0", 0, 1, 1, "", "", "no variable"},  /* a batch script */
-        {"SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1", 0, 1, 1, "", "", "Slurm"},
-        {"DTRAIN_RANK=1 DTRAIN_WORLD=3 DTRAIN_CHIEF=a.b:44", 1, 3, 1, "a.b:44", "", "DTRAIN"},
-        {"DTRAIN_RANK=1 DTRAIN_WORLD=2 MASTER_ADDR=h MASTER_PORT=5", 1, 2, 1, "h:5", "", "DTRAIN"},
-        {"DTRAIN_RANK=0 DTRAIN_WORLD=1", 0, 1, 1, "", "", "DTRAIN"},
-        {TORCHRUN, 2, 4, 2, "n1:29500", "r7", "torchrun"},
-        {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=fe80::1 MASTER_PORT=9", 0, 2, 1, "[fe80::1]:9", "", "torchrun"},
-        {"RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=0 MASTER_ADDR=h MASTER_PORT=9", 0, 2, 1, "h:9", "", "torchrun"},
-        {"PET_NODE_RANK=1 PET_NNODES=2 PET_MASTER_ADDR=h PET_MASTER_PORT=5", 1, 2, 1, "h:5", "", "PET"},
-        {"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=4 PMIX_NAMESPACE=p@1", 3, 4, 4, "127.0.0.1:", "p@1", "Open MPI"},
-        {"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 DTRAIN_CHIEF=h:1", 3, 4, 2, "h:1", "", "Open MPI"},
-        {"PMI_RANK=1 PMI_SIZE=2 MPI_LOCALNRANKS=2 PMI_JOBID=j", 1, 2, 2, "127.0.0.1:", "j", "MPICH"},
-        {SLURM "SLURM_STEP_NODELIST=n[1-3,05-07],gpu9", 1, 4, 2, "n1:", "77.0", "Slurm"},
-        {SLURM "SLURM_STEP_NODELIST=rack[0-1]n[1-2]", 1, 4, 2, "rack0n1:", "77.0", "Slurm"},
-        {SLURM "SLURM_STEP_NODELIST=a,b[2-4]", 1, 4, 2, "a:", "77.0", "Slurm"},
-        {SLURM "SLURM_STEP_NODELIST=gpu[007-9]-x.site", 1, 4, 2, "gpu007-x.site:", "77.0", "Slurm"},
-        {SLURM "SLURM_STEP_NODELIST=n[1-3 DTRAIN_CHIEF=z:3", 1, 4, 2, "z:3", "77.0", "Slurm"},
-        {TF("\"a:1\",\"b:2\""), 1, 2, 1, "a:1", "", "TF_CONFIG"},
+    static const struct { const char *settings; int rank, size; const char *chief, *job, *source; } is[] = {
+        {"", 0, 1, "", "", "no variable"},
+        {"SLURM_JOB_ID=7 SLURM_PROCID=0", 0, 1, "", "", "no variable"},  /* a batch script */
+        {"SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1", 0, 1, "", "", "Slurm"},
+        {"DTRAIN_RANK=1 DTRAIN_WORLD=3 DTRAIN_CHIEF=a.b:44", 1, 3, "a.b:44", "", "DTRAIN"},
+        {"DTRAIN_RANK=1 DTRAIN_WORLD=2 MASTER_ADDR=h MASTER_PORT=5", 1, 2, "h:5", "", "DTRAIN"},
+        {"DTRAIN_RANK=0 DTRAIN_WORLD=1", 0, 1, "", "", "DTRAIN"},
+        {TORCHRUN, 2, 4, "n1:29500", "r7", "torchrun"},
+        {"RANK=0 WORLD_SIZE=2 MASTER_ADDR=fe80::1 MASTER_PORT=9", 0, 2, "[fe80::1]:9", "", "torchrun"},
+        {"RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=0 MASTER_ADDR=h MASTER_PORT=9", 0, 2, "h:9", "", "torchrun"},
+        {"PET_NODE_RANK=1 PET_NNODES=2 PET_MASTER_ADDR=h PET_MASTER_PORT=5", 1, 2, "h:5", "", "PET"},
+        {"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=4 PMIX_NAMESPACE=p@1", 3, 4, "127.0.0.1:", "p@1", "Open MPI"},
+        {"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 DTRAIN_CHIEF=h:1", 3, 4, "h:1", "", "Open MPI"},
+        {"PMI_RANK=1 PMI_SIZE=2 MPI_LOCALNRANKS=2 PMI_JOBID=j", 1, 2, "127.0.0.1:", "j", "MPICH"},
+        {SLURM "SLURM_STEP_NODELIST=n[1-3,05-07],gpu9", 1, 4, "n1:", "77.0", "Slurm"},
+        {SLURM "SLURM_STEP_NODELIST=rack[0-1]n[1-2]", 1, 4, "rack0n1:", "77.0", "Slurm"},
+        {SLURM "SLURM_STEP_NODELIST=a,b[2-4]", 1, 4, "a:", "77.0", "Slurm"},
+        {SLURM "SLURM_STEP_NODELIST=gpu[007-9]-x.site", 1, 4, "gpu007-x.site:", "77.0", "Slurm"},
+        {SLURM "SLURM_STEP_NODELIST=n[1-3 DTRAIN_CHIEF=z:3", 1, 4, "z:3", "77.0", "Slurm"},
+        {TF("\"a:1\",\"b:2\""), 1, 2, "a:1", "", "TF_CONFIG"},
         /* which goes first */
-        {"DTRAIN_RANK=0 DTRAIN_WORLD=2 DTRAIN_CHIEF=c:1 " TORCHRUN, 0, 2, 1, "c:1", "", "DTRAIN"},
-        {TF("\"a:1\",\"b:2\"") " " TORCHRUN, 1, 2, 1, "a:1", "", "TF_CONFIG"},
-        {"TF_CONFIG={} CLUSTER_SPEC={\"cluster\":{\"worker\":[\"x:7\",\"y:7\"]},\"task\":{\"index\":1}} " TORCHRUN, 1, 2, 1, "x:7", "", "CLUSTER_SPEC"},
-        {"TF_CONFIG={} " TORCHRUN, 2, 4, 2, "n1:29500", "r7", "torchrun"},
-        {TORCHRUN " OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=9", 2, 4, 2, "n1:29500", "r7", "torchrun"},
-        {"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=4 " SLURM "SLURM_STEP_NODELIST=q", 1, 2, 1, "h:4", "", "Open MPI"},
-        {TF("\"a:1\",\"b:2\"") " DTRAIN_CHIEF=other:3", 1, 2, 1, "other:3", "", "TF_CONFIG"},
-        {"RANK=", 0, 1, 1, "", "", "no variable"}};  /* empty is not set */
+        {"DTRAIN_RANK=0 DTRAIN_WORLD=2 DTRAIN_CHIEF=c:1 " TORCHRUN, 0, 2, "c:1", "", "DTRAIN"},
+        {TF("\"a:1\",\"b:2\"") " " TORCHRUN, 1, 2, "a:1", "", "TF_CONFIG"},
+        {"TF_CONFIG={} CLUSTER_SPEC={\"cluster\":{\"worker\":[\"x:7\",\"y:7\"]},\"task\":{\"index\":1}} " TORCHRUN, 1, 2, "x:7", "", "CLUSTER_SPEC"},
+        {"TF_CONFIG={} " TORCHRUN, 2, 4, "n1:29500", "r7", "torchrun"},
+        {TORCHRUN " OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=9", 2, 4, "n1:29500", "r7", "torchrun"},
+        {"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=4 " SLURM "SLURM_STEP_NODELIST=q", 1, 2, "h:4", "", "Open MPI"},
+        {TF("\"a:1\",\"b:2\"") " DTRAIN_CHIEF=other:3", 1, 2, "other:3", "", "TF_CONFIG"},
+        {"RANK=", 0, 1, "", "", "no variable"}};  /* empty is not set */
     dt_error err;
     for (int i = 0; i < COUNT(is); i++) {
         dt__who w = environment(is[i].settings, &err);
         CHECK_MSG(!err.code, "%s: %s", is[i].settings, err.text);
-        CHECK_MSG(w.rank == is[i].rank && w.size == is[i].size && w.local == is[i].local, "%s: %d of %d, %d here", is[i].settings, w.rank, w.size, w.local);
+        CHECK_MSG(w.rank == is[i].rank && w.size == is[i].size, "%s: %d of %d", is[i].settings, w.rank, w.size);
         CHECK_MSG(!strncmp(w.chief, is[i].chief, strlen(is[i].chief)) && (*is[i].chief || !*w.chief), "%s: chief \"%s\"", is[i].settings, w.chief);
         if (*is[i].job) CHECK_MSG(!strcmp(w.job, is[i].job), "%s: job \"%s\"", is[i].settings, w.job);
         CHECK_MSG(!strncmp(w.source, is[i].source, strlen(is[i].source)), "%s: by %s", is[i].settings, w.source);
@@ -945,8 +945,8 @@ static void test_ports(void) {
     CHECK(a.port == 5);
     a = environment(TF("\"a:1\",\"b:2\""), &err);
     CHECK(a.port == 2 && !a.insecure && a.dead == 10 && a.patience == 600);
-    a = environment("DTRAIN_RANK=1 DTRAIN_WORLD=2 DTRAIN_LOCAL=2", &err);
-    CHECK(!strncmp(a.chief, "127.0.0.1:", 10) && !strncmp(a.job, "parent ", 7) && a.local == 2);
+    a = environment("PMI_RANK=1 PMI_SIZE=2 MPI_LOCALNRANKS=2", &err);
+    CHECK(!strncmp(a.chief, "127.0.0.1:", 10) && !strncmp(a.job, "parent ", 7));
 }
 
 static int tf(const char *text, dt__who *w, dt_error *err) {

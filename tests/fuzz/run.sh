@@ -123,7 +123,7 @@ seeds_of_cluster() {
     printf '\0{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "evaluator", "index": 0}}' | seed others
     printf '\0{}' | seed empty
     printf '\1RANK=1\nWORLD_SIZE=2\nLOCAL_WORLD_SIZE=2\nMASTER_ADDR=::1\nMASTER_PORT=29500\nTORCHELASTIC_USE_AGENT_STORE=True\nTORCHELASTIC_RUN_ID=x\n' | seed torchrun
-    printf '\1DTRAIN_RANK=0\nDTRAIN_WORLD=3\nDTRAIN_CHIEF=h:5\nDTRAIN_PORT=6\nDTRAIN_BIND=h\nDTRAIN_INSECURE=1\nDTRAIN_JOIN=2\nDTRAIN_DEAD=3\nDTRAIN_LOCAL=2\n' | seed own
+    printf '\1DTRAIN_RANK=0\nDTRAIN_WORLD=3\nDTRAIN_CHIEF=h:5\nDTRAIN_PORT=6\nDTRAIN_BIND=h\nDTRAIN_INSECURE=1\nDTRAIN_JOIN=2\nDTRAIN_DEAD=3\n' | seed own
     printf '\1SLURM_PROCID=1\nSLURM_STEP_NUM_TASKS=4\nSLURM_STEP_TASKS_PER_NODE=2(x2)\nSLURM_STEP_NODELIST=n[1-2]\nSLURM_JOB_ID=77\nSLURM_STEP_ID=0\n' | seed slurm
     printf '\1PMI_RANK=1\nPMI_SIZE=2\nMPI_LOCALNRANKS=2\nPMI_JOBID=a\nOMPI_COMM_WORLD_RANK=0\nOMPI_COMM_WORLD_SIZE=2\nPET_NODE_RANK=1\nPET_NNODES=2\nPET_MASTER_ADDR=h\nPET_MASTER_PORT=1\n' | seed mpi
     printf '\1TF_CONFIG={"cluster": {"worker": ["a:1", "b:1"]}, "task": {"index": 0}}\nDTRAIN_CHIEF=z:9\n' | seed variable
