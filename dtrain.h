@@ -9523,8 +9523,8 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 
 // All processes run the same, and rank 0's state becomes everybody's.
 static int dt__train_together(dt_model *m, long n, dt_error *err) {
-	static const char *const name[] = {"the number of training samples", ".epochs", ".steps"};
-	const int64_t value[] = {n, m->o.epochs, m->o.steps};
+	static const char *const name[] = {"the number of training samples", ".epochs", ".steps", ".patience"};
+	const int64_t value[] = {n, m->o.epochs, m->o.steps, m->o.patience};
 	double state[7] = {(double)m->step, (double)m->resumed};
 	int i, code = dt__agree(m->comm, DT__COUNT(value), name, value, err);
 	memcpy(state + 2, m->progress, sizeof m->progress);

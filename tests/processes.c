@@ -320,7 +320,7 @@ static void test_uneven_data(void) {
 
 /* what differs between the processes is named, with both values */
 static void test_differences_are_named(void) {
-    static const char *const says[] = {".batch, 30 from 24", "the net (checksum", ".optimizer, 0 from 3", ".seed, 6 from 5", "training samples, 202 from 203", ".epochs, 3 from 2", ".replicas, 2 from 1"};
+    static const char *const says[] = {".batch, 30 from 24", "the net (checksum", ".optimizer, 0 from 3", ".seed, 6 from 5", "training samples, 202 from 203", ".epochs, 3 from 2", ".replicas, 2 from 1", ".patience, 4 from 0"};
     make_rows();
     for (int k = 0; k < COUNT(says); k++) {
         player *p = players();
@@ -332,6 +332,7 @@ static void test_differences_are_named(void) {
         if (k == 4) p[1].o.train.n = 202;
         if (k == 5) p[1].o.epochs = 3;
         if (k == 6) p[1].o.replicas = 2;
+        if (k == 7) p[1].o.patience = 4;
         play_all(THREADS, 2, p);
         for (int i = 0; i < 2; i++) CHECK_MSG(p[i].code && strstr(p[i].err.text, says[k]), "%d: \"%s\"", k, p[i].err.text);
     }
