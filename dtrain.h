@@ -6848,28 +6848,28 @@ static void dt__proof(const char *secret, const uint8_t *said, char side, uint8_
 
 // SipHash-2-4 (Aumasson & Bernstein 2012) of a head's first 56 bytes and a payload.
 static uint64_t dt__tag(const uint64_t key[2], const void *head, const void *payload, size_t n) {
-	const uint8_t *p = (const uint8_t *)payload;
-	uint64_t v[4], m;
-	size_t word, words = n / 8 + 8, i;
-	int round;
-	v[0] = key[0] ^ UINT64_C(0x736f6d6570736575); v[1] = key[1] ^ UINT64_C(0x646f72616e646f6d);
-	v[2] = key[0] ^ UINT64_C(0x6c7967656e657261); v[3] = key[1] ^ UINT64_C(0x7465646279746573);
-#define DT__TURN(x, k) ((x) << (k) | (x) >> (64 - (k)))
-	for (word = 0; word <= words; word++) {
-		if (word < 7) m = dt__read_le((const uint8_t *)head + 8 * word, 8);
-		else if (word < words - 1) m = dt__read_le(p + 8 * (word - 7), 8);
-		else for (m = (uint64_t)(n + 56) << 56, i = 0; i < n % 8; i++) m |= (uint64_t)p[n / 8 * 8 + i] << 8 * i;
-		if (word < words) v[3] ^= m; else { v[2] ^= 0xff; m = 0; }
-		for (round = word < words ? 2 : 4; round; round--) {
-			v[0] += v[1]; v[1] = DT__TURN(v[1], 13) ^ v[0]; v[0] = DT__TURN(v[0], 32);
-			v[2] += v[3]; v[3] = DT__TURN(v[3], 16) ^ v[2];
-			v[0] += v[3]; v[3] = DT__TURN(v[3], 21) ^ v[0];
-			v[2] += v[1]; v[1] = DT__TURN(v[1], 17) ^ v[2]; v[2] = DT__TURN(v[2], 32);
-		}
-		v[0] ^= m;
+	const uint8_t *p = (const uint8_t *)head;
+	uint64_t a = key[0] ^ UINT64_C(0x736f6d6570736575), b = key[1] ^ UINT64_C(0x646f72616e646f6d);
+	uint64_t c = key[0] ^ UINT64_C(0x6c7967656e657261), d = key[1] ^ UINT64_C(0x7465646279746573), m;
+	size_t left = n / 8 + 8; // words
+#define DT__BYTE(i) (uint64_t)p[i] << 8 * i // all eight are one load
+#define DT__TURN(x, k) x = x << k | x >> (64 - k)
+#define DT__SIP a += b; DT__TURN(b, 13); b ^= a; DT__TURN(a, 32); c += d; DT__TURN(d, 16); d ^= c; \
+	a += d; DT__TURN(d, 21); d ^= a; c += b; DT__TURN(b, 17); b ^= c; DT__TURN(c, 32);
+	while (left) {
+		if (left-- == n / 8 + 1) p = (const uint8_t *)payload;
+		if (left) { m = DT__BYTE(0) | DT__BYTE(1) | DT__BYTE(2) | DT__BYTE(3) | DT__BYTE(4) | DT__BYTE(5) | DT__BYTE(6) | DT__BYTE(7); p += 8; }
+		else m = (uint64_t)(n + 56) << 56 | dt__read_le(p, (int)(n % 8));
+		d ^= m;
+		DT__SIP DT__SIP
+		a ^= m;
 	}
+	c ^= 0xff;
+	DT__SIP DT__SIP DT__SIP DT__SIP
+#undef DT__BYTE
 #undef DT__TURN
-	return v[0] ^ v[1] ^ v[2] ^ v[3];
+#undef DT__SIP
+	return a ^ b ^ c ^ d;
 }
 
 static int dt__differs(const uint8_t *a, const uint8_t *b) { // of 32 bytes, in constant time
@@ -7057,7 +7057,7 @@ typedef struct dt__net {
 	dt_wire wire; float *wide; ptrdiff_t wide_n; // a sum in 16 bits: where it came from
 } dt__net;
 
-#define DT__CHUNK 65536 // floats of a frame
+#define DT__CHUNK 131072 // floats of a frame
 #define DT__SHORT 4096 // floats up to which everybody adds all: one way, not there and back
 
 #define DT__EACH_LINK(net, i, l) \
