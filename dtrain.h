@@ -7900,7 +7900,7 @@ static int dt__join(dt__net *net, const dt__who *w, dt_error *err) {
 	if (w->rank) code = dt__dial(net, w, 0, w->chief, port, until, err);
 	if (!code && w->rank && dt__link_await(net->link, DT__ROSTER, dt__place_roster, net, until))
 		code = net->link->frame.type == DT__ABORT ? dt__fail(err, DT_ERR_PEER, "%s", (const char *)net->link->small)
-			: dt__fail(err, DT_ERR_PEER, "rank 0 (%s) has ended, or the others have not come to it within %g s", w->chief, w->patience);
+			: DT__STOPPED ? dt__join_stopped(w, err) : dt__fail(err, DT_ERR_PEER, "rank 0 (%s) has ended, or the others have not come to it within %g s", w->chief, w->patience);
 	DT__FOR(i, w->size) net->roster[i][63] = 0;
 	if (w->rank) until = DT__MIN(until, dt__now() + 2 * w->dead); // all have been there: who does not answer now has died
 	for (i = 1; i < w->rank && !code; i++) code = dt__dial(net, w, i, net->roster[i], port, until, err);

@@ -319,7 +319,7 @@ static void test_terminal(void) {
     free_child(&c);
 }
 
-/* SIGTERM while the others have not come yet: it says so, and what to tell a launcher */
+/* SIGTERM while the others have not come yet: it says so, and what to tell a launcher; the chief, and one that it has let in */
 static void test_stopped_while_joining(void) {
     struct sockaddr_in a;
     socklen_t n = sizeof a;
@@ -329,8 +329,10 @@ static void test_stopped_while_joining(void) {
     a.sin_family = AF_INET, a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     if (fd < 0 || bind(fd, (struct sockaddr *)&a, n) || getsockname(fd, (struct sockaddr *)&a, &n)) { CHECK(!"a port"); return; }
     close(fd);
-    snprintf(env, sizeof env, "DTRAIN_RANK=0 DTRAIN_WORLD=2 DTRAIN_CHIEF=127.0.0.1:%d DTRAIN_JOIN=60", ntohs(a.sin_port));
+    snprintf(env, sizeof env, "DTRAIN_RANK=0 DTRAIN_WORLD=3 DTRAIN_CHIEF=127.0.0.1:%d DTRAIN_JOIN=60", ntohs(a.sin_port));
     child c = launch("--steps 3", env, -1);
+    env[12] = '1';
+    child d = launch("--steps 3", env, -1);
     for (int i = 0; i < 400 && there < 0; i++) {  /* until it listens */
         const struct timespec pause = {0, 50000000};
         fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -339,6 +341,11 @@ static void test_stopped_while_joining(void) {
         if (there < 0) nanosleep(&pause, NULL);
     }
     CHECK(there == 0);
+    nanosleep(&(struct timespec){1, 0}, NULL);  /* until rank 1 waits for the list of all */
+    kill(d.pid, SIGTERM);
+    end_child(&d);
+    CHECK_MSG(d.status == 143 && strstr(d.err, "rank 1 was stopped by signal 15 while it waited for the others"), "status %d: %s", d.status, d.err);
+    free_child(&d);
     kill(c.pid, SIGTERM);
     end_child(&c);
     CHECK_MSG(c.status == 143 && strstr(c.err, "rank 0 was stopped by signal 15 while it waited for the others"), "status %d: %s", c.status, c.err);
