@@ -975,6 +975,61 @@ static void end_hands(hand *h, player *p, int well) {
     end_player(p);
 }
 
+/* a server by hand, which answers one order by a single frame of all values, trained and what lies behind them */
+static void *serve_in_one(void *user) {
+    unsigned char said[DT__SAID] = {0}, answer[48], head[64], text[512], proof[32];
+    static const float values[ALL] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+    struct sockaddr_in a;
+    struct timeval most = {6, 0};
+    hand h;
+    memset(&a, 0, sizeof a);
+    a.sin_family = AF_INET, a.sin_addr.s_addr = htonl(INADDR_LOOPBACK), a.sin_port = htons((uint16_t)*(int *)user);
+    h.rank = 1, h.number = 0, h.fd = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(h.fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
+    CHECK(!connect(h.fd, (struct sockaddr *)&a, sizeof a));
+    dt__write_le(said, 1, 4), dt__write_le(said + 4, 2 | 1 << 16, 4), dt__write_le(said + 8, 9, 4), memcpy(said + 12, "a job", 5);
+    say_frame(&h, dt__frame_of(DT__HELLO, 1, DT__HELLO_BYTES), said, 0);
+    CHECK(hear_frame(&h, head, answer, sizeof answer) == DT__CHALLENGE);
+    memcpy(said + DT__HELLO_BYTES, answer, 16);
+    dt__proof("", said, 'd', proof);
+    say_frame(&h, dt__frame_of(DT__PROOF, 1, sizeof proof), proof, 0);
+    CHECK(hear_frame(&h, head, text, sizeof text) == DT__WELCOME && hear_frame(&h, head, text, sizeof text) == DT__ROSTER);
+    CHECK(hear_frame(&h, head, text, sizeof text) == DT__ORDER);
+    dt__frame f = dt__frame_of(DT__ANSWER, 1, sizeof(dt__order));
+    f.kind = DT__PUSHING, f.detail = DT__PUSH, f.n = ALL, f.call = 1;
+    say_frame(&h, f, text, 0);
+    f.type = DT__RESULT, f.bytes = sizeof values;
+    say_frame(&h, f, values, 0);
+    while (hear_frame(&h, head, text, sizeof text)) {}
+    close(h.fd);
+    return NULL;
+}
+
+/* results that cross the border between the values and what lies behind them are not written past the values */
+static void test_result_across(void) {
+    float values[ALL], sums[ALL];
+    int port, door = open_door(&port), wrong = 0;
+    pthread_t thread;
+    dt__who w;
+    dt_error err = DT_DEFAULTS;
+    memset(&w, 0, sizeof w);
+    w.size = 2, w.servers = 1, w.tries = 1, w.patience = 10, w.dead = 10, w.listener = door;
+    snprintf(w.chief, sizeof w.chief, "127.0.0.1:%d", port);
+    strcpy(w.job, "a job"), strcpy(w.source, "a test");
+    if (pthread_create(&thread, NULL, serve_in_one, &port)) { CHECK(!"a thread"); return; }
+    dt_comm *c = dt__net_open(&w, &err);
+    CHECK_OK(err);
+    dt__push p;
+    memset(&p, 0, sizeof p);
+    for (int i = 0; i < ALL; i++) values[i] = sums[i] = -1;
+    p.kind = DT__PUSH, p.out = (float *)(uintptr_t)gradient, p.into = values, p.sums = sums, p.trained = TRAINED, p.all = ALL;
+    if (c) c->push(c, &p, &err);
+    for (int i = TRAINED; i < ALL; i++) wrong += values[i] != -1;
+    CHECK_MSG(!wrong, "%d values were written behind the last", wrong);
+    dt_comm_close(c);
+    pthread_join(thread, NULL);
+}
+
 /* a push that comes twice is applied once and answered twice, alike; also long after */
 static void test_push_twice(void) {
     const double settings[12] = {DT_SGD};
@@ -1476,6 +1531,7 @@ int main(void) {
     TRY(test_update_without_server);
     TRY(test_narrow);
     TRY(test_push_twice);
+    TRY(test_result_across);
     TRY(test_sync_push_twice);
     TRY(test_push_alone);
     TRY(test_push_in_bytes);
