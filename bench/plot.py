@@ -95,7 +95,7 @@ def sums(data):
     """Time over size, both logarithmic."""
     p = Picture(860, 380, "A sum of all values over two processes of one machine", "Time over size for dtrain and Open MPI, in shared memory and over TCP.")
     left, right, top, bottom = 84, 830, 82, 316
-    low, high = math.log10(0.7e-6), math.log10(1e-1)
+    low, high = math.log10(0.3e-6), math.log10(1e-1)
 
     def x(b): return left + 30 + (math.log2(b) - 10) / 16 * (right - left - 60)
     def y(s): return bottom - (math.log10(s) - low) / (high - low) * (bottom - top)
