@@ -79,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memset(&net, 0, sizeof net);
     memset(link, 0, sizeof link);
     peer = data[0] & 16 ? 0 : 2;
-    c.rank = RANK, c.size = WORLD, c.local = 1, c.kind = (dt__kind)kinds[data[0] % 16 % 5], c.net = &net;
+    c.rank = RANK, c.size = WORLD, c.kind = (dt__kind)kinds[data[0] % 16 % 5], c.net = &net;
     c.n = c.kind == DT__BARRIER ? 0 : (size_t)(data[1] | data[2] << 8) % 12000;
     if (c.kind == DT__BROADCAST) c.detail = data[0] >> 6 < 3 ? data[0] >> 6 : 0;
     else if (c.kind <= DT__REDUCE_SCATTER) c.detail = data[0] >> 6 < 3 ? data[0] >> 6 : 0;

@@ -121,7 +121,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memset(&w, 0, sizeof w);
     memset(&err, 0, sizeof err);
     cut = (size_t)data[0] * 17 + 1;
-    w.net.comm.rank = WORKERS, w.net.comm.size = WORKERS, w.net.comm.servers = w.net.comm.local = 1, w.net.comm.net = &w.net, w.net.comm.kind = DT__PUSHING;
+    w.net.comm.rank = WORKERS, w.net.comm.size = WORKERS, w.net.comm.servers = 1, w.net.comm.net = &w.net, w.net.comm.kind = DT__PUSHING;
     w.net.link = w.link, w.net.poll = w.poll, w.net.n = WORLD, w.net.dead = 1e9;
     for (i = 0; i < WORLD; i++) w.link[i].fd = -1;
     for (i = 0; i < WORKERS; i++) {
