@@ -7563,7 +7563,7 @@ static int dt__desk_open(dt__net *net, dt_error *err) {
 	dt_comm *c = &net->comm;
 	const char *wish = getenv("DTRAIN_TRANSPORT");
 	uint64_t own[24] = {0}, *offers; // a rank's: 8 words, where the segment is; the cores it may run on
-	char *path = strcpy((char *)own, "/dev/shm/dtrain-XXXXXX"), *token = path + 48;
+	char *path = (char *)memcpy(own, "/dev/shm/dtrain-XXXXXX", 23), *token = path + 48;
 	float failed;
 	uint8_t *p = (uint8_t *)MAP_FAILED;
 	size_t bytes = (size_t)c->size * (sizeof *net->desk + 2 * DT__AREA * sizeof(float));
