@@ -7542,7 +7542,7 @@ static int dt__link_local(const dt__link *l) {
 	return !strcmp(host[0], host[1]) || (!strncmp(host[0], "127.", 4) && !strncmp(host[1], "127.", 4));
 }
 
-// Ranks of one machine share its cores evenly; or, where launchers pin, those they may run on. A quota holds for all.
+// Ranks of one machine share its cores evenly; or, where launchers pin, those they may run on (offers, of dt__desk_open). A quota holds for all.
 static void dt__net_cores(dt__net *net, const uint64_t *offers) {
 	dt_comm *c = &net->comm;
 	dt__link *l;
@@ -7934,7 +7934,7 @@ static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
 	net->poll = (struct pollfd *)(void *)(net->part + 2 * n);
 	net->roster = (char (*)[64])(void *)(net->poll + n);
 	DT__FOR(i, w->size) net->link[i].fd = -1;
-	if (!dt__join(net, w, &own) && dt__hand_start(&net->heart, dt__heart_main, net) && !own.code) {
+	if (!dt__join(net, w, &own) && dt__hand_start(&net->heart, dt__heart_main, net)) {
 		dt__net_cores(net, NULL);
 		if (c->rank >= c->size || c->size < 2) return c;
 		if (!dt__desk_open(net, &own) && (c->run == dt__desk_run || dt__hand_start(&net->courier, dt__courier_main, net))) return c;
