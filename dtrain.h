@@ -424,18 +424,19 @@ DT_API int dt_rank(const dt_tensor *t);
 DT_API int dt_dim(const dt_tensor *t, int axis);
 
 #ifndef __cplusplus // first the tensor, then what is required, the rest by name
-#define dt_dense(...) dt_dense_opt((dt_dense_options){.x = __VA_ARGS__})
-#define dt_conv2d(...) dt_conv2d_opt((dt_conv2d_options){.x = __VA_ARGS__})
+#define DT__WITH(layer, ...) layer##_opt((layer##_options){__VA_ARGS__})
+#define dt_dense(...) DT__WITH(dt_dense, .x = __VA_ARGS__)
+#define dt_conv2d(...) DT__WITH(dt_conv2d, .x = __VA_ARGS__)
 #define dt_maxpool2d(...) dt_maxpool2d_opt((dt_pool2d_options){.x = __VA_ARGS__})
 #define dt_avgpool2d(...) dt_avgpool2d_opt((dt_pool2d_options){.x = __VA_ARGS__})
-#define dt_reshape(...) dt_reshape_opt((dt_reshape_options){.x = __VA_ARGS__})
-#define dt_batchnorm(...) dt_batchnorm_opt((dt_batchnorm_options){.x = __VA_ARGS__})
-#define dt_layernorm(...) dt_layernorm_opt((dt_layernorm_options){.x = __VA_ARGS__})
-#define dt_slice(...) dt_slice_opt((dt_slice_options){.x = __VA_ARGS__})
-#define dt_embedding(...) dt_embedding_opt((dt_embedding_options){.x = __VA_ARGS__})
-#define dt_custom(...) dt_custom_opt((dt_custom_options){.x = __VA_ARGS__})
-#define dt_input(...) dt_input_opt((dt_input_options){.x = __VA_ARGS__})
-#define dt_loss(...) dt_loss_opt((dt_loss_options){.t = __VA_ARGS__})
+#define dt_reshape(...) DT__WITH(dt_reshape, .x = __VA_ARGS__)
+#define dt_batchnorm(...) DT__WITH(dt_batchnorm, .x = __VA_ARGS__)
+#define dt_layernorm(...) DT__WITH(dt_layernorm, .x = __VA_ARGS__)
+#define dt_slice(...) DT__WITH(dt_slice, .x = __VA_ARGS__)
+#define dt_embedding(...) DT__WITH(dt_embedding, .x = __VA_ARGS__)
+#define dt_custom(...) DT__WITH(dt_custom, .x = __VA_ARGS__)
+#define dt_input(...) DT__WITH(dt_input, .x = __VA_ARGS__)
+#define dt_loss(...) DT__WITH(dt_loss, .t = __VA_ARGS__)
 #define dt_main(argc, argv, ...) dt_main_opt(argc, argv, &(dt_options){__VA_ARGS__})
 #endif
 
@@ -862,7 +863,6 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 // >>base - errors, memory, numbers, text, JSON, files, clock, threads, random bits
 //
 // What: what C99 does not give in a form that is checked, portable and locale-proof.
-// Owns: nothing that outlives a call.
 // Uses: libc, and pthreads unless DTRAIN_NO_THREADS.
 // Promise: no size from outside meets malloc or a pointer unchecked; no text overruns its buffer; a file is replaced whole or
 //   not at all.
@@ -1201,8 +1201,7 @@ static ptrdiff_t dt__ceil(ptrdiff_t n, ptrdiff_t unit) { return (n + unit - 1) /
 #define DT__ALIGN 64 // bytes: a cache line, the widest vector
 #define DT__UNIT 16 // bytes: a pool's piece is a multiple, behind a header of one
 
-// Zeroed memory from the user's block or from alloc, piece by piece, freed all at once. Both ways count the same bytes, for
-// dt_model_bytes.
+// Zeroed memory from the user's block or from alloc, freed all at once. Both count the same bytes, for dt_model_bytes.
 typedef struct {
 	uint8_t *base; // the user's block, or NULL
 	size_t size, used;
@@ -1762,15 +1761,13 @@ static int dt__cores(void) { return 1; }
 // ========
 // >>kernels - matrix multiply, convolution's inner loop, vector loops; chosen for the CPU at run time
 //
-// What: one micro-kernel template with free strides on A, a row stride on B and a two-level k: the same code is matrix
-//   product and direct channels-last convolution. Around it, loops over rows of floats, and the transforms of Winograd's
-//   convolution, whose products are the micro-kernel's again.
-// Owns: nothing; scratch comes from the caller.
+// What: one micro-kernel with free strides on A, a row stride on B and a two-level k: matrix product and direct channels-last
+//   convolution are the same code. Around it, loops over rows of floats, and Winograd's transforms, whose products it makes too.
 // Uses: >>base.
 // Promise: every instruction set computes the same sums up to rounding. Nothing is read beyond an operand unless its caller
 //   says that the memory behind it is real.
 // How: vector loops are ordinary functions on GCC's vector types, always inlined into one wrapper per instruction set, so
-//   that plain `cc -O2` needs no -march. gcc at -O2 would leave them scalar.
+//   that plain `cc -O2` needs no -march.
 
 #define DT__W (DT__X86 ? 8 : DT__SIMD ? 4 : 1) // floats in a vector: AVX2's, or two of SSE2
 
@@ -1786,6 +1783,7 @@ typedef DT__VECTOR(float, 64) dt__v16;
 #endif
 #define DT__ALIGNED __attribute__((aligned(64)))
 #define DT__PREFETCH(p) __builtin_prefetch(p, 1)
+#define DT__HIDE(x) __asm__("" : "+r"(x))
 #define DT__BITS(f) ((dt__vi)(f))
 #define DT__FLOATS(i) ((dt__v)(i))
 #define DT__TEST(comparison) ((dt__vi)(comparison)) // lanes of all ones or zero
@@ -1795,19 +1793,27 @@ typedef int32_t dt__vi;
 typedef uint32_t dt__vu;
 #define DT__ALIGNED
 #define DT__PREFETCH(p) (void)0
-DT__INLINE int32_t dt__bits(float f) { int32_t i; memcpy(&i, &f, 4); return i; }
-DT__INLINE float dt__floats(int32_t i) { float f; memcpy(&f, &i, 4); return f; }
-#define DT__BITS(f) dt__bits(f)
-#define DT__FLOATS(i) dt__floats(i)
+#define DT__HIDE(x) (void)0
+#define DT__BITS(f) (int32_t)dt__float_bits(f)
+#define DT__FLOATS(i) dt__float_from((uint32_t)(i))
 #define DT__TEST(comparison) (-(int32_t)(comparison))
 #endif
 #define DT__SELECT(mask, a, b) DT__FLOATS((DT__BITS(a) & (mask)) | (DT__BITS(b) & ~(mask)))
 
-// ---- the micro-kernel: C [ROWS, columns] = bias (NULL: 0) or C, + sum over k2 and k of A(row, k2, k) * B(k2, k, columns)
+// ---- the micro-kernel: C [rows, columns] = bias (NULL: 0) or C, + sum over k2 and k of A(row, k2, k) * B(k2, k, columns), for n
+// tiles below each other; next: floats from one's A to the next one's
+
+// As the micro-kernel walks it: .step along its own rows (A) or columns (B, always 1), .k and .k2 along
+// the sums. Tiles of a packed operand lie behind each other, each [k2][k][width].
+typedef struct {
+	const float *p;
+	ptrdiff_t step, k, k2;
+	int packed;
+	const float *edge; // not packed: the last, partial tile, packed and zero-filled; NULL: reading past the end is safe
+} dt__operand;
 
 #define DT__MICRO_PARAMETERS \
-	(ptrdiff_t k2, ptrdiff_t k, const float *a, ptrdiff_t ai, ptrdiff_t ak, ptrdiff_t ak2, \
-			const float *b, ptrdiff_t bk, ptrdiff_t bk2, float *c, ptrdiff_t ci, int add, const float *bias)
+	(ptrdiff_t n, ptrdiff_t next, ptrdiff_t k2, ptrdiff_t k, const dt__operand *a, const dt__operand *b, float *c, ptrdiff_t ci, int add, const float *bias)
 typedef void dt__micro DT__MICRO_PARAMETERS;
 
 #define DT__R4(X) X(0) X(1) X(2) X(3)
@@ -1815,41 +1821,48 @@ typedef void dt__micro DT__MICRO_PARAMETERS;
 #define DT__R8(X) DT__R6(X) X(6) X(7)
 #define DT__BEGIN(r) V c##r = first, d##r = second;
 #define DT__FETCH(r) DT__PREFETCH(c + r * ci); if (two) DT__PREFETCH(c + r * ci + sizeof(V) / 4);
-#define DT__STEP(r) { float s = p[r * ai]; c##r += s * b0; if (two) d##r += s * b1; }
+#define DT__R9(X) DT__R8(X) X(8)
+#define DT__STEP(r) { float s = (r < 4 ? p : r < 8 ? p4 : p4 + ai4)[r % 4 * ai]; c##r += s * b0; if (two) d##r += s * b1; }
 #define DT__KEEP(r) { V *o = (V *)(c + r * ci); if (add) { *o += c##r; if (two) o[1] += d##r; } else { *o = c##r; if (two) o[1] = d##r; } }
 
-#define DT__MICRO_OF(name, target, vector, ROWS, N) \
+#define DT__MICRO_OF(name, target, vector, rows, N) \
 	target static void name DT__MICRO_PARAMETERS { \
 		typedef vector V; \
 		const int two = N == 2; \
+		const float *from = a->p; \
+		ptrdiff_t ai = a->step, ak = a->k, bk = b->k, ai4 = 4 * ai, i, j; \
 		V first = {0}, second = {0}; \
 		if (bias) { first = *(const V *)bias; if (two) second = ((const V *)bias)[1]; } \
-		{ ROWS(DT__BEGIN) \
-		if (add && k > 64) { ROWS(DT__FETCH) } \
-		for (; k2 > 0; k2--, a += ak2, b += bk2) { \
-			const float *p = a, *q = b; \
-			ptrdiff_t i; \
-			for (i = k; i > 0; i--, p += ak, q += bk) { \
-				V b0 = *(const V *)q, b1 = two ? ((const V *)q)[1] : b0; \
-				ROWS(DT__STEP) \
+		DT__HIDE(ai4); \
+		for (; n > 0; n--, from += next, c += rows * ci) { \
+			DT__R##rows(DT__BEGIN) \
+			if (add && k > 64) { DT__R##rows(DT__FETCH) } \
+			DT__FOR(j, k2) { \
+				const float *p = from + j * a->k2, *p4 = p + ai4, *q = b->p + j * b->k2; \
+				for (i = k; i > 0; i--, p += ak, p4 += ak, q += bk) { \
+					V b0 = *(const V *)q, b1 = two ? ((const V *)q)[1] : b0; \
+					DT__R##rows(DT__STEP) \
+				} \
 			} \
+			DT__R##rows(DT__KEEP) \
 		} \
-		ROWS(DT__KEEP) } \
 	}
 
 #define DT__MICRO(isa, target, vector, rows) \
-	DT__MICRO_OF(dt__micro_##isa##_##rows##x2, target, vector, DT__R##rows, 2) \
-	DT__MICRO_OF(dt__micro_##isa##_##rows##x1, target, vector, DT__R##rows, 1)
+	DT__MICRO_OF(dt__micro_##isa##_##rows##x2, target, vector, rows, 2) \
+	DT__MICRO_OF(dt__micro_##isa##_##rows##x1, target, vector, rows, 1)
 
 #if DT__X86
 #define DT__AVX2 __attribute__((target("avx2,fma")))
 #define DT__AVX512 __attribute__((target("avx512f")))
+DT__MICRO(avx512, DT__AVX512, dt__v16, 9)
 DT__MICRO(avx512, DT__AVX512, dt__v16, 8)
 DT__MICRO(avx512, DT__AVX512, dt__v16, 4)
 DT__MICRO(avx2, DT__AVX2, dt__v8, 6)
 DT__MICRO(avx2, DT__AVX2, dt__v8, 4)
 DT__MICRO(sse2, , dt__v4, 6)
 #elif DT__SIMD && defined(__aarch64__)
+DT__MICRO(neon, , dt__v4, 9)
 DT__MICRO(neon, , dt__v4, 8)
 #endif
 #if DT__SIMD
@@ -1857,7 +1870,7 @@ DT__MICRO(vector, , dt__v4, 4)
 #endif
 DT__MICRO(plain, , float, 4)
 
-#define DT__MAX_TILE (8 * 32)
+#define DT__MAX_TILE (9 * 32)
 
 typedef struct {
 	int rows;
@@ -2015,16 +2028,6 @@ DT__LOOP(activate_back, (int kind, ptrdiff_t n, const float *x, const float *y, 
 	}
 }
 
-// y = a * x + b * y; b = 0 does not read y
-DT__LOOP(axpby, (ptrdiff_t n, float a, const float *x, float b, float *y), (n, a, x, b, y)) {
-	DT__EACH(n) {
-		DT__READ(v, x);
-		v *= a;
-		if (b != 0) { DT__READ(o, y); v += b * o; }
-		DT__SET(v, y);
-	}
-}
-
 // y = or += a * b
 DT__LOOP(multiply, (ptrdiff_t n, const float *a, const float *b, float *y, int add), (n, a, b, y, add)) {
 	DT__EACH(n) {
@@ -2102,15 +2105,14 @@ DT__LOOP_OF(float, return, dot, (ptrdiff_t n, const float *a, const float *b), (
 	return dt__lanes_sum(&s0);
 }
 
-DT__LOOP_OF(float, return, sum, (ptrdiff_t n, const float *x), (n, x)) {
-	dt__v s;
-	DT__CLEAR(&s);
+DT__INLINE float dt__row_sum(ptrdiff_t n, const float *x) {
+	dt__v s = {0};
 	DT__EACH(n) { DT__READ(v, x); s += v; }
 	return dt__lanes_sum(&s);
 }
 
-// Rows [r, r1), counted in k, of a matrix [rows, n] that fit in the first cache together with their like, and columns from i on:
-// what belongs to a column stays in a register. At most 256 rows, so that sums of them in float lose little.
+// Rows [r, r1), counted in k, of [rows, n] that stay in the first cache with their like, and columns from i on, whose sums stay
+// in registers; at most 256 rows, so that those lose little.
 #define DT__PATCHES(rows, n) \
 	for (ptrdiff_t r = 0, r1, i, k; r < rows; r = r1) \
 		for (r1 = DT__MIN(r + DT__MIN(4096 / DT__MIN(DT__MAX(n, 1), 512), 256), rows), i = 0; i < n; i += DT__W)
@@ -2206,8 +2208,8 @@ DT__LOOP_OF(float, return, softmax, (ptrdiff_t n, const float *x, float *y, floa
 		dt__v_exp(&v);
 		DT__SET(v, y);
 	}
-	sum = dt__sum_body(n, y);
-	dt__axpby_body(n, 1 / sum, y, 0, y);
+	sum = dt__row_sum(n, y);
+	dt__linear_body(n, 1 / sum, y, 0, NULL, 0, 0, y);
 	*top_out = top;
 	return logf(sum);
 }
@@ -2215,7 +2217,7 @@ DT__LOOP_OF(float, return, softmax, (ptrdiff_t n, const float *x, float *y, floa
 // y = (x - mean) * inv * weight + bias; bias may be NULL.
 DT__LOOP(layernorm, (ptrdiff_t n, const float *x, const float *weight, const float *bias, float epsilon, float *y, float *mean_inv), (n, x, weight, bias, epsilon, y, mean_inv)) {
 	dt__v s = {0};
-	float mean = dt__sum_body(n, x) / (float)n, inv;
+	float mean = dt__row_sum(n, x) / (float)n, inv;
 	ptrdiff_t k = 0;
 	for (; k + DT__W <= n; k += DT__W) { dt__v v = DT__AT(x + k) - mean; s += v * v; }
 	inv = dt__lanes_sum(&s);
@@ -2257,8 +2259,7 @@ DT__LOOP(layernorm_back, (ptrdiff_t n, const float *x, const float *weight, cons
 	}
 }
 
-// y = or += x * mask * scale; a value is dropped if its hash (key, index) is below threshold: lowbias32 of
-// Chris Wellons.
+// y = or += x * mask * scale; dropped is what hashes (key, index; Chris Wellons' lowbias32) below threshold
 DT__LOOP(dropout, (ptrdiff_t n, uint64_t key, uint32_t threshold, float scale, const float *x, float *y, int add), (n, key, threshold, scale, x, y, add)) {
 	uint32_t lane[DT__W], k1 = (uint32_t)key, k2 = (uint32_t)(key >> 32);
 	dt__vu index;
@@ -2276,8 +2277,8 @@ DT__LOOP(dropout, (ptrdiff_t n, uint64_t key, uint32_t threshold, float scale, c
 	}
 }
 
-// 0 for what is below 2^(exponent - 127): where gradients stay 0, moments fade until they and their products are no normal
-// numbers, on which arithmetic is a hundred times slower on many CPUs. Squares keep all that is normal.
+// 0 for what is below 2^(exponent - 127): where gradients stay 0, moments fade to denormals, a hundred times slower on many
+// CPUs. Squares keep all that is normal.
 #define DT__NOT_BELOW(exponent, v) DT__WHERE((DT__BITS(v) & 0x7f800000) >= ((exponent) << 23), v)
 
 // w -= rate * step; g is scaled first, weight decay added, momentum kept in v (NULL: none).
@@ -2364,13 +2365,14 @@ DT__LOOP(from_bytes, (ptrdiff_t n, const uint8_t *x, float scale, float *y), (n,
 #define DT__SHUFFLE __builtin_shufflevector
 #endif
 
-// out [n_k][width] = the width lines (rows of A, columns of B) from p on, zeros beyond the n there are.
+// out [n_k][width] = the width lines (rows of A, columns of B) from p on, any numbers beyond the n there are.
 DT__LOOP(pack, (const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n, ptrdiff_t width, ptrdiff_t n_k, float *out), (p, step, stride_k, n, width, n_k, out)) {
 	ptrdiff_t i, k, i4 = 0, k4 = 0;
 	if (n > width) n = width;
 	if (step == 1) {
 		for (k = 0; k < n_k; k++, p += stride_k, out += width) {
-			for (i = 0; i + DT__W <= n; i += DT__W) *(dt__v *)(out + i) = DT__AT(p + i);
+			ptrdiff_t end = (n_k - 1 - k) * stride_k + n < width ? n : width; // what follows does as well as zeros
+			for (i = 0; i + DT__W <= end; i += DT__W) *(dt__v *)(out + i) = DT__AT(p + i);
 			for (; i < n; i++) out[i] = p[i];
 			for (; i < width; i++) out[i] = 0;
 		}
@@ -2484,23 +2486,20 @@ DT__WINOGRAD_OF(dt__winograd_base, , float, 1)
 DT__LOOP(gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const float *b, ptrdiff_t bk, ptrdiff_t bj, float *c, int add), (n, k, a, ak, b, bk, bj, c, add)) {
 	ptrdiff_t i, p, r;
 #define DT__FACTOR(r) const float a##r = a[r * ak];
+#define DT__TERM(r) if (r % 2) s += a##r * DT__AT(b + i + r * bk); else t += a##r * DT__AT(b + i + r * bk);
 	if (bj == 1) {
 		if (!add) dt__zero(n, c);
 		for (p = 0; p + 8 <= k; p += 8, a += 8 * ak, b += 8 * bk) {
 			DT__R8(DT__FACTOR)
 			for (i = 0; i + DT__W <= n; i += DT__W) {
-				const float *q = b + i;
-				dt__v s = DT__AT(c + i), t = a0 * DT__AT(q);
-				s += a1 * DT__AT(q + bk); t += a2 * DT__AT(q + 2 * bk);
-				s += a3 * DT__AT(q + 3 * bk); t += a4 * DT__AT(q + 4 * bk);
-				s += a5 * DT__AT(q + 5 * bk); t += a6 * DT__AT(q + 6 * bk);
-				s += a7 * DT__AT(q + 7 * bk);
+				dt__v s = DT__AT(c + i), t = {0};
+				DT__R8(DT__TERM)
 				*(dt__v *)(c + i) = s + t;
 			}
 			for (; i < n; i++)
 				DT__FOR(r, 8) c[i] += a[r * ak] * b[r * bk + i];
 		}
-		for (; p < k; p++, a += ak, b += bk) dt__axpby_body(n, *a, b, 1, c);
+		for (; p < k; p++, a += ak, b += bk) dt__linear_body(n, *a, b, 1, c, 0, 0, c);
 		return;
 	}
 #define DT__VECTORS(r) s##r += v * DT__AT(b + r * bj + p);
@@ -2518,14 +2517,13 @@ DT__LOOP(gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const fl
 // ---- the table of one instruction set, and the choice among them
 
 #define DT__VECTOR_LOOPS(X) \
-	X(adam) X(activate) X(activate_back) X(axpby) X(multiply) X(maximum) X(maximum_back) X(dot) X(sum) X(linear) X(column_sums) X(column_moments) \
+	X(adam) X(activate) X(activate_back) X(multiply) X(maximum) X(maximum_back) X(dot) X(linear) X(column_sums) X(column_moments) \
 	X(columns_affine) X(columns_back) X(softmax) X(layernorm) X(layernorm_back) X(dropout) X(sgd) X(rmsprop) X(from_bytes) X(pack) X(gemv)
 
 typedef struct {
 	const char *name;
 	int columns; // of a full panel
-	int n_tiles;
-	dt__tile tile[2]; // more rows first
+	dt__tile tile[3]; // the usual one, one of fewer rows, one of a row more; rows 0: there is none
 	dt__winograd_loop *winograd;
 #define DT__FIELD(name) dt__##name##_loop *name;
 	DT__VECTOR_LOOPS(DT__FIELD)
@@ -2537,16 +2535,16 @@ typedef struct {
 #define DT__BASE_LOOPS dt__winograd_base, DT__VECTOR_LOOPS(DT__BASE)
 static const dt__kernels dt__isa[] = { // best first
 #if DT__X86
-	{"avx512", 32, 2, {DT__TILE(avx512, 8), DT__TILE(avx512, 4)}, dt__winograd_avx512, DT__VECTOR_LOOPS(DT__WIDE)},
-	{"avx2", 16, 2, {DT__TILE(avx2, 6), DT__TILE(avx2, 4)}, dt__winograd_avx2, DT__VECTOR_LOOPS(DT__WIDE)},
-	{"sse2", 8, 1, {DT__TILE(sse2, 6)}, DT__BASE_LOOPS},
+	{"avx512", 32, {DT__TILE(avx512, 8), DT__TILE(avx512, 4), DT__TILE(avx512, 9)}, dt__winograd_avx512, DT__VECTOR_LOOPS(DT__WIDE)},
+	{"avx2", 16, {DT__TILE(avx2, 6), DT__TILE(avx2, 4)}, dt__winograd_avx2, DT__VECTOR_LOOPS(DT__WIDE)},
+	{"sse2", 8, {DT__TILE(sse2, 6)}, DT__BASE_LOOPS},
 #elif DT__SIMD && defined(__aarch64__)
-	{"neon", 8, 2, {DT__TILE(neon, 8), DT__TILE(vector, 4)}, DT__BASE_LOOPS},
+	{"neon", 8, {DT__TILE(neon, 8), DT__TILE(vector, 4), DT__TILE(neon, 9)}, DT__BASE_LOOPS},
 #endif
 #if DT__SIMD
-	{"vector", 8, 1, {DT__TILE(vector, 4)}, DT__BASE_LOOPS},
+	{"vector", 8, {DT__TILE(vector, 4)}, DT__BASE_LOOPS},
 #endif
-	{"plain", 2, 1, {DT__TILE(plain, 4)}, DT__BASE_LOOPS},
+	{"plain", 2, {DT__TILE(plain, 4)}, DT__BASE_LOOPS},
 };
 
 // The best row this CPU can run; DTRAIN_ISA may ask for a lesser one.
@@ -2574,24 +2572,26 @@ static const dt__kernels *dt__cpu(void) {
 
 // ---- products
 
-// As the micro-kernel walks it: .step along its own rows (A) or columns (B, always 1), .k and .k2 along
-// the sums. Tiles of a packed operand lie behind each other, each [k2][k][width].
-typedef struct {
-	const float *p;
-	ptrdiff_t step, k, k2;
-	int packed;
-	const float *edge; // not packed: the last, partial tile, packed and zero-filled; NULL: reading past the end is safe
-} dt__operand;
+// How the lines of an operand are cut into tiles: n[i] of size[i], behind each other; only the very last may be partial.
+typedef struct { ptrdiff_t size[3], n[3]; } dt__cut;
 
-// As many tiles of each size as cover m rows with the fewest rows in vain.
-static void dt__tile_plan(const dt__kernels *k, ptrdiff_t m, ptrdiff_t *large, ptrdiff_t *small) {
-	ptrdiff_t big = k->tile[0].rows, little = k->tile[1].rows, best = PTRDIFF_MAX, q;
-	*large = (m + big - 1) / big; *small = 0;
-	if (!little) return;
-	for (q = m / big + 1; q >= 0 && q >= m / big - 2; q--) {
-		ptrdiff_t rest = m - q * big > 0 ? (m - q * big + little - 1) / little : 0;
-		if (q * big + rest * little < best) { best = q * big + rest * little; *large = q; *small = rest; }
-	}
+// m rows, with the fewest in vain; where there are tiles of a row more, large is a multiple of small.
+static dt__cut dt__cut_rows(ptrdiff_t m) {
+	const dt__tile *tile = dt__cpu()->tile;
+	ptrdiff_t large = tile[0].rows, small = tile[1].rows, more = tile[2].rows, whole = m / large, rest = m % large;
+	int swap = whole && large + rest <= 2 * small; // a large one and the rest for two small ones
+	dt__cut cut = {{large, small, more}, {whole, rest > 0, 0}};
+	if (more && rest % small <= whole) { cut.n[0] -= cut.n[2] = rest % small; cut.n[1] = rest / small; }
+	else if (rest > small) { cut.n[0]++; cut.n[1] = 0; }
+	else if (rest && swap) { cut.n[0]--; cut.n[1] = 2; }
+	return cut;
+}
+
+// n columns: whole panels, and half a one if that is enough for the rest.
+static dt__cut dt__cut_columns(ptrdiff_t n) {
+	ptrdiff_t panel = dt__cpu()->columns, whole = (n + panel / 2 - 1) / panel;
+	dt__cut cut = {{panel, panel / 2, 0}, {whole, n > whole * panel, 0}};
+	return cut;
 }
 
 // Its tile from line i on, of the given width, of whose lines the first n exist.
@@ -2607,32 +2607,32 @@ DT__INLINE dt__operand dt__tile_at(const dt__operand *o, ptrdiff_t i, ptrdiff_t 
 static void dt__tiles(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k2, ptrdiff_t k, const dt__operand *a,
 		const dt__operand *b, float *c, ptrdiff_t ci, int add, const float *bias) {
 	const dt__kernels *kernels = dt__cpu();
-	ptrdiff_t large, small, i, j, t, width = kernels->columns;
-	dt__tile_plan(kernels, m, &large, &small);
+	dt__cut cut = dt__cut_rows(m);
+	ptrdiff_t i, j, s, t, r, x, width;
 	for (j = 0; j < n; j += width) {
+		int half = n - j <= kernels->columns / 2;
+		width = kernels->columns >> half;
 		ptrdiff_t columns = DT__MIN(n - j, width);
-		int half = columns <= width / 2;
 		dt__operand tb = dt__tile_at(b, j, columns, width, k2, k);
-		for (i = t = 0; t < large + small; t++) {
-			const dt__tile *tile = &kernels->tile[t >= large];
-			ptrdiff_t rows = DT__MIN(m - i, (ptrdiff_t)tile->rows), r;
-			dt__operand ta = dt__tile_at(a, i, rows, tile->rows, k2, k);
-			dt__micro *micro = half ? tile->half : tile->full;
-			float *out = c + i * ci + j;
-			if (rows == tile->rows && columns == (half ? width / 2 : width)) {
-				micro(k2, k, ta.p, ta.step, ta.k, ta.k2, tb.p, tb.k, tb.k2, out, ci, add, bias ? bias + j : NULL);
-			} else { // the whole tile into a buffer, its valid part to C
-				float buffer[DT__MAX_TILE] DT__ALIGNED;
-				micro(k2, k, ta.p, ta.step, ta.k, ta.k2, tb.p, tb.k, tb.k2, buffer, width, 0, NULL);
-				DT__FOR(r, rows) {
-					ptrdiff_t x;
-					for (x = 0; bias && x < columns; x++) buffer[r * width + x] += bias[j + x];
-					if (!add) { memcpy(out + r * ci, buffer + r * width, (size_t)columns * sizeof(float)); continue; }
-					DT__FOR(x, columns) out[r * ci + x] += buffer[r * width + x];
+		for (i = s = 0; s < 3; s++)
+			for (t = cut.n[s]; t > 0;) {
+				ptrdiff_t size = cut.size[s], rows = DT__MIN(m - i, size), whole = columns < width ? 0 : t - (t * size > m - i);
+				dt__operand ta = dt__tile_at(a, i, rows, size, k2, k);
+				dt__micro *micro = half ? kernels->tile[s].half : kernels->tile[s].full;
+				float *out = c + i * ci + j, buffer[DT__MAX_TILE] DT__ALIGNED;
+				if (whole) {
+					micro(whole, size * (a->packed ? k2 * k : a->step), k2, k, &ta, &tb, out, ci, add, bias ? bias + j : NULL);
+					t -= whole; i += whole * size;
+					continue;
 				}
+				micro(1, 0, k2, k, &ta, &tb, buffer, width, 0, NULL); // the whole tile, its valid part to C
+				for (r = 0; r < rows; r++, out += ci) {
+					for (x = 0; bias && x < columns; x++) buffer[r * width + x] += bias[j + x];
+					if (!add) { memcpy(out, buffer + r * width, (size_t)columns * sizeof(float)); continue; }
+					DT__FOR(x, columns) out[x] += buffer[r * width + x];
+				}
+				t--; i += rows;
 			}
-			i += rows;
-		}
 	}
 }
 
@@ -2657,14 +2657,14 @@ static ptrdiff_t dt__block(ptrdiff_t n, ptrdiff_t limit, ptrdiff_t unit) {
 #include <cblas.h>
 #endif
 
-// The n lines of an operand as tiles, n_large of one width before those of another: all packed into out, or the last one if
-// it is partial.
-static void dt__pack_tiles(dt__operand *o, ptrdiff_t n, ptrdiff_t n_large, ptrdiff_t large, ptrdiff_t small, ptrdiff_t k, float *out) {
-	ptrdiff_t i, t, width;
-	for (i = t = 0; i < n; i += width, t++) {
-		width = t < n_large ? large : small;
-		if (o->packed || n - i < width) dt__cpu()->pack(o->p + i * o->step, o->step, o->k, n - i, width, k, o->packed ? out + i * k : out);
-	}
+// The n lines of an operand, cut into tiles: all packed into out, or the last one if it is partial.
+static void dt__pack_tiles(dt__operand *o, ptrdiff_t n, dt__cut cut, ptrdiff_t k, float *out) {
+	ptrdiff_t i = 0, s, size = 0;
+	DT__FOR(s, 3)
+		for (; cut.n[s] > 0; cut.n[s]--, i += size) {
+			size = cut.size[s];
+			if (o->packed || n - i < size) dt__cpu()->pack(o->p + i * o->step, o->step, o->k, n - i, size, k, o->packed ? out + i * k : out);
+		}
 	if (o->packed) o->p = out;
 	else if (i > n) o->edge = out;
 }
@@ -2698,12 +2698,11 @@ static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrd
 			ptrdiff_t kb = DT__MIN(kc, k - k0);
 			// below that, packing costs more than strided rows do
 			dt__operand ob = {b + k0 * bk + j0 * bj, bj, bk, 0, bj != 1 || m > 8 * rows, NULL};
-			dt__pack_tiles(&ob, nb, nb, columns, columns, kb, packed_b);
+			dt__pack_tiles(&ob, nb, dt__cut_columns(nb), kb, packed_b);
 			for (i0 = 0; i0 < m; i0 += mc) {
-				ptrdiff_t mb = DT__MIN(mc, m - i0), large, small;
+				ptrdiff_t mb = DT__MIN(mc, m - i0);
 				dt__operand oa = {a + i0 * ai + k0 * ak, ai, ak, 0, n > (ak == 1 ? 16 : 4) * columns, NULL};
-				dt__tile_plan(kernels, mb, &large, &small);
-				dt__pack_tiles(&oa, mb, large, rows, kernels->tile[1].rows, kb, scratch);
+				dt__pack_tiles(&oa, mb, dt__cut_rows(mb), kb, scratch);
 				dt__tiles(mb, nb, 1, kb, &oa, &ob, c + i0 * ci + j0, ci, add || k0 > 0, NULL);
 			}
 		}
@@ -3546,7 +3545,7 @@ static void dt__gradients_clear(dt__replica *r) {
 
 // y = or += a * x
 static void dt__copy(ptrdiff_t n, float a, const float *x, float *y, int add) {
-	if (a != 1 || add) dt__cpu()->axpby(n, a, x, (float)add, y);
+	if (a != 1 || add) dt__cpu()->linear(n, a, x, 1, add ? y : NULL, 0, 0, y);
 	else if (n > 0 && x != y) memcpy(y, x, (size_t)n * sizeof(float));
 }
 
@@ -3680,7 +3679,7 @@ static dt__conv dt__conv_of(const dt_tensor *t) {
 }
 
 // Floats of packed weights: n columns per group, the rest as rows.
-static ptrdiff_t dt__conv_packed(dt__conv v, ptrdiff_t rows, ptrdiff_t n) { return v.groups * v.kh * v.kw * rows * dt__ceil(n, dt__cpu()->columns); }
+static ptrdiff_t dt__conv_packed(dt__conv v, ptrdiff_t rows, ptrdiff_t n) { return v.groups * v.kh * v.kw * rows * dt__ceil(n, dt__cpu()->columns / 2); }
 
 DT__SHAPE(conv) {
 	DT__SET_OPTIONS(dt_conv2d_options, t);
@@ -3742,10 +3741,10 @@ static const float *dt__conv_image(const dt__replica *r, const dt_tensor *t, dt_
 	return v.padded ? scratch : image;
 }
 
-// Weights [n_k][n] as full panels for the micro-kernel.
+// Weights [n_k][n] as panels for the micro-kernel.
 static void dt__pack_panels(const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n, ptrdiff_t n_k, float *out) {
-	ptrdiff_t j, columns = dt__cpu()->columns;
-	for (j = 0; j < n; j += columns) dt__cpu()->pack(p + j * step, step, stride_k, n - j, columns, n_k, out + j * n_k);
+	dt__operand o = {p, step, stride_k, 0, 1, NULL};
+	dt__pack_tiles(&o, n, dt__cut_columns(n), n_k, out);
 }
 
 static void dt__depthwise_run(dt__replica *r, dt_tensor *t, dt__conv v, int back) {
@@ -3783,7 +3782,7 @@ static ptrdiff_t dt__places(ptrdiff_t n, ptrdiff_t c) { return n * c + 16; }
 #define DT_WINOGRAD_FLOATS 98304
 #endif
 static ptrdiff_t dt__winograd_tiles(dt__conv v) { return dt__ceil(DT__MAX(DT_WINOGRAD_FLOATS / (DT__PLACES * (v.c + v.f)), 1), 8); }
-static ptrdiff_t dt__winograd_panels(dt__conv v) { return v.f * dt__ceil(v.c, dt__cpu()->columns); }
+static ptrdiff_t dt__winograd_panels(dt__conv v) { return v.f * dt__ceil(v.c, dt__cpu()->columns / 2); }
 
 static ptrdiff_t dt__winograd_scratch(dt__conv v, int back) {
 	ptrdiff_t weights = v.f * v.c, panels = dt__winograd_panels(v), moved = 2 * dt__places(dt__winograd_tiles(v), DT__MAX(v.c, v.f));
@@ -3883,9 +3882,8 @@ DT__PHASE(conv_forward) {
 	float *y = dt__value(r, t), *packed = dt__at(r, t->scratch[0]), *scratch = packed;
 	// A simple kernel is one product, others one for each row: [k2][span] values with [fg] weights each.
 	ptrdiff_t parts = v.simple ? 1 : v.kh, k2 = v.simple ? v.kh : v.kw, step2 = v.simple ? v.pitch : v.dil * v.c;
-	ptrdiff_t rest = v.fg % k->columns, part = k2 * v.span, i, g, oy, ky;
-	int packs = rest && rest != k->columns / 2; // only if the last panel needs zeros
-	ptrdiff_t part_floats = part * (packs ? dt__ceil(v.fg, k->columns) : v.fg);
+	ptrdiff_t part = k2 * v.span, part_floats = part * dt__ceil(v.fg, k->columns / 2), i, g, oy, ky;
+	int packs = part_floats > part * v.fg; // only if the last panel needs zeros
 	if (v.winograd) dt__winograd_forward(r, t, v);
 	if (v.depthwise) dt__depthwise_run(r, t, v, 0);
 	if (v.winograd || v.depthwise) { dt__finish(r, t); return; }
@@ -3926,12 +3924,12 @@ static void dt__conv_backward_classes(dt__replica *r, dt_tensor *t, dt__conv v, 
 	const dt__kernels *k = dt__cpu();
 	float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(v, v.f, v.c), *panels = packed;
 	ptrdiff_t above = dt__conv_before(v.kh, v.s), before = dt__conv_before(v.kw, v.s), wide = dt__conv_lines(v.w, v.left, v.kw, v.s);
-	ptrdiff_t tap_floats = v.f * dt__ceil(v.c, k->columns), i, j, y, x, ky, kx;
+	ptrdiff_t half = k->columns / 2, tap_floats = v.f * dt__ceil(v.c, half), i, j, y, x, ky, kx, n;
 	for (y = 0; r->from == 0 && y < v.s; y++) // for all strips: panels class by class, each [columns of c][taps][f]
 		DT__FOR(x, v.s) for (j = 0; j < v.c; j += k->columns)
-			for (ky = dt__conv_taps(v.kh, v.s, y) - 1; ky >= 0; ky--)
-				for (kx = dt__conv_taps(v.kw, v.s, x) - 1; kx >= 0; kx--, panels += v.f * k->columns)
-					k->pack(dt__weights(r, t, 0) + (((y + ky * v.s) * v.kw + x + kx * v.s) * v.c + j) * v.f, v.f, 1, v.c - j, k->columns, v.f, panels);
+			for (n = DT__MIN(dt__ceil(v.c - j, half), k->columns), ky = dt__conv_taps(v.kh, v.s, y) - 1; ky >= 0; ky--)
+				for (kx = dt__conv_taps(v.kw, v.s, x) - 1; kx >= 0; kx--, panels += v.f * n)
+					k->pack(dt__weights(r, t, 0) + (((y + ky * v.s) * v.kw + x + kx * v.s) * v.c + j) * v.f, v.f, 1, v.c - j, n, v.f, panels);
 	DT__FOR(i, r->rows) {
 		dt__move_image(dt__gradient(r, t) + i * t->size, v.oh, v.ow, v.f, above, before, dt__conv_lines(v.h, v.top, v.kh, v.s), wide, image, 0);
 		DT__FOR(y, v.h) {
@@ -3952,7 +3950,7 @@ static void dt__conv_backward_classes(dt__replica *r, dt_tensor *t, dt__conv v, 
 static void dt__conv_backward_taps(dt__replica *r, dt_tensor *t, dt__conv v, float *dx, int add) {
 	const dt__kernels *k = dt__cpu();
 	float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(v, v.fg, v.cg);
-	ptrdiff_t tap_floats = v.fg * dt__ceil(v.cg, k->columns), i, g, ky, kx, oy;
+	ptrdiff_t tap_floats = v.fg * dt__ceil(v.cg, k->columns / 2), i, g, ky, kx, oy;
 	for (g = 0; r->from == 0 && g < v.groups * v.kh * v.kw; g++) // for all strips
 		dt__pack_panels(dt__weights(r, t, 0) + g * v.cg * v.fg, v.fg, 1, v.cg, v.fg, packed + g * tap_floats);
 	DT__FOR(i, r->rows) {
@@ -4347,7 +4345,7 @@ DT__PHASE(softmax_backward) {
 	for (i = 0; dx && i < n; i++) {
 		const float *y = dt__value(r, t) + i * c, *dy = dt__gradient(r, t) + i * c;
 		dt__cpu()->multiply(c, y, dy, dx + i * c, add);
-		dt__cpu()->axpby(c, -dt__cpu()->dot(c, y, dy), y, 1, dx + i * c);
+		dt__copy(c, -dt__cpu()->dot(c, y, dy), y, dx + i * c, 1);
 	}
 }
 DT__OP(softmax, DT__READS_Y | DT__PER_FEATURE, same, softmax, NULL);
@@ -4572,7 +4570,7 @@ dt_tensor *dt_custom_opt(dt_custom_options o) {
 // What: a loss is a node at the graph's end. Forward sums weight * loss and the weights of its rows, and keeps the
 //   prediction's gradient for backward to pass on. The division by the global sum of weights comes after the reduction, so
 //   that any split of the batch gives the same answer.
-// Owns: nothing. Labels lie in the loss node's value buffer, as int32 classes or floats.
+// Owns: labels, in the loss node's value buffer: int32 classes or floats.
 // Uses: >>graph, >>kernels.
 // Promise: definitions equal PyTorch's. Labels are checked when they are fed, not when they do harm.
 
@@ -4825,7 +4823,6 @@ static int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_ty
 // >>optimizers - update rules, schedules, clipping
 //
 // What: the options as numbers, the learning rate of a step, the update of one slice.
-// Owns: nothing; moments lie beside the flat array of variables.
 // Uses: >>kernels, >>base.
 // Promise: definitions equal PyTorch's to rounding.
 
@@ -5350,7 +5347,7 @@ static void dt__reduce_slice(float *const *buf, int n, dt__span s, dt_reduction 
 				if (how != DT_MAX) dt__copy(count, 1, from, to, 1);
 				else DT__FOR(j, count) if (from[j] > to[j] || from[j] != from[j]) to[j] = from[j];
 			}
-		if (how == DT_MEAN) dt__cpu()->axpby(count, 1 / (float)n, buf[0] + at, 0, buf[0] + at);
+		if (how == DT_MEAN) dt__copy(count, 1 / (float)n, buf[0] + at, buf[0] + at, 0);
 		for (i = 1; i < n && spread; i++) dt__copy(count, 1, buf[0] + at, buf[i] + at, 0);
 	}
 }
@@ -5493,7 +5490,7 @@ static int dt__hooks_run(dt_comm *c, float *buf, dt_error *err) {
 		if (dt__length(s)) failed = h->broadcast(h->user, buf + s.begin, (size_t)dt__length(s), i);
 	} else if (c->n) {
 		failed = h->allreduce(h->user, buf, c->n, c->detail == DT_MAX ? DT_MAX : DT_SUM);
-		if (c->detail == DT_MEAN) dt__cpu()->axpby((ptrdiff_t)c->n, 1 / (float)c->size, buf, 0, buf);
+		if (c->detail == DT_MEAN) dt__copy((ptrdiff_t)c->n, 1 / (float)c->size, buf, buf, 0);
 	}
 	return failed ? dt__fail(err, DT_ERR_CALLBACK, "%s: the callback of rank %d returned %d", dt__call_of(c), c->rank, failed) : 0;
 }
@@ -7335,7 +7332,7 @@ static int dt__ring_step(dt__net *net) {
 	int i;
 	two[0] = net->buf; two[1] = net->room;
 	if (t && t < n) dt__reduce_slice(two, 2, s, c->detail == DT_MAX ? DT_MAX : DT_SUM, 0); // it has just come
-	if (t == n - 1 && c->detail == DT_MEAN) dt__cpu()->axpby(dt__length(s), 1 / (float)n, net->buf + s.begin, 0, net->buf + s.begin);
+	if (t == n - 1 && c->detail == DT_MEAN) dt__copy(dt__length(s), 1 / (float)n, net->buf + s.begin, net->buf + s.begin, 0);
 	net->ring = t < 2 * n - 2;
 	if (!net->ring) return 0;
 	DT__FOR(i, net->n) dt__link_begin(&net->link[i], 0);
@@ -8318,8 +8315,7 @@ void dt_server_close(dt_server *s) {}
 // >>cluster - who am I: the variables of launchers; a cluster on this machine
 //
 // What: rank, number of processes and rank 0's address, from dt_cluster, DTRAIN_*, TF_CONFIG, CLUSTER_SPEC, torchrun, PET_*,
-//   Open MPI, MPICH or Slurm: the first that speaks. DTRAIN_CHIEF, _PORT, _BIND, _INSECURE, _JOIN, _DEAD, _TRANSPORT amend
-//   it.
+//   Open MPI, MPICH or Slurm: the first that speaks; amended by DTRAIN_CHIEF, _PORT, _BIND, _INSECURE, _JOIN, _DEAD, _TRANSPORT.
 // Uses: >>wire, >>base (JSON).
 // Promise: a family of variables set by half is an error, never one process.
 

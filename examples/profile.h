@@ -23,10 +23,11 @@ DT_API void dt_profile_show(dt_model *m);
 static double dt__profile_peak(void) {
     static float a[8 * 256], b[32 * 256], c[DT__MAX_TILE];
     const dt__tile *tile = &dt__cpu()->tile[0];
+    dt__operand rows = {a, 1, tile->rows, 0, 1, NULL}, panel = {b, 1, dt__cpu()->columns, 0, 1, NULL};
     double start = dt__now(), best = 0;
     int i, round, columns = dt__cpu()->columns;
     for (round = 0; round < 20; round++, start = dt__now()) {
-        for (i = 0; i < 200; i++) tile->full(1, 256, a, 1, tile->rows, 0, b, columns, 0, c, columns, 0, NULL);
+        for (i = 0; i < 200; i++) tile->full(1, 0, 1, 256, &rows, &panel, c, columns, 0, NULL);
         best = DT__MAX(best, dt__ratio(200.0 * 2 * 256 * tile->rows * columns, dt__now() - start));
     }
     return best;

@@ -244,18 +244,27 @@ static void test_products_not_finite(void) {
             }
 }
 
-/* The loops under the products: what the plan covers, and what packing leaves. */
-static void test_tile_plan(void) {
+/* The loops under the products: tiles cover all rows, the last alone may be partial, and few rows are in vain. */
+static void test_cuts(void) {
     const dt__kernels *k = dt__cpu();
-    ptrdiff_t m, large, small;
+    ptrdiff_t m, i, columns = k->columns;
     for (m = 0; m < 500; m++) {
-        ptrdiff_t big = k->tile[0].rows, little = k->n_tiles > 1 ? k->tile[1].rows : big, rows;
-        dt__tile_plan(k, m, &large, &small);
-        rows = large * big + small * (k->n_tiles > 1 ? little : 0);
-        CHECK_MSG(large >= 0 && small >= 0 && rows >= m && rows < m + big, "%d rows: %d and %d tiles", (int)m, (int)large, (int)small);
-        CHECK_MSG(k->n_tiles > 1 || small == 0, "%d rows", (int)m);
-        if (small) CHECK(rows - little < m);
-        else if (large) CHECK(rows - big < m);
+        dt__cut rows = dt__cut_rows(m), panels = dt__cut_columns(m);
+        ptrdiff_t covered = 0, last = 0;
+        for (i = 0; i < 3; i++) {
+            CHECK_MSG(rows.n[i] >= 0 && (rows.size[i] == k->tile[i].rows) && (rows.n[i] == 0 || rows.size[i] > 0), "%d rows: %d tiles", (int)m, (int)rows.n[i]);
+            covered += rows.n[i] * rows.size[i];
+            if (rows.n[i]) last = rows.size[i];
+        }
+        CHECK_MSG(covered >= m && (m == 0 || covered - last < m), "%d rows: tiles for %d", (int)m, (int)covered);
+        /* as good as any number of the large and the small ones */
+        for (i = 0; i * k->tile[0].rows < m + k->tile[0].rows; i++) {
+            ptrdiff_t rest = m - i * k->tile[0].rows, small = k->tile[1].rows;
+            if (rest > 0 && !small) continue;
+            CHECK_MSG(covered <= i * k->tile[0].rows + (rest > 0 ? (rest + small - 1) / small * small : 0), "%d rows: tiles for %d", (int)m, (int)covered);
+        }
+        covered = panels.n[0] * columns + panels.n[1] * (columns / 2);
+        CHECK_MSG(panels.n[1] <= 1 && panels.n[2] == 0 && covered >= m && covered - columns / 2 < m, "%d columns: panels for %d", (int)m, (int)covered);
     }
 }
 
@@ -388,20 +397,19 @@ static void test_activate_special(void) {
 
 /* ---- arithmetic of rows ---------------------------------------------------------------------------------------- */
 
-static void test_axpby(void) {
+static void test_copy(void) {
     static const float factor[] = { 0, 1, -1, 0.3f, 1e-3f };
     ptrdiff_t n, i;
-    int p, q;
+    int p, add;
     EACH_N(n) {
         const float *x = numbers(0, 2), *y = numbers(1, 2);
         for (p = 0; p < COUNT(factor); p++)
-            for (q = 0; q < COUNT(factor); q++) {
-                double a = factor[p], b = factor[q];
+            for (add = 0; add < 2; add++) {
+                double a = factor[p];
                 float *px = place(0, x, n), *py = place(1, y, n);
-                if (index_n > 40 && (p + q) % 3) continue;
-                if (b == 0) for (i = 0; i < n; i++) py[i] = (float)NAN;  /* not read then */
-                dt__cpu()->axpby(n, factor[p], px, factor[q], py);
-                for (i = 0; i < n; i++) NEAR(py[i], a * x[i] + (b == 0 ? 0 : b * y[i]), 2 * ULP * (fabs(a * x[i]) + fabs(b * y[i])), "%g x + %g y, n = %d, entry %d", a, b, (int)n, (int)i);
+                for (i = 0; !add && i < n; i++) py[i] = (float)NAN;  /* not read then */
+                dt__copy(n, factor[p], px, py, add);
+                for (i = 0; i < n; i++) NEAR(py[i], a * x[i] + (add ? y[i] : 0), 2 * ULP * (fabs(a * x[i]) + add * fabs(y[i])), "%g x + %d y, n = %d, entry %d", a, add, (int)n, (int)i);
             }
     }
 }
@@ -426,11 +434,11 @@ static void test_sums(void) {
         double dot = 0, sum = 0, dot_size = 0, sum_size = 0;
         for (i = 0; i < n; i++) { dot += (double)a[i] * b[i]; dot_size += fabs((double)a[i] * b[i]); sum += a[i]; sum_size += fabs(a[i]); }
         NEAR(dt__cpu()->dot(n, pa, pb), dot, (4 + 4 * sqrt((double)n)) * ULP * dot_size, "dot, n = %d", (int)n);
-        NEAR(dt__cpu()->sum(n, pa), sum, (4 + 4 * sqrt((double)n)) * ULP * sum_size, "sum, n = %d", (int)n);
+        NEAR(dt__row_sum(n, pa), sum, (4 + 4 * sqrt((double)n)) * ULP * sum_size, "sum, n = %d", (int)n);
         for (i = 0; i < n; i++) pa[i] = (float)(i % 13 + 1), pb[i] = (float)(i % 7 - 3);
         for (i = 0, dot = sum = 0; i < n; i++) { dot += (double)(i % 13 + 1) * (double)(i % 7 - 3); sum += (double)(i % 13 + 1); }
         NEAR(dt__cpu()->dot(n, pa, pb), dot, 0, "dot of whole numbers, n = %d", (int)n);
-        NEAR(dt__cpu()->sum(n, pa), sum, 0, "sum of whole numbers, n = %d", (int)n);
+        NEAR(dt__row_sum(n, pa), sum, 0, "sum of whole numbers, n = %d", (int)n);
     }
 }
 
@@ -493,8 +501,8 @@ static void test_pack(void) {  /* the source ends where a page without rights be
                     float *p = place(0, big, size), *out = place(1, NULL, (ptrdiff_t)width[w] * depth[d]);
                     dt__cpu()->pack(p, step, along, n, width[w], depth[d], out);
                     for (k = 0; k < depth[d]; k++)
-                        for (i = 0; i < width[w]; i++) {
-                            float want = i < lines ? big[i * step + k * along] : 0;
+                        for (i = 0; i < lines; i++) {  /* behind them, any numbers */
+                            float want = big[i * step + k * along];
                             CHECK_MSG(out[k * width[w] + i] == want, "way %d, %d of width %d, depth %d: [%d][%d] is %g, not %g", way, (int)n, width[w], depth[d], (int)k, (int)i, (double)out[k * width[w] + i], (double)want);
                         }
                     if (check_failed >= 10) return;
@@ -1018,7 +1026,7 @@ static const char *const loop_name[] = { DT__VECTOR_LOOPS(DT__TESTED) };
 
 /* A loop that is new here must get a test: the list of those that have one. */
 static void test_every_loop_has_a_test(void) {
-    static const char tested[] = " activate activate_back axpby multiply maximum maximum_back dot sum linear column_sums column_moments columns_affine columns_back softmax layernorm layernorm_back dropout sgd adam rmsprop from_bytes pack gemv ";
+    static const char tested[] = " activate activate_back multiply maximum maximum_back dot linear column_sums column_moments columns_affine columns_back softmax layernorm layernorm_back dropout sgd adam rmsprop from_bytes pack gemv ";
     int i;
     for (i = 0; i < COUNT(loop_name); i++) {
         char word[64];
@@ -1028,7 +1036,7 @@ static void test_every_loop_has_a_test(void) {
 }
 
 static const struct { const char *name; void (*test)(void); } test_of[] = {
-    { "products", test_products }, { "products_not_finite", test_products_not_finite }, { "tile_plan", test_tile_plan }, { "activate", test_activate }, { "activate_special", test_activate_special }, { "axpby", test_axpby }, { "multiply", test_multiply },
+    { "products", test_products }, { "products_not_finite", test_products_not_finite }, { "tile_plan", test_cuts }, { "activate", test_activate }, { "activate_special", test_activate_special }, { "copy", test_copy }, { "multiply", test_multiply },
     { "sums", test_sums }, { "from_bytes", test_from_bytes }, { "pack", test_pack }, { "gemv", test_gemv }, { "columns", test_columns }, { "columns_of_many_rows", test_columns_of_many_rows }, { "maximum", test_maximum }, { "softmax", test_softmax },
     { "layernorm", test_layernorm }, { "dropout", test_dropout }, { "sgd", test_sgd }, { "adam", test_adam }, { "rmsprop", test_rmsprop }, { "root", test_root }, { "fading_moments", test_fading_moments }, { "exp", test_exp }, { "winograd", test_winograd } };
 
