@@ -1879,7 +1879,7 @@ typedef struct {
 
 // ---- vector loops
 
-static void dt__zero(ptrdiff_t n, float *x) { if (n > 0) memset(x, 0, (size_t)n * sizeof(float)); }
+static void dt__zero(ptrdiff_t n, float *x) { if (n > 0) memset(x, 0, 4 * (size_t)n); }
 
 #define DT__AT(p) (*(const dt__v *)(p))
 #define DT__EACH(n) for (ptrdiff_t i = 0; i < (n); i += DT__W) // in its body, for rows p of n:
@@ -1892,11 +1892,11 @@ static void dt__zero(ptrdiff_t n, float *x) { if (n > 0) memset(x, 0, (size_t)n 
 DT__INLINE void dt__get(dt__v *v, const float *p, ptrdiff_t n) {
 	if (n >= DT__W) { *v = DT__AT(p); return; }
 	DT__CLEAR(v);
-	memcpy(v, p, (size_t)n * sizeof *p);
+	memcpy(v, p, 4 * (size_t)n);
 }
 DT__INLINE void dt__set(const dt__v *v, float *p, ptrdiff_t n) {
 	if (n >= DT__W) *(dt__v *)p = *v;
-	else memcpy(p, v, (size_t)n * sizeof *p);
+	else memcpy(p, v, 4 * (size_t)n);
 }
 DT__INLINE void dt__set_or_add(dt__v *v, float *p, ptrdiff_t n, int add) {
 	dt__v old;
@@ -1915,7 +1915,7 @@ DT__INLINE float dt__lanes_sum(const dt__v *v) {
 // v, or relu(v) if relu is 1; keeps NaN
 #define DT__RELU_IF(relu, v) DT__FLOATS(DT__BITS(v) & ~(DT__TEST((v) <= 0) & -(relu)))
 
-// In front of a body: dt__<name>_body is inlined into one wrapper per instruction set. give: return, or nothing.
+// In front of a body: dt__<name>_body is inlined into one wrapper per instruction set. give: return, if any.
 #if DT__X86
 #define DT__ON_X86(...) __VA_ARGS__
 #else
@@ -2300,33 +2300,43 @@ DT__LOOP(sgd, (ptrdiff_t n, float *w, const float *g, float *v, float scale, flo
 
 typedef struct { float scale, rate, beta2, rest1, rest2, epsilon, decay, shrink, root2; } dt__adam_numbers;
 
-// rest: 1 - beta; shrink: 1 - rate * decoupled decay; rate: divided by 1 - beta1^t; root2: 1 / sqrt(1 - beta2^t). No DT__LOOP:
-// it is bound by arithmetic, and a root of the hardware makes it 1.6 times as fast.
-typedef void dt__adam_loop(ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a);
-#define DT__ADAM_OF(name, target, ROOT) \
-	target static void name(ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a) { \
-		DT__EACH(n) { \
-			dt__v root; \
-			DT__READ(p, w); \
-			DT__READ(d, g); \
-			DT__READ(m1, m); \
-			DT__READ(m2, v); \
-			d = d * a->scale + a->decay * p; \
-			m1 += a->rest1 * (d - m1); \
-			m2 = a->beta2 * m2 + a->rest2 * d * d; \
-			m1 = DT__NOT_BELOW(15, m1); \
-			m2 = DT__NOT_BELOW(1, m2); \
-			ROOT \
-			p = p * a->shrink - a->rate * m1 / (root * a->root2 + a->epsilon); \
-			DT__SET(m1, m); \
-			DT__SET(m2, v); \
-			DT__SET(p, w); \
-		} \
+// rest: 1 - beta; shrink: 1 - rate * decoupled decay; rate: divided by 1 - beta1^t; root2: 1 / sqrt(1 - beta2^t)
+#define DT__ADAM_PARAMETERS (ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a)
+typedef void dt__adam_loop DT__ADAM_PARAMETERS;
+#define DT__ADAM(READ, SET, ROOT) { \
+		dt__v root; \
+		READ(p, w); \
+		READ(d, g); \
+		READ(m1, m); \
+		READ(m2, v); \
+		d = d * a->scale + a->decay * p; \
+		m1 += a->rest1 * (d - m1); \
+		m2 = a->beta2 * m2 + a->rest2 * d * d; \
+		m1 = DT__NOT_BELOW(15, m1); \
+		m2 = DT__NOT_BELOW(1, m2); \
+		ROOT \
+		p = p * a->shrink - a->rate * m1 / (root * a->root2 + a->epsilon); \
+		SET(m1, m); \
+		SET(m2, v); \
+		SET(p, w); \
 	}
+static void dt__adam_base DT__ADAM_PARAMETERS { DT__EACH(n) DT__ADAM(DT__READ, DT__SET, root = m2; dt__v_sqrt(&root);) }
 #if DT__X86
-DT__ADAM_OF(dt__adam_avx2, DT__AVX2, root = (dt__v)__builtin_ia32_sqrtps256(m2);)
+#define DT__ROOT __asm__("vsqrtps %1, %0" : "=x"(root) : "x"(m2));
+DT__AVX2 static void dt__adam_avx2 DT__ADAM_PARAMETERS { DT__EACH(n) DT__ADAM(DT__READ, DT__SET, DT__ROOT) }
+#define DT__READ_ALL(v, p) dt__v v = DT__AT((p) + i)
+#define DT__SET_ALL(v, p) *(dt__v *)((p) + i) = v
+typedef DT__VECTOR(int32_t, 64) dt__v16i;
+#define dt__v dt__v16 // for all above
+#define dt__vi dt__v16i
+DT__AVX512 static void dt__adam_avx512 DT__ADAM_PARAMETERS {
+	ptrdiff_t i = 0;
+	for (; i + 16 <= n; i += 16) DT__ADAM(DT__READ_ALL, DT__SET_ALL, DT__ROOT)
+	dt__adam_avx2(n - i, w + i, g + i, m + i, v + i, a);
+}
+#undef dt__v
+#undef dt__vi
 #endif
-DT__ADAM_OF(dt__adam_base, , root = m2; dt__v_sqrt(&root);)
 
 DT__LOOP(rmsprop, (ptrdiff_t n, float *w, const float *g, float *s, float *v, float scale, float rate, float alpha, float epsilon, float momentum, float decay), (n, w, g, s, v, scale, rate, alpha, epsilon, momentum, decay)) {
 	DT__EACH(n) {
@@ -2350,10 +2360,8 @@ DT__LOOP(from_bytes, (ptrdiff_t n, const uint8_t *x, float scale, float *y), (n,
 	ptrdiff_t i = 0;
 #if DT__SIMD && (defined(__clang__) || __GNUC__ >= 9)
 	typedef uint8_t bytes __attribute__((vector_size(DT__W), aligned(1), may_alias));
-	typedef float floats __attribute__((vector_size(DT__W * 4)));
-	typedef int32_t ints __attribute__((vector_size(DT__W * 4)));
 	for (; i + DT__W <= n; i += DT__W) {
-		dt__v v = (dt__v)__builtin_convertvector(__builtin_convertvector(*(const bytes *)(x + i), ints), floats);
+		dt__v v = __builtin_convertvector(__builtin_convertvector(*(const bytes *)(x + i), dt__vi), dt__v);
 		v *= scale;
 		dt__set(&v, y + i, DT__W);
 	}
@@ -2517,7 +2525,7 @@ DT__LOOP(gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const fl
 // ---- the table of one instruction set, and the choice among them
 
 #define DT__VECTOR_LOOPS(X) \
-	X(adam) X(activate) X(activate_back) X(multiply) X(maximum) X(maximum_back) X(dot) X(linear) X(column_sums) X(column_moments) \
+	X(activate) X(activate_back) X(multiply) X(maximum) X(maximum_back) X(dot) X(linear) X(column_sums) X(column_moments) \
 	X(columns_affine) X(columns_back) X(softmax) X(layernorm) X(layernorm_back) X(dropout) X(sgd) X(rmsprop) X(from_bytes) X(pack) X(gemv)
 
 typedef struct {
@@ -2525,6 +2533,7 @@ typedef struct {
 	int columns; // of a full panel
 	dt__tile tile[3]; // the usual one, one of fewer rows, one of a row more; rows 0: there is none
 	dt__winograd_loop *winograd;
+	dt__adam_loop *adam;
 #define DT__FIELD(name) dt__##name##_loop *name;
 	DT__VECTOR_LOOPS(DT__FIELD)
 } dt__kernels;
@@ -2532,11 +2541,11 @@ typedef struct {
 #define DT__BASE(name) dt__##name##_base,
 #define DT__WIDE(name) dt__##name##_avx2,
 #define DT__TILE(isa, rows) {rows, dt__micro_##isa##_##rows##x2, dt__micro_##isa##_##rows##x1}
-#define DT__BASE_LOOPS dt__winograd_base, DT__VECTOR_LOOPS(DT__BASE)
+#define DT__BASE_LOOPS dt__winograd_base, dt__adam_base, DT__VECTOR_LOOPS(DT__BASE)
 static const dt__kernels dt__isa[] = { // best first
 #if DT__X86
-	{"avx512", 32, {DT__TILE(avx512, 8), DT__TILE(avx512, 4), DT__TILE(avx512, 9)}, dt__winograd_avx512, DT__VECTOR_LOOPS(DT__WIDE)},
-	{"avx2", 16, {DT__TILE(avx2, 6), DT__TILE(avx2, 4)}, dt__winograd_avx2, DT__VECTOR_LOOPS(DT__WIDE)},
+	{"avx512", 32, {DT__TILE(avx512, 8), DT__TILE(avx512, 4), DT__TILE(avx512, 9)}, dt__winograd_avx512, dt__adam_avx512, DT__VECTOR_LOOPS(DT__WIDE)},
+	{"avx2", 16, {DT__TILE(avx2, 6), DT__TILE(avx2, 4)}, dt__winograd_avx2, dt__adam_avx2, DT__VECTOR_LOOPS(DT__WIDE)},
 	{"sse2", 8, {DT__TILE(sse2, 6)}, DT__BASE_LOOPS},
 #elif DT__SIMD && defined(__aarch64__)
 	{"neon", 8, {DT__TILE(neon, 8), DT__TILE(vector, 4), DT__TILE(neon, 9)}, DT__BASE_LOOPS},
@@ -2628,7 +2637,7 @@ static void dt__tiles(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k2, ptrdiff_t k, const
 				micro(1, 0, k2, k, &ta, &tb, buffer, width, 0, NULL); // the whole tile, its valid part to C
 				for (r = 0; r < rows; r++, out += ci) {
 					for (x = 0; bias && x < columns; x++) buffer[r * width + x] += bias[j + x];
-					if (!add) { memcpy(out, buffer + r * width, (size_t)columns * sizeof(float)); continue; }
+					if (!add) { memcpy(out, buffer + r * width, 4 * (size_t)columns); continue; }
 					DT__FOR(x, columns) out[x] += buffer[r * width + x];
 				}
 				t--; i += rows;
@@ -3546,7 +3555,7 @@ static void dt__gradients_clear(dt__replica *r) {
 // y = or += a * x
 static void dt__copy(ptrdiff_t n, float a, const float *x, float *y, int add) {
 	if (a != 1 || add) dt__cpu()->linear(n, a, x, 1, add ? y : NULL, 0, 0, y);
-	else if (n > 0 && x != y) memcpy(y, x, (size_t)n * sizeof(float));
+	else if (n > 0 && x != y) memcpy(y, x, 4 * (size_t)n);
 }
 
 // The gradient of input i is factor * dy.
@@ -4159,7 +4168,7 @@ DT__PHASE(batchnorm_forward) {
 	if (dt__batchnorm_fixed(r, t)) return;
 	if (r->from == 0) {
 		dt__zero(t->saved_fixed, s.sums);
-		if (r->rows) memcpy(s.a, x, (size_t)c * sizeof *x); // values count from the first row: no cancellation
+		if (r->rows) memcpy(s.a, x, 4 * (size_t)c); // values count from the first row: no cancellation
 	}
 	dt__cpu()->column_moments(dt__rows(r, t), c, x, s.a, NULL, s.one, s.two, 1);
 	s.sums[0] += (float)dt__rows(r, t);
@@ -5280,7 +5289,7 @@ static void dt__shift_image(float *x, int h, int w, int c, int down, int right, 
 		int y = down > 0 ? h - 1 - i : i; // overwrite no row that is still to move
 		float *to = x + y * line, *a = to, *b = to + line - c;
 		if (y - down < 0 || y - down >= h || kept <= 0) { dt__zero(line, to); continue; }
-		memmove(to + DT__MAX(by, 0), x + (y - down) * line + DT__MAX(-by, 0), (size_t)kept * sizeof *x);
+		memmove(to + DT__MAX(by, 0), x + (y - down) * line + DT__MAX(-by, 0), 4 * (size_t)kept);
 		dt__zero(line - kept, by > 0 ? to : to + kept);
 		for (; mirror && a < b; a += c, b -= c) DT__FOR(k, c) { float v = a[k]; a[k] = b[k]; b[k] = v; }
 	}
@@ -6382,8 +6391,8 @@ dt_model *dt_model_create(const dt_options *o, dt_error *err) {
 }
 
 void dt_model_plan_bytes(const dt_model *m, size_t *block, size_t *lower_bound) {
-	if (block) *block = m ? (size_t)m->graph.block_floats * sizeof(float) : 0;
-	if (lower_bound) *lower_bound = m ? (size_t)m->graph.lower_bound * sizeof(float) : 0;
+	if (block) *block = m ? 4 * (size_t)m->graph.block_floats : 0;
+	if (lower_bound) *lower_bound = m ? 4 * (size_t)m->graph.lower_bound : 0;
 }
 
 // ---- steps
@@ -6473,7 +6482,7 @@ static int dt__stretch(dt_model *m, long batches, dt_error *err) {
 		}
 		p->kind = DT__SETUP_DECAY; p->out = p->sums;
 		if (!code && m->optimizer.decay > 0) code = m->comm->push(m->comm, p, err);
-		memset(p->sums, 0, (size_t)p->trained * sizeof(float));
+		dt__zero(p->trained, p->sums);
 		if (!code && m->changed > 1) code = dt__exchange_slots(m, DT__SETUP_SLOT, err);
 	}
 	p->kind = DT__STRETCH; p->order = order;
@@ -7132,7 +7141,7 @@ static uint8_t *dt__server_place(dt__net *net, dt__link *l);
 // Are the floats that come the next of a span, which counts from `begin` on?
 static int dt__link_expects(const dt__link *l, const dt__span *s, ptrdiff_t begin) {
 	const dt__frame *f = &l->frame;
-	return f->bytes % sizeof(float) == 0 && f->offset == (uint64_t)(begin + s->begin) && f->bytes / sizeof(float) <= (size_t)dt__length(*s);
+	return f->bytes % 4 == 0 && f->offset == (uint64_t)(begin + s->begin) && f->bytes / 4 <= (size_t)dt__length(*s);
 }
 
 // Where a frame's payload goes, if this is its time.
@@ -7162,7 +7171,7 @@ static uint8_t *dt__net_place(void *user, dt__link *l) {
 static int dt__net_pull(dt__net *net, dt__link *l) {
 	int rank = (int)(l - net->link), got = dt__link_read(l, dt__net_place, net);
 	const dt__frame *f = &l->frame;
-	ptrdiff_t count = (ptrdiff_t)(f->bytes / sizeof(float));
+	ptrdiff_t count = (ptrdiff_t)(f->bytes / 4);
 	if (got == 0) return 0;
 	if (got == -2) dt__net_lost(net, l, "it sent damaged bytes");
 	else if (got == -1 && !l->left) dt__net_lost(net, l, "its connection has ended");
@@ -7191,7 +7200,7 @@ static int dt__net_push(dt__net *net, dt__link *l) {
 	dt__span *s = result ? &l->result_out : &l->part_out;
 	ptrdiff_t count = order ? 0 : DT__MIN((result ? DT__MIN(net->ready, s->end) : s->end) - s->begin, DT__CHUNK);
 	if (dt__link_idle(l) && (!result || count > 0)) {
-		dt__frame f = dt__frame_of(order ? DT__ORDER : result ? DT__RESULT : DT__PART, c->rank, order ? sizeof l->order : (size_t)count * sizeof(float));
+		dt__frame f = dt__frame_of(order ? DT__ORDER : result ? DT__RESULT : DT__PART, c->rank, order ? sizeof l->order : 4 * (size_t)count);
 		f.kind = (uint8_t)c->kind; f.detail = c->detail; f.n = c->n; f.call = net->call;
 		f.offset = (uint64_t)s->begin;
 		dt__link_queue(l, f, order ? (const void *)&l->order : net->buf ? net->buf + s->begin : NULL);
@@ -7266,7 +7275,7 @@ static int dt__net_room(dt__net *net, ptrdiff_t n) {
 	size_t floats = (size_t)n * (size_t)net->comm.size;
 	if (floats <= net->room_floats) return 0;
 	free(net->room);
-	net->room = (float *)malloc(floats * sizeof(float));
+	net->room = (float *)malloc(4 * floats);
 	net->room_floats = net->room ? floats : 0;
 	return net->room ? 0 : dt__no_room(&net->cause, "%s: no memory for %zu values of other ranks", dt__call_of(&net->comm), floats);
 }
@@ -7563,7 +7572,7 @@ static int dt__desk_open(dt__net *net, dt_error *err) {
 	char *path = (char *)memcpy(own, "/dev/shm/dtrain-XXXXXX", 23), *token = path + 48;
 	float failed;
 	uint8_t *p = (uint8_t *)MAP_FAILED;
-	size_t bytes = (size_t)c->size * (sizeof *net->desk + 2 * DT__AREA * sizeof(float));
+	size_t bytes = (size_t)c->size * (sizeof *net->desk + 8 * DT__AREA);
 	int fd = -1, must = wish && !strcmp(wish, "shm"), code = 0, i, quota = dt__core_mask(own + 8) != dt__cores();
 	struct stat st;
 	if (wish && !strcmp(wish, "tcp")) return 0;
@@ -8014,7 +8023,7 @@ static int dt__server_setup(dt_server *s, const dt__order *o) {
 	s->optimizer.kind = (dt_optimizer)(int)o->kind; s->optimizer.momentum = o->momentum; s->optimizer.beta1 = o->beta1; s->optimizer.beta2 = o->beta2;
 	s->optimizer.alpha = o->alpha; s->optimizer.epsilon = o->epsilon; s->optimizer.decay = o->decay;
 	s->begin = (ptrdiff_t)o->begin; s->trained = (ptrdiff_t)o->trained; s->all = (ptrdiff_t)o->all;
-	s->variables = (float *)calloc(each * (size_t)(1 + (int)o->n_slots + s->workers), sizeof(float));
+	s->variables = (float *)calloc(each * (size_t)(1 + (int)o->n_slots + s->workers), 4);
 	if (!s->variables) {
 		dt__no_room(&s->net->cause, "a parameter server has no memory for %td values of %d workers", s->all, s->workers);
 		return 0;
@@ -8194,7 +8203,7 @@ static void dt__server_stretch(dt_server *s) {
 		if (!dt__client_waits(c, DT__STRETCH)) continue;
 		dt__server_begin(s, &c, 1);
 		c->order.staleness = (double)done; c->pushes = 0;
-		memcpy(c->buf, s->variables, (size_t)s->trained * sizeof(float));
+		dt__copy(s->trained, 1, s->variables, c->buf, 0);
 		c->done = s->trained;
 	}
 	s->stop = 0;
@@ -8208,7 +8217,7 @@ static int dt__server_work(dt_server *s) {
 		if (dt__client_waits(c, DT__PUSH)) dt__server_admit(s, c);
 		if (c->state != DT__COMES || c->frame.detail < DT__SETUP || dt__length(c->link->part_in)) continue;
 		if (c->frame.detail == DT__SETUP_DECAY) dt__server_mask(s, c->buf);
-		if (c->frame.detail == DT__FETCH) memcpy(c->buf, s->slot[c->order.next], (size_t)s->trained * sizeof(float));
+		if (c->frame.detail == DT__FETCH) dt__copy(s->trained, 1, s->slot[c->order.next], c->buf, 0);
 		dt__server_begin(s, &c, 1);
 		if (c->frame.detail == DT__FETCH) c->done = s->trained;
 	}
@@ -8241,7 +8250,7 @@ static int dt__server_send(dt_server *s, int rank) {
 			c->state = DT__ANSWERED;
 		} else if (at < end) {
 			end = DT__MIN(end, at + DT__CHUNK); f.offset = (uint64_t)(s->begin + at);
-			f.bytes = (uint32_t)((size_t)(end - at) * sizeof(float));
+			f.bytes = (uint32_t)(4 * (end - at));
 			dt__link_queue(l, f, c->buf + at);
 			l->result_out.begin = end;
 		}

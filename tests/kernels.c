@@ -875,6 +875,31 @@ static void test_adam(void) {
     }
 }
 
+/* Replicas and servers cut the variables at any place: a value's bits must not depend on where its slice begins. */
+static void test_updates_by_parts(void) {
+    enum { N = 103 };
+    const dt__kernels *k = dt__cpu();
+    dt__adam_numbers a = { 0.5f, 0.013f, 0.999f, 0.1f, 0.001f, 1e-8f, 1e-3f, 0.999f, 1.7f };
+    float whole[3][N], part[3][N];
+    ptrdiff_t cut, i;
+    int kind;
+    at_begin = 0;
+    for (kind = 0; kind < 3; kind++)
+        for (cut = 0; cut <= N; cut++) {
+            const float *g = numbers(3, 1);
+            for (i = 0; i < 3; i++) { memcpy(whole[i], numbers((int)i, 1), sizeof whole[i]); memcpy(part[i], whole[i], sizeof part[i]); }
+            for (i = 0; i < N; i++) whole[2][i] = part[2][i] = fabsf(whole[2][i]);
+            for (i = 0; i < 3; i++) {  /* all at once; up to the cut; from it on */
+                float (*at)[N] = i ? part : whole;
+                ptrdiff_t from = i == 2 ? cut : 0, n = (i == 1 ? cut : N) - from;
+                if (kind == 0) k->adam(n, at[0] + from, g + from, at[1] + from, at[2] + from, &a);
+                if (kind == 1) k->rmsprop(n, at[0] + from, g + from, at[2] + from, at[1] + from, 0.5f, 0.01f, 0.99f, 1e-8f, 0.9f, 1e-3f);
+                if (kind == 2) k->sgd(n, at[0] + from, g + from, at[1] + from, 0.5f, 0.01f, 0.9f, 1e-3f, 1);
+            }
+            CHECK_MSG(!memcmp(whole, part, sizeof whole), "update %d, cut at %d", kind, (int)cut);
+        }
+}
+
 static void test_rmsprop(void) {
     ptrdiff_t n, i;
     int with, step;
@@ -1038,7 +1063,7 @@ static void test_every_loop_has_a_test(void) {
 static const struct { const char *name; void (*test)(void); } test_of[] = {
     { "products", test_products }, { "products_not_finite", test_products_not_finite }, { "tile_plan", test_cuts }, { "activate", test_activate }, { "activate_special", test_activate_special }, { "copy", test_copy }, { "multiply", test_multiply },
     { "sums", test_sums }, { "from_bytes", test_from_bytes }, { "pack", test_pack }, { "gemv", test_gemv }, { "columns", test_columns }, { "columns_of_many_rows", test_columns_of_many_rows }, { "maximum", test_maximum }, { "softmax", test_softmax },
-    { "layernorm", test_layernorm }, { "dropout", test_dropout }, { "sgd", test_sgd }, { "adam", test_adam }, { "rmsprop", test_rmsprop }, { "root", test_root }, { "fading_moments", test_fading_moments }, { "exp", test_exp }, { "winograd", test_winograd } };
+    { "layernorm", test_layernorm }, { "dropout", test_dropout }, { "sgd", test_sgd }, { "adam", test_adam }, { "updates_by_parts", test_updates_by_parts }, { "rmsprop", test_rmsprop }, { "root", test_root }, { "fading_moments", test_fading_moments }, { "exp", test_exp }, { "winograd", test_winograd } };
 
 static void not_here(void) { SKIP("not an instruction set of this machine"); }
 static void nothing(void) { }
