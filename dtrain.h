@@ -2128,72 +2128,45 @@ DT__LOOP(linear, (ptrdiff_t n, float fa, const float *a, float fb, const float *
 	}
 }
 
-// out[column] = or += sum over rows
-DT__LOOP(column_sums, (ptrdiff_t rows, ptrdiff_t n, const float *x, float *out, int add), (rows, n, x, out, add)) {
-#define DT__ROW(r) b##r += DT__AT(p + r * n);
-	if (!add) dt__zero(n, out);
-	DT__PATCHES(rows, n) {
-		dt__v b0 = {0}, b1 = {0}, b2 = {0}, b3 = {0}; // four sums, since one would wait for itself
-		for (k = r; n - i >= DT__W && k + 4 <= r1; k += 4) {
-			const float *p = x + k * n + i;
-			DT__R4(DT__ROW)
-		}
-		for (; k < r1; k++) { DT__READ(v, x + k * n); b0 += v; }
-		b0 = (b0 + b1) + (b2 + b3);
-		DT__SET_OR_ADD(b0, out, 1);
-	}
-}
-
-// s1[column] = or += sum of g, s2 of g * (x - shift), where g is dy, or x - shift if dy is NULL
+// s1[column] = or += sum of g, s2 of g * (x - shift), where g is dy, or x - shift if dy is NULL; s2 NULL: sums of dy alone
 DT__LOOP(column_moments, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *shift, const float *dy, float *s1, float *s2, int add), (rows, n, x, shift, dy, s1, s2, add)) {
-	if (!add) { dt__zero(n, s1); dt__zero(n, s2); }
+	if (!add) { dt__zero(n, s1); if (s2) dt__zero(n, s2); }
 	DT__PATCHES(rows, n) {
-		dt__v a1 = {0}, a2 = {0}, b1 = {0}, b2 = {0}, v, w, g, h;
-		DT__READ(m, shift);
+		dt__v a1 = {0}, a2 = a1, b1 = a1, b2 = a1, m = a1, v = a1, w = a1, g, h;
+		if (s2) DT__GET(m, shift);
 		for (k = r; n - i >= DT__W && k + 2 <= r1; k += 2) { // two sums each, since one would wait for itself
 			ptrdiff_t at = k * n + i;
-			g = v = DT__AT(x + at) - m; h = w = DT__AT(x + at + n) - m;
+			if (s2) { v = DT__AT(x + at) - m; w = DT__AT(x + at + n) - m; }
+			g = v; h = w;
 			if (dy) { g = DT__AT(dy + at); h = DT__AT(dy + at + n); }
 			a1 += g; a2 += g * v;
 			b1 += h; b2 += h * w;
 		}
 		for (; k < r1; k++) {
-			DT__GET(v, x + k * n);
-			g = v -= m;
+			if (s2) { DT__GET(v, x + k * n); v -= m; }
+			g = v;
 			if (dy) DT__GET(g, dy + k * n);
 			a1 += g; a2 += g * v;
 		}
 		a1 += b1; a2 += b2;
 		DT__SET_OR_ADD(a1, s1, 1);
-		DT__SET_OR_ADD(a2, s2, 1);
+		if (s2) DT__SET_OR_ADD(a2, s2, 1);
 	}
 }
 
-// y[row] = x[row] * scale (NULL: 1) + shift (NULL: 0), perhaps relu
-DT__LOOP(columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale, const float *shift, int relu, float *y), (rows, n, x, scale, shift, relu, y)) {
+// y[row] = or += x[row] * a (NULL: 1) + z[row] * b (z NULL: none) + c (NULL: 0), per column, perhaps relu
+DT__LOOP(columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *a, const float *z, const float *b, const float *c, int relu, float *y, int add), (rows, n, x, a, z, b, c, relu, y, add)) {
 	DT__PATCHES(rows, n) {
-		dt__v a = {0}, b = a;
-		if (scale) DT__GET(a, scale); else a += 1.0f;
-		if (shift) DT__GET(b, shift);
+		dt__v va = {0}, vb = va, vc = va;
+		if (a) DT__GET(va, a); else va += 1.0f;
+		if (z) DT__GET(vb, b);
+		if (c) DT__GET(vc, c);
 		for (k = r; k < r1; k++) {
 			DT__READ(v, x + k * n);
-			v = v * a + b; v = DT__RELU_IF(relu, v);
-			DT__SET(v, y + k * n);
-		}
-	}
-}
-
-// dx[row] = or += dy[row] * a + x[row] * b + c, per column
-DT__LOOP(columns_back, (ptrdiff_t rows, ptrdiff_t n, const float *dy, const float *x, const float *a, const float *b, const float *c, float *dx, int add), (rows, n, dy, x, a, b, c, dx, add)) {
-	DT__PATCHES(rows, n) {
-		DT__READ(va, a);
-		DT__READ(vb, b);
-		DT__READ(vc, c);
-		for (k = r; k < r1; k++) {
-			DT__READ(g, dy + k * n);
-			DT__READ(v, x + k * n);
-			g = g * va + (v * vb + vc);
-			DT__SET_OR_ADD(g, dx + k * n, add);
+			v = v * va + vc;
+			if (z) { DT__READ(w, z + k * n); v += w * vb; }
+			v = DT__RELU_IF(relu, v);
+			DT__SET_OR_ADD(v, y + k * n, add);
 		}
 	}
 }
@@ -2216,18 +2189,14 @@ DT__LOOP_OF(float, return, softmax, (ptrdiff_t n, const float *x, float *y, floa
 
 // y = (x - mean) * inv * weight + bias; bias may be NULL.
 DT__LOOP(layernorm, (ptrdiff_t n, const float *x, const float *weight, const float *bias, float epsilon, float *y, float *mean_inv), (n, x, weight, bias, epsilon, y, mean_inv)) {
-	dt__v s = {0};
 	float mean = dt__row_sum(n, x) / (float)n, inv;
-	ptrdiff_t k = 0;
-	for (; k + DT__W <= n; k += DT__W) { dt__v v = DT__AT(x + k) - mean; s += v * v; }
-	inv = dt__lanes_sum(&s);
-	for (; k < n; k++) inv += (x[k] - mean) * (x[k] - mean);
-	inv = 1 / sqrtf(inv / (float)n + epsilon);
+	dt__linear_body(n, 1, x, 0, NULL, -mean, 0, y);
+	inv = 1 / sqrtf(dt__dot_body(n, y, y) / (float)n + epsilon);
 	mean_inv[0] = mean; mean_inv[1] = inv;
 	DT__EACH(n) {
-		DT__READ(v, x);
+		DT__READ(v, y);
 		DT__READ(w, weight);
-		v = (v - mean) * inv * w;
+		v = v * inv * w;
 		if (bias) { DT__GET(w, bias); v += w; }
 		DT__SET(v, y);
 	}
@@ -2281,12 +2250,20 @@ DT__LOOP(dropout, (ptrdiff_t n, uint64_t key, uint32_t threshold, float scale, c
 // CPUs. Squares keep all that is normal.
 #define DT__NOT_BELOW(exponent, v) DT__WHERE((DT__BITS(v) & 0x7f800000) >= ((exponent) << 23), v)
 
-// w -= rate * step; g is scaled first, weight decay added, momentum kept in v (NULL: none).
-DT__LOOP(sgd, (ptrdiff_t n, float *w, const float *g, float *v, float scale, float rate, float momentum, float decay, int nesterov), (n, w, g, v, scale, rate, momentum, decay, nesterov)) {
+// w -= rate * step; g is scaled first, weight decay added; divided by the root of its mean square, kept in s (RMSprop; NULL: not);
+// momentum kept in v (NULL: none).
+DT__LOOP(sgd, (ptrdiff_t n, float *w, const float *g, float *v, float *s, float scale, float rate, float momentum, float decay, int nesterov, float alpha, float epsilon), (n, w, g, v, s, scale, rate, momentum, decay, nesterov, alpha, epsilon)) {
 	DT__EACH(n) {
 		DT__READ(p, w);
 		DT__READ(d, g);
 		d = d * scale + decay * p;
+		if (s) {
+			DT__READ(q, s);
+			q = alpha * q + (1.0f - alpha) * d * d; q = DT__NOT_BELOW(1, q);
+			DT__SET(q, s);
+			dt__v_sqrt(&q);
+			d = d / (q + epsilon);
+		}
 		if (v) {
 			DT__READ(m, v);
 			m = momentum * m + d; m = DT__NOT_BELOW(15, m);
@@ -2337,23 +2314,6 @@ DT__AVX512 static void dt__adam_avx512 DT__ADAM_PARAMETERS {
 #undef dt__v
 #undef dt__vi
 #endif
-
-DT__LOOP(rmsprop, (ptrdiff_t n, float *w, const float *g, float *s, float *v, float scale, float rate, float alpha, float epsilon, float momentum, float decay), (n, w, g, s, v, scale, rate, alpha, epsilon, momentum, decay)) {
-	DT__EACH(n) {
-		dt__v root;
-		DT__READ(p, w);
-		DT__READ(d, g);
-		DT__READ(q, s);
-		d = d * scale + decay * p; q = alpha * q + (1.0f - alpha) * d * d;
-		q = DT__NOT_BELOW(1, q); root = q;
-		dt__v_sqrt(&root);
-		d = d / (root + epsilon);
-		DT__SET(q, s);
-		if (v) { DT__GET(q, v); d += momentum * q; d = DT__NOT_BELOW(15, d); DT__SET(d, v); }
-		p -= rate * d;
-		DT__SET(p, w);
-	}
-}
 
 // y = x * scale, from bytes
 DT__LOOP(from_bytes, (ptrdiff_t n, const uint8_t *x, float scale, float *y), (n, x, scale, y)) {
@@ -2490,7 +2450,7 @@ DT__WINOGRAD_OF(dt__winograd_base, , dt__v4, 4)
 DT__WINOGRAD_OF(dt__winograd_base, , float, 1)
 #endif
 
-// c [n] = or += a [k] * B [k, n], with rows (bj = 1) or columns (bk = ak = 1) of B contiguous, several at a time
+// c [n] = or += a [k] * B [k, n], with rows (bj = 1) or columns (bk = ak = 1) of B contiguous
 DT__LOOP(gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const float *b, ptrdiff_t bk, ptrdiff_t bj, float *c, int add), (n, k, a, ak, b, bk, bj, c, add)) {
 	ptrdiff_t i, p, r;
 #define DT__FACTOR(r) const float a##r = a[r * ak];
@@ -2525,8 +2485,8 @@ DT__LOOP(gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const fl
 // ---- the table of one instruction set, and the choice among them
 
 #define DT__VECTOR_LOOPS(X) \
-	X(activate) X(activate_back) X(multiply) X(maximum) X(maximum_back) X(dot) X(linear) X(column_sums) X(column_moments) \
-	X(columns_affine) X(columns_back) X(softmax) X(layernorm) X(layernorm_back) X(dropout) X(sgd) X(rmsprop) X(from_bytes) X(pack) X(gemv)
+	X(activate) X(activate_back) X(multiply) X(maximum) X(maximum_back) X(dot) X(linear) X(column_moments) \
+	X(columns_affine) X(softmax) X(layernorm) X(layernorm_back) X(dropout) X(sgd) X(from_bytes) X(pack) X(gemv)
 
 typedef struct {
 	const char *name;
@@ -2571,7 +2531,7 @@ static const dt__kernels *dt__kernels_choose(void) {
 	return &dt__isa[best];
 }
 
-// Two threads that race here choose the same.
+// Racing threads choose the same.
 static const dt__kernels *dt__cpu(void) {
 	static const dt__kernels *chosen;
 	const dt__kernels *k = DT__LOAD(&chosen);
@@ -2645,7 +2605,7 @@ static void dt__tiles(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k2, ptrdiff_t k, const
 	}
 }
 
-// Cache blocks: a packed block of A stays in L2, one panel of B in L1, the packed block of B in L3.
+// A packed block of A stays in L2, a panel of B in L1, the block of B in L3.
 #define DT__KC 256
 #define DT__MC 192
 #define DT__NC 2048
@@ -2726,8 +2686,7 @@ static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrd
 //   that a layer finds in the cache what the one before it wrote; some neighbours become one pass (.no_fusion: neither).
 // Owns: the graph (shared, constant once finished) and what one replica needs to run it.
 // Uses: >>kernels, >>base. Operations are records of >>layers and >>losses.
-// Promise: a step allocates nothing; a partial batch runs the same plan; numbers, names and seeds depend on the graph alone,
-//   not on a compiler's order of evaluation.
+// Promise: a step allocates nothing; a partial batch runs the same plan; numbers, names and seeds depend on the graph alone.
 
 typedef struct dt__replica dt__replica;
 typedef struct dt__graph dt__graph;
@@ -3602,7 +3561,7 @@ static const float *dt__bias(const dt__replica *r, const dt_tensor *t) { return 
 static void dt__finish(const dt__replica *r, const dt_tensor *t) {
 	const float *bias = dt__bias(r, t);
 	float *y = dt__value(r, t);
-	if (bias || t->relu) dt__cpu()->columns_affine(dt__rows(r, t), dt__last(t), y, NULL, bias, t->relu, y);
+	if (bias || t->relu) dt__cpu()->columns_affine(dt__rows(r, t), dt__last(t), y, NULL, NULL, NULL, bias, t->relu, y, 0);
 }
 
 // ---- dense: Y [rows, out] = X [rows, in] W [in, out] + b
@@ -3637,7 +3596,7 @@ DT__PHASE(dense_backward) {
 	int add;
 	if ((d = dt__dw(r, t, 0, &add))) // dW = X^T dY
 		dt__gemm(in, out, m, dt__x(r, t, 0), 1, in, dy, out, 1, d, out, add, scratch);
-	if ((d = dt__dw(r, t, 1, &add))) dt__cpu()->column_sums(m, out, dy, d, add);
+	if ((d = dt__dw(r, t, 1, &add))) dt__cpu()->column_moments(m, out, NULL, NULL, dy, d, NULL, add);
 	if ((d = dt__dx(r, t, 0, &add))) // dX = dY W^T
 		dt__gemm(m, in, out, dy, out, 1, dt__weights(r, t, 0), 1, out, d, in, add, scratch);
 }
@@ -3907,7 +3866,7 @@ DT__PHASE(conv_forward) {
 				dt__operand b = {weight + (g * parts + ky) * part_floats, 1, v.fg, v.span * v.fg, packs, NULL};
 				dt__tiles(v.ow, v.fg, k2, v.span, &a, &b, y + g * v.fg, v.f, ky > 0, bias && ky == 0 ? bias + g * v.fg : NULL);
 			}
-			if (t->relu) k->columns_affine(v.ow, v.f, y, NULL, NULL, 1, y);
+			if (t->relu) k->linear(v.ow * v.f, 1, y, 0, NULL, 0, 1, y);
 		}
 	}
 }
@@ -3979,7 +3938,7 @@ DT__PHASE(conv_backward_weights) {
 	dt__conv v = dt__conv_of(t);
 	float *d;
 	int add;
-	if ((d = dt__dw(r, t, 1, &add))) dt__cpu()->column_sums(dt__rows(r, t), v.f, dt__gradient(r, t), d, add);
+	if ((d = dt__dw(r, t, 1, &add))) dt__cpu()->column_moments(dt__rows(r, t), v.f, NULL, NULL, dt__gradient(r, t), d, NULL, add);
 	if (v.depthwise) dt__depthwise_run(r, t, v, 1); // both
 	else if (v.winograd && dt__trains(t->variable[0])) dt__winograd_backward_weights(r, t, v);
 	else if ((d = dt__dw(r, t, 0, &add))) dt__conv_direct_weights(r, t, v, d, add);
@@ -4061,7 +4020,7 @@ DT__PHASE(global_avgpool_forward) {
 	const dt_tensor *x = t->in[0];
 	ptrdiff_t i, c = t->size, n = x->size / c;
 	float *y = dt__value(r, t);
-	DT__FOR(i, r->rows) dt__cpu()->column_sums(n, c, dt__value(r, x) + i * x->size, y + i * c, 0);
+	DT__FOR(i, r->rows) dt__cpu()->column_moments(n, c, NULL, NULL, dt__value(r, x) + i * x->size, y + i * c, NULL, 0);
 	dt__copy(r->rows * c, 1 / (float)n, y, y, 0);
 }
 DT__PHASE(global_avgpool_backward) {
@@ -4201,7 +4160,7 @@ DT__PHASE(batchnorm_forward_after) {
 		v = 1 / sqrt(v + o->epsilon); s.mean[i] = (float)m; s.inv[i] = (float)v;
 		s.a[i] = (float)v * weight[i]; s.b[i] = bias[i] - (float)m * s.a[i];
 	}
-	dt__cpu()->columns_affine(dt__rows(r, t), c, dt__x(r, t, 0), s.a, s.b, t->relu, dt__value(r, t));
+	dt__cpu()->columns_affine(dt__rows(r, t), c, dt__x(r, t, 0), s.a, NULL, NULL, s.b, t->relu, dt__value(r, t), 0);
 }
 DT__PHASE(batchnorm_backward) {
 	ptrdiff_t c = dt__last(t), i;
@@ -4229,7 +4188,7 @@ DT__PHASE(batchnorm_backward_after) {
 		s.b[i] = fixed ? 0 : -s.a[i] * s.inv[i] * s.inv[i] * s.two[i] / s.sums[0];
 		s.d[i] = fixed ? 0 : -s.a[i] * s.one[i] / s.sums[0] - s.b[i] * s.mean[i];
 	}
-	dt__cpu()->columns_back(dt__rows(r, t), c, dt__gradient(r, t), dt__x(r, t, 0), s.a, s.b, s.d, dx, add);
+	dt__cpu()->columns_affine(dt__rows(r, t), c, dt__gradient(r, t), s.a, dt__x(r, t, 0), s.b, s.d, 0, dx, add);
 }
 
 static void dt__batchnorm_update(dt__replica *r, dt_tensor *t, int pass) {
@@ -4895,24 +4854,17 @@ static double dt__rate_of(const dt__optimizer *p, long step) {
 }
 
 // The gradient is scale * g. step counts from 1.
-static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t n, float *w, const float *g, float *slot0, float *slot1, double scale, double rate, long step, int no_decay) {
+static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t at, ptrdiff_t n, float *w, const float *g, float *const *slot, double scale, double rate, long step, int no_decay) {
 	const dt__kernels *k = dt__cpu();
+	float *slot0 = slot[0] ? slot[0] + at : NULL, *slot1 = slot[1] ? slot[1] + at : NULL;
 	double decay = no_decay ? 0 : p->decay;
-	dt__adam_numbers a;
-	switch (p->kind) {
-	case DT_ADAM: case DT_ADAMW:
-		a.scale = (float)scale; a.rate = (float)(rate / (1 - pow(p->beta1, (double)step)));
-		a.rest1 = (float)(1 - p->beta1); a.beta2 = (float)p->beta2;
-		a.rest2 = (float)(1 - p->beta2); // not 1 - (float)0.999, which is 1.3e-5 of itself less
-		a.epsilon = (float)p->epsilon;
-		a.decay = p->kind == DT_ADAM ? (float)decay : 0;
-		a.shrink = p->kind == DT_ADAMW ? (float)(1 - rate * decay) : 1;
-		a.root2 = (float)(1 / sqrt(1 - pow(p->beta2, (double)step)));
-		k->adam(n, w, g, slot0, slot1, &a);
-		break;
-	case DT_RMSPROP: k->rmsprop(n, w, g, slot0, slot1, (float)scale, (float)rate, (float)p->alpha, (float)p->epsilon, (float)p->momentum, (float)decay); break;
-	default: k->sgd(n, w, g, slot0, (float)scale, (float)rate, (float)p->momentum, (float)decay, p->kind == DT_NESTEROV);
-	}
+	int adamw = p->kind == DT_ADAMW, rms = p->kind == DT_RMSPROP;
+	if (adamw || p->kind == DT_ADAM) {
+		const dt__adam_numbers a = {(float)scale, (float)(rate / (1 - pow(p->beta1, (double)step))), (float)p->beta2, (float)(1 - p->beta1),
+			(float)(1 - p->beta2), // not 1 - (float)0.999, which is 1.3e-5 of itself less
+			(float)p->epsilon, adamw ? 0 : (float)decay, adamw ? (float)(1 - rate * decay) : 1, (float)(1 / sqrt(1 - pow(p->beta2, (double)step)))};
+		k->adam(n, w + at, g, slot0, slot1, &a);
+	} else k->sgd(n, w + at, g, rms ? slot1 : slot0, rms ? slot0 : NULL, (float)scale, (float)rate, (float)p->momentum, (float)decay, p->kind == DT_NESTEROV, (float)p->alpha, (float)p->epsilon);
 }
 
 // ========
@@ -5575,9 +5527,11 @@ static uint64_t *dt__gather_words(dt_comm *c, int n, const void *own, dt_error *
 	int failed = !piece || !v;
 	if (failed) dt__no_room(err, "no memory for a message");
 	else {
-		memcpy(v, own, (size_t)n * sizeof *v);
-		DT__FOR(i, row) piece[row * (size_t)c->rank + i] = (float)(v[i / 4] >> i % 4 * 16 & 0xffff);
-		memset(v, 0, (size_t)n * sizeof *v);
+		DT__FOR(i, row) {
+			memcpy(v, (const char *)own + i / 4 * 8, 8);
+			piece[row * (size_t)c->rank + i] = (float)(*v >> i % 4 * 16 & 0xffff);
+		}
+		*v = 0;
 		failed = dt_allgather(c, piece, all, err);
 	}
 	DT__WHILE(i, all, !failed) v[i / 4] |= (uint64_t)piece[i] << i % 4 * 16;
@@ -5985,8 +5939,7 @@ static void dt__update_slice(dt__replica *r, double scale) {
 		const dt__variable *v = r->graph->variable[i];
 		ptrdiff_t from = DT__MAX(s.begin, v->offset), to = DT__MIN(s.end, v->offset + v->size);
 		if (from >= to) continue; // as all that are not trained, which lie behind
-		dt__optimizer_apply(&m->optimizer, to - from, r->variables + from, g + from, m->slot[0] ? m->slot[0] + from : NULL,
-				m->slot[1] ? m->slot[1] + from : NULL, scale, m->rate, m->step + 1, v->no_decay);
+		dt__optimizer_apply(&m->optimizer, from, to - from, r->variables, g + from, m->slot, scale, m->rate, m->step + 1, v->no_decay);
 	}
 	dt__spread(m->servers ? m->replica : r, s.begin, s.end - s.begin);
 }
@@ -7631,6 +7584,7 @@ typedef struct { // what >>cluster has found out
 	char bind[256]; // the own listener's host, or "", and port, 0: any
 	int port;
 	char job[64]; // processes of another job are not let in
+	char file[256]; // of DTRAIN_RDZV, or ""
 	char source[120]; // which variables said so
 	double patience, dead; // seconds
 	char secret[256];
@@ -7773,8 +7727,29 @@ static void dt__link_seal(dt__link *l, const char *secret, int dialled) {
 	}
 }
 
+// Where rank 0 is, by a file.
+static int dt__meet_read(dt__who *w) {
+	FILE *f = fopen(w->file, "r");
+	int ok = f && fscanf(f, "%279s %63s", w->chief, w->job) == 2;
+	if (f) fclose(f);
+	return ok;
+}
+static int dt__meet_write(dt__who *w, dt_error *err) {
+	char host[256] = "";
+	uint8_t word[16];
+	dt__new_file file;
+	if (*w->bind || gethostname(host, sizeof host - 1)) dt__fill(host, "%s", w->bind);
+	dt__random_bytes(word);
+	dt__fill(w->job, "%ju", (uintmax_t)dt__read_le(word, 8));
+	do dt__fill(w->chief, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, w->port); // then with its port
+	while (w->listener < 0 && (w->listener = dt__listen(w, &w->port, err)) >= 0);
+	if (w->listener < 0 || dt__new_file_open(&file, "DTRAIN_RDZV", w->file, err)) return DT_ERR_CONFIG;
+	fprintf(file.f, "%s %s\n", w->chief, w->job);
+	return dt__new_file_close(&file, err);
+}
+
 // Dial a rank until it answers or time is over.
-static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *address, int port, double until, dt_error *err) {
+static int dt__dial(dt__net *net, dt__who *w, int rank, const char *address, int port, double until, dt_error *err) {
 	dt__link *l = &net->link[rank];
 	uint8_t proof[32];
 	const char *why = "";
@@ -7782,6 +7757,7 @@ static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *addres
 	for (round = 0; dt__now() < until && !DT__STOPPED; round++) {
 		struct timespec pause = {0, 5000000L << DT__MIN(round / (rank ? 1 : w->tries), 7)};
 		DT__CLEAR(l);
+		if (!rank && *w->file) dt__meet_read(w); // it may have been an old one
 		l->fd = dt__connect(address, rank ? 0 : round % w->tries, &why);
 		if (l->fd >= 0) {
 			dt__fill(l->address, "%s", address);
@@ -7791,7 +7767,7 @@ static int dt__dial(dt__net *net, const dt__who *w, int rank, const char *addres
 			memcpy(l->said + 12, w->job, strlen(w->job));
 			dt__random_bytes(l->said + 76);
 			dt__link_tell(l, DT__HELLO, w->rank, l->said, DT__HELLO_BYTES);
-			if (!dt__link_await(l, DT__CHALLENGE, dt__place_small, NULL, rank || w->tries == 1 ? until : DT__MIN(dt__now() + 5, until))) {
+			if (!dt__link_await(l, DT__CHALLENGE, dt__place_small, NULL, rank || (w->tries == 1 && !*w->file) ? until : DT__MIN(dt__now() + 5, until))) {
 				memcpy(l->said + DT__HELLO_BYTES, l->small, 16);
 				dt__proof(w->secret, l->said, 'a', proof);
 				if (dt__differs(proof, l->small + 16)) return dt__bad_job(err, "rank %d (%s) knows another secret: set the same DTRAIN_SECRET for all", rank, address);
@@ -7896,14 +7872,19 @@ static uint8_t *dt__place_roster(void *user, dt__link *l) {
 	return l->frame.type == DT__ROSTER && l->frame.bytes == 64 * (size_t)net->n ? (uint8_t *)net->roster : dt__place_small(NULL, l);
 }
 
-static int dt__join(dt__net *net, const dt__who *w, dt_error *err) {
+static int dt__join(dt__net *net, dt__who *w, dt_error *err) {
 	double until = dt__now() + w->patience;
 	char host[256], text[64];
 	dt__link *l;
-	int i, port = 0, code = 0, listener = w->listener >= 0 ? w->listener : dt__listen(w, &port, err);
+	int i, port = 0, code = *w->file && !w->rank ? dt__meet_write(w, err) : 0, listener;
+	while (*w->file && w->rank && !dt__meet_read(w)) {
+		if (dt__now() > until || DT__STOPPED) return dt__fail(err, DT_ERR_PEER, "rank %d waited in vain for rank 0 to write \"%s\"", w->rank, w->file);
+		poll(NULL, 0, 50);
+	}
+	listener = code || w->listener >= 0 ? w->listener : dt__listen(w, &port, err);
 	if (listener < 0) return DT_ERR_CONFIG;
 	dt__socket_ready(listener);
-	if (w->rank) code = dt__dial(net, w, 0, w->chief, port, until, err);
+	if (w->rank && !code) code = dt__dial(net, w, 0, w->chief, port, until, err);
 	if (!code && w->rank && dt__link_await(net->link, DT__ROSTER, dt__place_roster, net, until))
 		code = net->link->frame.type == DT__ABORT ? dt__fail(err, DT_ERR_PEER, "%s", (const char *)net->link->small)
 			: DT__STOPPED ? dt__join_stopped(w, err) : dt__fail(err, DT_ERR_PEER, "rank 0 (%s) has ended, or the others have not come to it within %g s", w->chief, w->patience);
@@ -7912,6 +7893,7 @@ static int dt__join(dt__net *net, const dt__who *w, dt_error *err) {
 	for (i = 1; i < w->rank && !code; i++) code = dt__dial(net, w, i, net->roster[i], port, until, err);
 	if (!code) code = dt__join_accept(net, w, listener, until, err);
 	close(listener);
+	if (*w->file && !w->rank) unlink(w->file);
 	if (code || w->rank) return code;
 	dt__address(w->chief, host, sizeof host, &port);
 	DT__EACH_LINK(net, i, l) { // who came from this host is where this one is, as the others call it
@@ -7922,7 +7904,7 @@ static int dt__join(dt__net *net, const dt__who *w, dt_error *err) {
 	return 0;
 }
 
-static dt_comm *dt__net_open(const dt__who *w, dt_error *err) {
+static dt_comm *dt__net_open(dt__who *w, dt_error *err) {
 	size_t n = (size_t)w->size;
 	dt__net *net = (dt__net *)calloc(1, sizeof *net + n * (sizeof *net->link + 2 * sizeof *net->part + sizeof *net->poll + 64));
 	dt_comm *c = &net->comm;
@@ -8051,8 +8033,7 @@ static void dt__server_apply(dt_server *s, const dt__client *c, ptrdiff_t from, 
 	for (at = from; at < end; at = to) {
 		while (i < s->n_borders && s->border[i] <= at) i++;
 		to = i < s->n_borders ? DT__MIN(end, s->border[i]) : end;
-		dt__optimizer_apply(&s->optimizer, to - at, s->variables + at, g + (at - from), s->slot[0] ? s->slot[0] + at : NULL, s->slot[1] ? s->slot[1] + at : NULL,
-				c->scale, c->order.rate, (long)c->order.version, i % 2);
+		dt__optimizer_apply(&s->optimizer, at, to - at, s->variables, g + (at - from), s->slot, c->scale, c->order.rate, (long)c->order.version, i % 2);
 	}
 }
 
@@ -8138,8 +8119,8 @@ static int dt__server_advance(dt_server *s, dt__client *const *who, int n, ptrdi
 	if (!first->again) dt__server_apply(s, first, from, to, s->part[0]);
 	values = DT__MAX(0, DT__MIN(to, s->trained) - from);
 	DT__FOR(i, n) {
-		if (values) dt__copy(values, 1, s->variables + from, s->part[i], 0);
-		if (i && to - from > values) dt__copy(to - from - values, 1, s->part[0] + values, s->part[i] + values, 0);
+		dt__copy(values, 1, s->variables + from, s->part[i], 0);
+		if (i) dt__copy(to - from - values, 1, s->part[0] + values, s->part[i] + values, 0);
 		who[i]->done = to;
 	}
 	return 1;
@@ -8389,12 +8370,11 @@ static int dt__who_role(dt__who *w, int rank, int workers, int servers, int serv
 
 static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
 	const char *host = dt__env(f->host), *port = dt__env(f->port), *job = dt__env(f->job), *local = dt__env(f->local);
-	const char *store = dt__env("TORCHELASTIC_USE_AGENT_STORE");
+	const char *store = dt__env("TORCHELASTIC_USE_AGENT_STORE"), *role = dt__env("DTRAIN_ROLE");
 	char first[256], own[8];
-	const char *role = dt__env("DTRAIN_ROLE");
 	int slurm = !strcmp(f->name, "Slurm"), serves = role && !strcmp(role, "ps"), servers = 0, here;
 	if (dt__who_number(f->rank, 1, &w->rank, err) || dt__who_number(f->size, 1, &w->size, err) || dt__who_number("DTRAIN_SERVERS", 0, &servers, err)) return DT_ERR_CONFIG;
-	if (role && !serves && dt__role_of(role) != DT__CHIEF && dt__role_of(role) != DT__WORKER)
+	if (role && !serves && (unsigned)dt__role_of(role) > DT__WORKER)
 		return dt__bad_job(err, "DTRAIN_ROLE is \"%.40s\": chief, worker or ps is needed", role);
 	dt__fill(w->source, "%s: %s, %s", f->name, f->rank, f->size);
 	w->servers = servers; // a launcher's last ranks
@@ -8484,7 +8464,7 @@ static int dt__who_spec(dt__who *w, const char *name, const char *text, int *spo
 	}
 	*spoke = s.cluster;
 	if (!s.cluster) return 0;
-	dt__fill(w->source, "%s", name);
+	strcpy(w->source, name);
 	has_chief = s.count[DT__CHIEF] > 0; workers = has_chief + s.count[DT__WORKER];
 	w->servers = s.count[DT__SERVER]; w->size = workers + w->servers;
 	if (s.task && s.role == DT__EVALUATOR) return dt__bad_job(err, "%s: the task is an evaluator: dt_job_main of examples/job.h has it", name);
@@ -8544,7 +8524,7 @@ static int dt__who_secret(dt__who *w, const char *secret, dt_error *err) {
 static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	const dt_cluster none = DT_DEFAULTS, *c = given ? given : &none;
 	const char *chief = c->chief ? c->chief : dt__env("DTRAIN_CHIEF"), *host = c->bind ? c->bind : dt__env("DTRAIN_BIND");
-	const char *insecure = dt__env("DTRAIN_INSECURE");
+	const char *insecure = dt__env("DTRAIN_INSECURE"), *meet = dt__env("DTRAIN_RDZV");
 	int spoke = 0, code;
 	DT__CLEAR(w);
 	w->size = w->tries = 1; w->listener = -1;
@@ -8559,8 +8539,11 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	if (code || (w->size == 1 && !w->rank)) return code;
 	if (w->size < 1 || w->rank < 0 || w->rank >= w->size || w->size >= DT__BY_SIGNAL || w->servers >= w->size)
 		return dt__bad_job(err, "rank %d of %d processes (%s), %d of them parameter servers: ranks are 0 to size - 1", w->rank, w->size, w->source, w->servers);
+	if (meet && strcmp(meet, "tcp") && (strncmp(meet, "file:", 5) || dt__fill(w->file, "%s", meet + 5) >= sizeof w->file))
+		return dt__bad_job(err, "DTRAIN_RDZV is \"%.60s\": tcp or file:PATH is needed", meet);
+	if (*w->file) { strcpy(w->chief, meet); w->tries = 1; }
 	if (*w->chief) return 0;
-	return dt__bad_job(err, "%s: nothing says where rank 0 is: set DTRAIN_CHIEF=host:port for all processes", w->source);
+	return dt__bad_job(err, "%s: nothing says where rank 0 is: set DTRAIN_CHIEF=host:port for all processes, or DTRAIN_RDZV=file:PATH", w->source);
 }
 
 static int dt__who_serves(const dt__who *w) { return w->rank >= w->size - w->servers; }
@@ -8682,7 +8665,7 @@ static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *
 }
 
 // A parameter server's whole life: its exit status, or -1 and the error.
-static int dt__serve_run(const dt__who *w, const dt_options *o, dt_error *err) {
+static int dt__serve_run(dt__who *w, const dt_options *o, dt_error *err) {
 	dt_server *s = dt__server_on(dt__net_open(w, err), err);
 	if (s && !dt_server_run(s, err) && o->progress > 0)
 		printf("%ju updates of %td values, stale by %.2f on average\n", (uintmax_t)s->version, s->trained, s->version ? s->sum_staleness / (double)s->version : 0);

@@ -530,7 +530,7 @@ static void test_columns(void) {
             pdy = place(1, dy, rows * n);
             for (relu = 0; relu < 4; relu++) {
                 y = place(5, before, rows * n);
-                dt__cpu()->columns_affine(rows, n, y, NULL, relu / 2 ? pa : NULL, relu % 2, y);
+                dt__cpu()->columns_affine(rows, n, y, NULL, NULL, NULL, relu / 2 ? pa : NULL, relu % 2, y, 0);
                 for (i = 0; i < rows * n; i++)
                     NEAR(y[i], least((double)before[i] + (relu / 2 ? a[i % n] : 0), relu % 2), 2 * ULP * 2, "finish, %d rows of %d, entry %d", (int)rows, (int)n, (int)i);
                 y = place(5, before, rows * n);
@@ -540,20 +540,20 @@ static void test_columns(void) {
             }
             for (relu = 0; relu < 2; relu++) {
                 y = place(5, NULL, rows * n);
-                dt__cpu()->columns_affine(rows, n, px, pa, pb, relu, y);
+                dt__cpu()->columns_affine(rows, n, px, pa, NULL, NULL, pb, relu, y, 0);
                 for (i = 0; i < rows * n; i++) NEAR(y[i], least((double)x[i] * a[i % n] + b[i % n], relu), 2 * ULP * 4, "columns_affine, %d rows of %d, entry %d", (int)rows, (int)n, (int)i);
             }
             for (add = 0; add < 2; add++) {
                 y = place(5, add ? before : NULL, rows * n);
-                dt__cpu()->columns_back(rows, n, pdy, px, pa, pb, pc, y, add);
+                dt__cpu()->columns_affine(rows, n, pdy, pa, px, pb, pc, 0, y, add);
                 for (i = 0; i < rows * n; i++)
-                    NEAR(y[i], (double)dy[i] * a[i % n] + (double)x[i] * b[i % n] + c[i % n] + (add ? before[i] : 0), 4 * ULP * 6, "columns_back, %d rows of %d, entry %d", (int)rows, (int)n, (int)i);
+                    NEAR(y[i], (double)dy[i] * a[i % n] + (double)x[i] * b[i % n] + c[i % n] + (add ? before[i] : 0), 4 * ULP * 6, "columns_affine of two, %d rows of %d, entry %d", (int)rows, (int)n, (int)i);
                 s1 = place(6, add ? before : NULL, n);
-                dt__cpu()->column_sums(rows, n, px, s1, add);
+                dt__cpu()->column_moments(rows, n, NULL, NULL, px, s1, NULL, add);
                 for (i = 0; i < n; i++) {
                     double want = add ? before[i] : 0;
                     for (r = 0; r < rows; r++) want += x[r * n + i];
-                    NEAR(s1[i], want, 4 * ULP * 2 * (double)(rows + 1), "column_sums, %d rows of %d, column %d", (int)rows, (int)n, (int)i);
+                    NEAR(s1[i], want, 4 * ULP * 2 * (double)(rows + 1), "column sums, %d rows of %d, column %d", (int)rows, (int)n, (int)i);
                 }
                 s1 = place(6, add ? before : NULL, n);
                 s2 = place(7, add ? before : NULL, n);
@@ -589,8 +589,8 @@ static void test_columns_of_many_rows(void) {
                 first[i % n] += x[i] - 1.0;
                 second[i % n] += (x[i] - 1.0) * (x[i] - 1.0);
             }
-            dt__cpu()->column_sums(m, n, x, s1, 0);
-            for (i = 0; i < n; i++) NEAR(s1[i], want[i], 2e-6 * want[i], "column_sums, %d rows of %d", (int)m, (int)n);
+            dt__cpu()->column_moments(m, n, NULL, NULL, x, s1, NULL, 0);
+            for (i = 0; i < n; i++) NEAR(s1[i], want[i], 2e-6 * want[i], "column sums, %d rows of %d", (int)m, (int)n);
             dt__cpu()->column_moments(m, n, x, shift, NULL, s1, s2, 0);
             for (i = 0; i < n; i++) {
                 NEAR(s1[i], first[i], 2e-6 * (double)m, "column_moments, %d rows of %d", (int)m, (int)n);
@@ -817,7 +817,7 @@ static void test_sgd(void) {
             double scale = 0.5, rate = 0.1f, momentum = v ? (double)0.9f : 0, decay = with == 3 ? (double)0.01f : 0;
             for (i = 0; i < n; i++) { dw[i] = w0[i]; if (v) v[i] = 0; }
             for (step = 0; step < 3; step++) {
-                dt__cpu()->sgd(n, w, pg, v, (float)scale, (float)rate, (float)momentum, (float)decay, with == 2);
+                dt__cpu()->sgd(n, w, pg, v, NULL, (float)scale, (float)rate, (float)momentum, (float)decay, with == 2, 0, 0);
                 for (i = 0; i < n; i++) {
                     double d = g[i] * scale + decay * dw[i];
                     dv[i] = momentum * dv[i] + d;
@@ -893,8 +893,8 @@ static void test_updates_by_parts(void) {
                 float (*at)[N] = i ? part : whole;
                 ptrdiff_t from = i == 2 ? cut : 0, n = (i == 1 ? cut : N) - from;
                 if (kind == 0) k->adam(n, at[0] + from, g + from, at[1] + from, at[2] + from, &a);
-                if (kind == 1) k->rmsprop(n, at[0] + from, g + from, at[2] + from, at[1] + from, 0.5f, 0.01f, 0.99f, 1e-8f, 0.9f, 1e-3f);
-                if (kind == 2) k->sgd(n, at[0] + from, g + from, at[1] + from, 0.5f, 0.01f, 0.9f, 1e-3f, 1);
+                if (kind == 1) k->sgd(n, at[0] + from, g + from, at[1] + from, at[2] + from, 0.5f, 0.01f, 0.9f, 1e-3f, 0, 0.99f, 1e-8f);
+                if (kind == 2) k->sgd(n, at[0] + from, g + from, at[1] + from, NULL, 0.5f, 0.01f, 0.9f, 1e-3f, 1, 0, 0);
             }
             CHECK_MSG(!memcmp(whole, part, sizeof whole), "update %d, cut at %d", kind, (int)cut);
         }
@@ -910,7 +910,7 @@ static void test_rmsprop(void) {
             double dw[MAX_N], ds[MAX_N] = { 0 }, dv[MAX_N] = { 0 }, alpha = 0.99f, epsilon = 1e-3f, momentum = v ? (double)0.9f : 0, decay = with == 2 ? (double)0.01f : 0, rate = 0.01f;
             for (i = 0; i < n; i++) { dw[i] = w0[i]; s[i] = 0; if (v) v[i] = 0; }
             for (step = 0; step < 3; step++) {
-                dt__cpu()->rmsprop(n, w, pg, s, v, 0.5f, 0.01f, 0.99f, 1e-3f, (float)momentum, (float)decay);
+                dt__cpu()->sgd(n, w, pg, v, s, 0.5f, 0.01f, (float)momentum, (float)decay, 0, 0.99f, 1e-3f);
                 for (i = 0; i < n; i++) {
                     double d = g[i] * 0.5 + decay * dw[i];
                     ds[i] = alpha * ds[i] + (1 - alpha) * d * d;
@@ -940,8 +940,8 @@ static void test_fading_moments(void) {
         m = place(2, small, 3);
         v = place(3, small, 3);
         if (i == 0) dt__cpu()->adam(3, w, g, m, v, &numbers);
-        else if (i == 1) dt__cpu()->sgd(3, w, g, m, 1, 0.1f, 0.9f, 0, 0);
-        else dt__cpu()->rmsprop(3, w, g, m, v, 1, 0.1f, 0.9f, 1e-8f, 0.9f, 0);
+        else if (i == 1) dt__cpu()->sgd(3, w, g, m, NULL, 1, 0.1f, 0.9f, 0, 0, 0, 0);
+        else dt__cpu()->sgd(3, w, g, v, m, 1, 0.1f, 0.9f, 0, 0, 0.9f, 1e-8f);
         CHECK_MSG(m[0] == 0 && m[1] == 0 && m[2] == 0, "rule %d: %g, %g, %g", i, (double)m[0], (double)m[1], (double)m[2]);
     }
 }
@@ -955,7 +955,7 @@ static void test_root(void) {
         w = place(0, &zero, 1);
         g = place(1, &x, 1);
         s = place(2, &zero, 1);
-        dt__cpu()->rmsprop(1, w, g, s, NULL, 1, 1, 0, 0, 0, 0);
+        dt__cpu()->sgd(1, w, g, NULL, s, 1, 1, 0, 0, 0, 0, 0);
         NEAR(w[0], -1, 4e-7, "sqrt of the square of %g", (double)x);
     }
 }
@@ -1051,7 +1051,7 @@ static const char *const loop_name[] = { DT__VECTOR_LOOPS(DT__TESTED) };
 
 /* A loop that is new here must get a test: the list of those that have one. */
 static void test_every_loop_has_a_test(void) {
-    static const char tested[] = " activate activate_back multiply maximum maximum_back dot linear column_sums column_moments columns_affine columns_back softmax layernorm layernorm_back dropout sgd adam rmsprop from_bytes pack gemv ";
+    static const char tested[] = " activate activate_back multiply maximum maximum_back dot linear column_moments columns_affine softmax layernorm layernorm_back dropout sgd from_bytes pack gemv ";
     int i;
     for (i = 0; i < COUNT(loop_name); i++) {
         char word[64];
@@ -1061,9 +1061,10 @@ static void test_every_loop_has_a_test(void) {
 }
 
 static const struct { const char *name; void (*test)(void); } test_of[] = {
-    { "products", test_products }, { "products_not_finite", test_products_not_finite }, { "tile_plan", test_cuts }, { "activate", test_activate }, { "activate_special", test_activate_special }, { "copy", test_copy }, { "multiply", test_multiply },
+    { "products", test_products }, { "products_not_finite", test_products_not_finite }, { "cuts", test_cuts }, { "activate", test_activate }, { "activate_special", test_activate_special }, { "copy", test_copy }, { "multiply", test_multiply },
     { "sums", test_sums }, { "from_bytes", test_from_bytes }, { "pack", test_pack }, { "gemv", test_gemv }, { "columns", test_columns }, { "columns_of_many_rows", test_columns_of_many_rows }, { "maximum", test_maximum }, { "softmax", test_softmax },
-    { "layernorm", test_layernorm }, { "dropout", test_dropout }, { "sgd", test_sgd }, { "adam", test_adam }, { "updates_by_parts", test_updates_by_parts }, { "rmsprop", test_rmsprop }, { "root", test_root }, { "fading_moments", test_fading_moments }, { "exp", test_exp }, { "winograd", test_winograd } };
+    { "layernorm", test_layernorm }, { "dropout", test_dropout }, { "sgd", test_sgd }, { "adam", test_adam }, { "updates_by_parts", test_updates_by_parts },
+    { "rmsprop", test_rmsprop }, { "root", test_root }, { "fading_moments", test_fading_moments }, { "exp", test_exp }, { "winograd", test_winograd } };
 
 static void not_here(void) { SKIP("not an instruction set of this machine"); }
 static void nothing(void) { }

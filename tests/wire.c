@@ -429,6 +429,57 @@ static void test_missing(void) {
     for (int i = 0; i < 2; i++) CHECK_ERROR(p[i].err, DT_ERR_PEER, "of 3 processes these have not come: 2");
 }
 
+/* rank 0 writes where it is to a file, once it listens; one that an earlier job left is read again, and no other job is joined */
+static void meet_at(peer *p, int n, const char *path) {
+    door none = {-1, 0};
+    set_peers(p, n, none);
+    for (int i = 0; i < n; i++) {
+        snprintf(p[i].who.file, sizeof p[i].who.file, "%s", path);
+        snprintf(p[i].who.chief, sizeof p[i].who.chief, "file:%s", path);
+        strcpy(p[i].who.bind, "127.0.0.1");
+        p[i].who.job[0] = 0, p[i].who.listener = -1;
+        p[i].pause = i ? 0 : 0.3;  /* so that the others find the old file */
+    }
+}
+static void test_meeting_file(void) {
+    enum { N = 3 };
+    char folder[] = "/tmp/dtrain-test-XXXXXX", path[64];
+    peer p[N], others[2];
+    door closed = open_door(), living = open_door();
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/meet", folder);
+    close(closed.fd);
+    for (int old = 0; old < 3; old++) {  /* no file; a job's that has ended; a job's that goes on */
+        meet_at(p, N, path);
+        if (old == 2) {
+            set_peers(others, 2, living);
+            others[1].pause = 1;
+            for (int i = 0; i < 2; i++) start_peer(&others[i]);
+        }
+        if (old) {
+            FILE *f = fopen(path, "w");
+            CHECK(f && fprintf(f, "127.0.0.1:%d 123\n", old == 1 ? closed.port : living.port) > 0 && !fclose(f));
+        }
+        for (int i = 0; i < N; i++) start_peer(&p[i]);
+        end_peers(p, N);
+        check_peers(p, N);
+        CHECK(access(path, F_OK));  /* nobody shall find it later */
+        if (old < 2) continue;
+        end_peers(others, 2);
+        check_peers(others, 2);
+    }
+    meet_at(p, 2, path);
+    p[1].who.patience = 0.2;
+    start_peer(&p[1]);
+    pthread_join(p[1].thread, NULL);
+    CHECK_ERROR(p[1].err, DT_ERR_PEER, "waited in vain for rank 0 to write");
+    rmdir(folder);
+    meet_at(p, 2, path);
+    start_peer(&p[0]);
+    pthread_join(p[0].thread, NULL);
+    CHECK_ERROR(p[0].err, DT_ERR_IO, "DTRAIN_RDZV: cannot create a file beside");
+}
+
 /* FIPS 180-4's examples, and HMAC as RFC 2104 writes it, with short and long keys */
 static void test_hashes(void) {
     static const struct { const char *text; const char *hash; } sha[] = {
@@ -840,7 +891,7 @@ static void test_sum_waits_for_sending(void) {
 /* ---- who am I ---------------------------------------------------------------------------------------------- */
 
 static const char *const variables[] = {
-    "DTRAIN_RANK", "DTRAIN_WORLD", "DTRAIN_CHIEF", "DTRAIN_PORT", "DTRAIN_BIND", "DTRAIN_INSECURE", "DTRAIN_JOIN", "DTRAIN_DEAD",
+    "DTRAIN_RANK", "DTRAIN_WORLD", "DTRAIN_CHIEF", "DTRAIN_PORT", "DTRAIN_BIND", "DTRAIN_INSECURE", "DTRAIN_JOIN", "DTRAIN_DEAD", "DTRAIN_RDZV",
     "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE",
     "PET_NODE_RANK", "PET_NNODES", "PET_MASTER_ADDR", "PET_MASTER_PORT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
     "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "PMI_JOBID", "SLURM_PROCID",
@@ -916,7 +967,8 @@ static void test_half_families(void) {
         {"PMI_RANK=0", "PMI_SIZE is not set"}, {"PMI_SIZE=2", "PMI_RANK is not set"},
         {"RANK=0 WORLD_SIZE=2", "nothing says where rank 0 is"}, {"RANK=1 WORLD_SIZE=2 MASTER_PORT=4", "nothing says where rank 0 is"},
         {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2", "nothing says where rank 0 is"},
-        {"DTRAIN_RANK=0 DTRAIN_WORLD=2", "nothing says where rank 0 is"},
+        {"DTRAIN_RANK=0 DTRAIN_WORLD=2", "nothing says where rank 0 is"}, {"DTRAIN_RANK=0 DTRAIN_WORLD=2 DTRAIN_RDZV=tcp", "nothing says where rank 0 is"},
+        {"DTRAIN_RANK=0 DTRAIN_WORLD=2 DTRAIN_RDZV=there", "DTRAIN_RDZV is \"there\": tcp or file:PATH"}, {"RANK=0 WORLD_SIZE=2 DTRAIN_RDZV=file:", "file:PATH"},
         {"RANK=2 WORLD_SIZE=2 MASTER_ADDR=a MASTER_PORT=1", "rank 2 of 2 processes (torchrun"}, {"RANK=1 WORLD_SIZE=1", "rank 1 of 1"}, {"RANK=-1 WORLD_SIZE=2", "RANK is \"-1\": a whole number"},
         {"RANK=x WORLD_SIZE=2", "RANK is \"x\""}, {"RANK=0 WORLD_SIZE=1:4", "WORLD_SIZE is \"1:4\""}, {"RANK=0 WORLD_SIZE=99999999999999999999", "a whole number"},
         {"RANK=0 WORLD_SIZE=5000 MASTER_ADDR=a MASTER_PORT=1", "rank 0 of 5000"}, {"RANK=0 WORLD_SIZE=0 MASTER_ADDR=a", "rank 0 of 0"},
@@ -939,6 +991,9 @@ static void test_ports(void) {
     b = environment(SLURM "SLURM_STEP_NODELIST=n[1-2] SLURM_PROCID=3", &err);
     c = environment(SLURM "SLURM_STEP_NODELIST=n[1-2] SLURM_JOB_ID=78", &err);
     CHECK(!strcmp(a.chief, b.chief) && strcmp(a.chief, c.chief) && a.rank == 1 && b.rank == 3);
+    a = environment("DTRAIN_CHIEF=h:1 DTRAIN_RDZV=file:/a/b " TORCHRUN, &err);
+    CHECK_OK(err);
+    CHECK(!strcmp(a.file, "/a/b") && !strcmp(a.chief, "file:/a/b") && a.tries == 1);
     a = environment("DTRAIN_RANK=1 DTRAIN_WORLD=2 DTRAIN_CHIEF=h:1 DTRAIN_PORT=99 DTRAIN_BIND=me DTRAIN_INSECURE=1 DTRAIN_JOIN=7 DTRAIN_DEAD=3", &err);
     CHECK(a.port == 99 && !strcmp(a.bind, "me") && a.insecure && a.patience == 7 && a.dead == 3);
     a = environment(TF("\"a:1\",\"b:2\"") " DTRAIN_PORT=5", &err);
@@ -1124,6 +1179,7 @@ int main(void) {
     RUN(test_stopped_early);
     RUN(test_world_sizes);
     RUN(test_missing);
+    RUN(test_meeting_file);
     RUN(test_hashes);
     RUN(test_secret);
     RUN(test_tags);
