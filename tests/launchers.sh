@@ -395,6 +395,11 @@ on_hosts() {  # AS COMMAND…: as many processes; what AS prints for a host goes
 }
 by_rank() { export DTRAIN_WORLD=3 DTRAIN_CHIEF=n1:2222; on_hosts rank_of $job; }
 rank_of() { echo DTRAIN_RANK=$(($1 - 1)); }
+by_file() {  # nobody says where rank 0 is; an earlier run's file says something else
+    echo "10.77.0.4:9 17" >meet
+    export DTRAIN_WORLD=3 DTRAIN_RDZV="file:$scratch/meet"
+    on_hosts rank_of $job && [ ! -e meet ]
+}
 by_pod() { on_hosts pod_of $job; }
 pod_of() { echo '{"cluster":{"worker":["job-worker-0.space.svc:2222","job-worker-1.space.svc:2222","job-worker-2.space.svc:2222"]},"task":{"type":"worker","index":'$(($1 - 1))'},"environment":"cloud"}' | sed 's/^/TF_CONFIG=/'; }
 hosts_served() {  # a chief, a worker and a server
@@ -484,6 +489,7 @@ elif ! hosts_up >hosts.out 2>&1; then
     skip "three hosts" "their network does not come up: $(tail -n 1 hosts.out)"
 else
     check "three hosts, DTRAIN_*" by_rank
+    check "three hosts, DTRAIN_RDZV" by_file
     check "three hosts, TF_CONFIG" by_pod
     check "three hosts, parameter server" hosts_served
     check "three hosts, nobody said that it is safe" strangers
@@ -502,6 +508,8 @@ else
     fi
     if command -v "$MPIEXEC" >/dev/null; then
         check "three hosts, MPICH" under 3 ./on.sh 1 env HOSTS=n1,n2,n3 MPIRUN="$MPIEXEC -launcher rsh -launcher-exec $scratch/rsh.sh" "$root/examples/launch/mpirun.sh" 3
+        check "three hosts, MPICH, DTRAIN_RDZV" under 3 env DTRAIN_SECRET=0123456789abcdef DTRAIN_RDZV="file:$scratch/meet" \
+            ./on.sh 1 "$MPIEXEC" -launcher rsh -launcher-exec "$scratch/rsh.sh" -hosts n1,n2,n3 -genvlist DTRAIN_RDZV,DTRAIN_SECRET -np 3
     fi
     if command -v "$TORCHRUN" >/dev/null; then check "three hosts, torchrun" by_agents; fi
     if ! command -v slurmctld >/dev/null || ! command -v munged >/dev/null; then
