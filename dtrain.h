@@ -7757,7 +7757,7 @@ static int dt__dial(dt__net *net, dt__who *w, int rank, const char *address, int
 	for (round = 0; dt__now() < until && !DT__STOPPED; round++) {
 		struct timespec pause = {0, 5000000L << DT__MIN(round / (rank ? 1 : w->tries), 7)};
 		DT__CLEAR(l);
-		if (!rank && *w->file) dt__meet_read(w); // it may have been an old one
+		if (!rank && *w->file) dt__meet_read(w); // it may be new
 		l->fd = dt__connect(address, rank ? 0 : round % w->tries, &why);
 		if (l->fd >= 0) {
 			dt__fill(l->address, "%s", address);
@@ -8464,7 +8464,7 @@ static int dt__who_spec(dt__who *w, const char *name, const char *text, int *spo
 	}
 	*spoke = s.cluster;
 	if (!s.cluster) return 0;
-	strcpy(w->source, name);
+	dt__fill(w->source, "%s", name);
 	has_chief = s.count[DT__CHIEF] > 0; workers = has_chief + s.count[DT__WORKER];
 	w->servers = s.count[DT__SERVER]; w->size = workers + w->servers;
 	if (s.task && s.role == DT__EVALUATOR) return dt__bad_job(err, "%s: the task is an evaluator: dt_job_main of examples/job.h has it", name);
@@ -8541,7 +8541,7 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 		return dt__bad_job(err, "rank %d of %d processes (%s), %d of them parameter servers: ranks are 0 to size - 1", w->rank, w->size, w->source, w->servers);
 	if (meet && strcmp(meet, "tcp") && (strncmp(meet, "file:", 5) || dt__fill(w->file, "%s", meet + 5) >= sizeof w->file))
 		return dt__bad_job(err, "DTRAIN_RDZV is \"%.60s\": tcp or file:PATH is needed", meet);
-	if (*w->file) { strcpy(w->chief, meet); w->tries = 1; }
+	if (*w->file) { dt__fill(w->chief, "%s", meet); w->tries = 1; }
 	if (*w->chief) return 0;
 	return dt__bad_job(err, "%s: nothing says where rank 0 is: set DTRAIN_CHIEF=host:port for all processes, or DTRAIN_RDZV=file:PATH", w->source);
 }

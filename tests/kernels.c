@@ -883,6 +883,7 @@ static void test_updates_by_parts(void) {
     float whole[3][N], part[3][N];
     ptrdiff_t cut, i;
     int kind;
+    if (FLT_EVAL_METHOD != 0) return;  /* x87 rounds where the compiler spills a register */
     at_begin = 0;
     for (kind = 0; kind < 3; kind++)
         for (cut = 0; cut <= N; cut++) {
