@@ -1809,7 +1809,7 @@ typedef struct {
 	const float *p;
 	ptrdiff_t step, k, k2;
 	int packed;
-	const float *edge; // not packed: the last, partial tile, packed and zero-filled; NULL: reading past the end is safe
+	const float *edge; // not packed: the last, partial tile, packed; NULL: reading past the end is safe
 } dt__operand;
 
 #define DT__MICRO_PARAMETERS \
@@ -1819,9 +1819,9 @@ typedef void dt__micro DT__MICRO_PARAMETERS;
 #define DT__R4(X) X(0) X(1) X(2) X(3)
 #define DT__R6(X) DT__R4(X) X(4) X(5)
 #define DT__R8(X) DT__R6(X) X(6) X(7)
+#define DT__R9(X) DT__R8(X) X(8)
 #define DT__BEGIN(r) V c##r = first, d##r = second;
 #define DT__FETCH(r) DT__PREFETCH(c + r * ci); if (two) DT__PREFETCH(c + r * ci + sizeof(V) / 4);
-#define DT__R9(X) DT__R8(X) X(8)
 #define DT__STEP(r) { float s = (r < 4 ? p : r < 8 ? p4 : p4 + ai4)[r % 4 * ai]; c##r += s * b0; if (two) d##r += s * b1; }
 #define DT__KEEP(r) { V *o = (V *)(c + r * ci); if (add) { *o += c##r; if (two) o[1] += d##r; } else { *o = c##r; if (two) o[1] = d##r; } }
 
@@ -2594,7 +2594,7 @@ static void dt__tiles(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k2, ptrdiff_t k, const
 					t -= whole; i += whole * size;
 					continue;
 				}
-				micro(1, 0, k2, k, &ta, &tb, buffer, width, 0, NULL); // the whole tile, its valid part to C
+				micro(1, 0, k2, k, &ta, &tb, buffer, width, 0, NULL); // its valid part to C
 				for (r = 0; r < rows; r++, out += ci) {
 					for (x = 0; bias && x < columns; x++) buffer[r * width + x] += bias[j + x];
 					if (!add) { memcpy(out, buffer + r * width, 4 * (size_t)columns); continue; }
@@ -3851,7 +3851,7 @@ DT__PHASE(conv_forward) {
 	// A simple kernel is one product, others one for each row: [k2][span] values with [fg] weights each.
 	ptrdiff_t parts = v.simple ? 1 : v.kh, k2 = v.simple ? v.kh : v.kw, step2 = v.simple ? v.pitch : v.dil * v.c;
 	ptrdiff_t part = k2 * v.span, part_floats = part * dt__ceil(v.fg, k->columns / 2), i, g, oy, ky;
-	int packs = part_floats > part * v.fg; // only if the last panel needs zeros
+	int packs = part_floats > part * v.fg; // only if the last panel is partial
 	if (v.winograd) dt__winograd_forward(r, t, v);
 	if (v.depthwise) dt__depthwise_run(r, t, v, 0);
 	if (v.winograd || v.depthwise) { dt__finish(r, t); return; }
@@ -7727,7 +7727,7 @@ static void dt__link_seal(dt__link *l, const char *secret, int dialled) {
 	}
 }
 
-// Where rank 0 is, by a file.
+// Rank 0 by a file.
 static int dt__meet_read(dt__who *w) {
 	FILE *f = fopen(w->file, "r");
 	int ok = f && fscanf(f, "%279s %63s", w->chief, w->job) == 2;
@@ -7881,6 +7881,7 @@ static int dt__join(dt__net *net, dt__who *w, dt_error *err) {
 		if (dt__now() > until || DT__STOPPED) return dt__fail(err, DT_ERR_PEER, "rank %d waited in vain for rank 0 to write \"%s\"", w->rank, w->file);
 		poll(NULL, 0, 50);
 	}
+	if (code) *w->file = 0; // not ours
 	listener = code || w->listener >= 0 ? w->listener : dt__listen(w, &port, err);
 	if (listener < 0) return DT_ERR_CONFIG;
 	dt__socket_ready(listener);
@@ -8305,7 +8306,7 @@ void dt_server_close(dt_server *s) {}
 // >>cluster - who am I: the variables of launchers; a cluster on this machine
 //
 // What: rank, number of processes and rank 0's address, from dt_cluster, DTRAIN_*, TF_CONFIG, CLUSTER_SPEC, torchrun, PET_*,
-//   Open MPI, MPICH or Slurm: the first that speaks; amended by DTRAIN_CHIEF, _PORT, _BIND, _INSECURE, _JOIN, _DEAD, _TRANSPORT.
+//   Open MPI, MPICH or Slurm: the first that speaks; amended by DTRAIN_CHIEF, _PORT, _BIND, _INSECURE, _JOIN, _DEAD, _TRANSPORT, _RDZV.
 // Uses: >>wire, >>base (JSON).
 // Promise: a family of variables set by half is an error, never one process.
 
@@ -8539,7 +8540,7 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	if (code || (w->size == 1 && !w->rank)) return code;
 	if (w->size < 1 || w->rank < 0 || w->rank >= w->size || w->size >= DT__BY_SIGNAL || w->servers >= w->size)
 		return dt__bad_job(err, "rank %d of %d processes (%s), %d of them parameter servers: ranks are 0 to size - 1", w->rank, w->size, w->source, w->servers);
-	if (meet && strcmp(meet, "tcp") && (strncmp(meet, "file:", 5) || dt__fill(w->file, "%s", meet + 5) >= sizeof w->file))
+	if (!c->chief && meet && strcmp(meet, "tcp") && (strncmp(meet, "file:", 5) || dt__fill(w->file, "%s", meet + 5) >= sizeof w->file))
 		return dt__bad_job(err, "DTRAIN_RDZV is \"%.60s\": tcp or file:PATH is needed", meet);
 	if (*w->file) { dt__fill(w->chief, "%s", meet); w->tries = 1; }
 	if (*w->chief) return 0;

@@ -473,6 +473,12 @@ static void test_meeting_file(void) {
     start_peer(&p[1]);
     pthread_join(p[1].thread, NULL);
     CHECK_ERROR(p[1].err, DT_ERR_PEER, "waited in vain for rank 0 to write");
+    CHECK(!mkfifo(path, 0600));  /* a failure removes nothing */
+    meet_at(p, 2, path);
+    start_peer(&p[0]);
+    pthread_join(p[0].thread, NULL);
+    CHECK_ERROR(p[0].err, DT_ERR_IO, "is no regular file");
+    CHECK(!remove(path));
     rmdir(folder);
     meet_at(p, 2, path);
     start_peer(&p[0]);
@@ -994,6 +1000,11 @@ static void test_ports(void) {
     a = environment("DTRAIN_CHIEF=h:1 DTRAIN_RDZV=file:/a/b " TORCHRUN, &err);
     CHECK_OK(err);
     CHECK(!strcmp(a.file, "/a/b") && !strcmp(a.chief, "file:/a/b") && a.tries == 1);
+    dt_cluster own = {.rank = 1, .world_size = 2, .chief = "h:2"};  /* the program's word comes first */
+    dt__who told;
+    setenv("DTRAIN_RDZV", "file:/a/b", 1);
+    CHECK(!dt__who_am_i(&own, &told, NULL) && !*told.file && !strcmp(told.chief, "h:2"));
+    unsetenv("DTRAIN_RDZV");
     a = environment("DTRAIN_RANK=1 DTRAIN_WORLD=2 DTRAIN_CHIEF=h:1 DTRAIN_PORT=99 DTRAIN_BIND=me DTRAIN_INSECURE=1 DTRAIN_JOIN=7 DTRAIN_DEAD=3", &err);
     CHECK(a.port == 99 && !strcmp(a.bind, "me") && a.insecure && a.patience == 7 && a.dead == 3);
     a = environment(TF("\"a:1\",\"b:2\"") " DTRAIN_PORT=5", &err);
