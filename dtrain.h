@@ -6,22 +6,11 @@
 //           In all other files: #include "dtrain.h" alone.
 //
 // CONTENTS  search for a tag to jump there
-//    >>manual       how to use it, errors, threads, switches
-//    >>interface    every public type and function
-//    >>base         errors, memory, numbers, JSON, clock, threads, random bits
-//    >>kernels      matrix multiply, convolution, vector loops, CPU dispatch
-//    >>graph        tensors, parameters, memory plan, forward and backward
-//    >>layers       one record per operation
-//    >>losses       losses, and the metrics that are counted with them
-//    >>optimizers   update rules, schedules, clipping
-//    >>data         data sets: IDX, arrays
-//    >>replicas     collectives between threads; mirrored and central
-//    >>wire         processes join over TCP; collectives between them
-//    >>server       parameter servers
-//    >>cluster      who am I: TF_CONFIG, torchrun, MPI, Slurm; local clusters
-//    >>checkpoint   weights as .safetensors
-//    >>train        the loop, progress, flags, dt_main
-//    >>licence
+//    >>manual      >>interface                                     reading
+//    >>base        >>kernels                                       ground floor
+//    >>graph       >>layers     >>losses    >>optimizers  >>data   one replica
+//    >>replicas    >>wire       >>server    >>cluster              many
+//    >>checkpoint  >>train      >>licence                          the job
 //
 // ========
 // >>manual - how to use it
@@ -1190,7 +1179,7 @@ static int dt__disabled(dt_error *err, const char *what, const char *name) {
 
 // ---- sizes and memory
 
-static int dt__mul(ptrdiff_t a, ptrdiff_t b, ptrdiff_t *out) {
+static int dt__times(ptrdiff_t a, ptrdiff_t b, ptrdiff_t *out) {
 	if (a < 0 || b < 0 || (a && b > PTRDIFF_MAX / 8 / a)) return 0; // room for 8-byte elements
 	*out = a * b;
 	return 1;
@@ -1465,17 +1454,14 @@ static int dt__json_number(dt__json *j, double *out) {
 }
 
 static int dt__json_uint(dt__json *j, uint64_t *out) { // 0 to 2^64 - 1 in plain digits
-	const char *p; double any;
+	char digits[24]; // one more than the largest number has
+	const char *p; double any; int ok;
 	dt__json_blank(j);
 	p = j->p;
 	if (!dt__json_number(j, &any)) return 0;
-	for (*out = 0; p < j->p; p++) {
-		unsigned d = (unsigned)(*p - '0');
-		if (d > 9) return dt__json_fail(j, "a whole number is expected");
-		if (*out > (UINT64_MAX - d) / 10) return dt__json_fail(j, "number too large");
-		*out = *out * 10 + d;
-	}
-	return 1;
+	dt__fill(digits, "%.*s", (int)DT__MIN(j->p - p, 23), p);
+	*out = dt__parse_whole(digits, UINT64_MAX, &ok);
+	return ok || dt__json_fail(j, "a whole number below 2^64 is expected");
 }
 
 // Behind a bracket or a member: 1 if a member follows, 0 at the end (stepped over) or on an error.
@@ -1801,7 +1787,7 @@ typedef uint32_t dt__vu;
 #define DT__SELECT(mask, a, b) DT__FLOATS((DT__BITS(a) & (mask)) | (DT__BITS(b) & ~(mask)))
 
 // ---- the micro-kernel: C [rows, columns] = bias (NULL: 0) or C, + sum over k2 and k of A(row, k2, k) * B(k2, k, columns), for n
-// tiles below each other; next: floats from one's A to the next one's
+// tiles; next, next_c: floats from one's A and C to the next one's
 
 // As the micro-kernel walks it: .step along its own rows (A) or columns (B, always 1), .k and .k2 along
 // the sums. Tiles of a packed operand lie behind each other, each [k2][k][width].
@@ -1813,7 +1799,8 @@ typedef struct {
 } dt__operand;
 
 #define DT__MICRO_PARAMETERS \
-	(ptrdiff_t n, ptrdiff_t next, ptrdiff_t k2, ptrdiff_t k, const dt__operand *a, const dt__operand *b, float *c, ptrdiff_t ci, int add, const float *bias)
+	(ptrdiff_t n, ptrdiff_t next, ptrdiff_t next_c, ptrdiff_t k2, ptrdiff_t k, \
+	const dt__operand *a, const dt__operand *b, float *c, ptrdiff_t ci, int add, const float *bias)
 typedef void dt__micro DT__MICRO_PARAMETERS;
 
 #define DT__R4(X) X(0) X(1) X(2) X(3)
@@ -1834,7 +1821,7 @@ typedef void dt__micro DT__MICRO_PARAMETERS;
 		V first = {0}, second = {0}; \
 		if (bias) { first = *(const V *)bias; if (two) second = ((const V *)bias)[1]; } \
 		DT__HIDE(ai4); \
-		for (; n > 0; n--, from += next, c += rows * ci) { \
+		for (; n > 0; n--, from += next, c += next_c) { \
 			DT__R##rows(DT__BEGIN) \
 			if (add && k > 64) { DT__R##rows(DT__FETCH) } \
 			DT__FOR(j, k2) { \
@@ -1915,7 +1902,7 @@ DT__INLINE float dt__lanes_sum(const dt__v *v) {
 // v, or relu(v) if relu is 1; keeps NaN
 #define DT__RELU_IF(relu, v) DT__FLOATS(DT__BITS(v) & ~(DT__TEST((v) <= 0) & -(relu)))
 
-// In front of a body: dt__<name>_body is inlined into one wrapper per instruction set. give: return, if any.
+// In front of a body: dt__<name>_base, which is inlined into the wrapper of another instruction set. give: return, if any.
 #if DT__X86
 #define DT__ON_X86(...) __VA_ARGS__
 #else
@@ -1923,10 +1910,9 @@ DT__INLINE float dt__lanes_sum(const dt__v *v) {
 #endif
 #define DT__LOOP_OF(type, give, name, parameters, arguments) \
 	typedef type dt__##name##_loop parameters; \
-	DT__INLINE type dt__##name##_body parameters; \
-	static type dt__##name##_base parameters { give dt__##name##_body arguments; } \
-	DT__ON_X86(DT__AVX2 static type dt__##name##_avx2 parameters { give dt__##name##_body arguments; }) \
-	DT__INLINE type dt__##name##_body parameters
+	DT__INLINE type dt__##name##_base parameters; \
+	DT__ON_X86(DT__AVX2 static type dt__##name##_avx2 parameters { give dt__##name##_base arguments; }) \
+	DT__INLINE type dt__##name##_base parameters
 #define DT__LOOP(name, parameters, arguments) DT__LOOP_OF(void, , name, parameters, arguments)
 
 #if defined(__GNUC__) && FLT_EVAL_METHOD != 0
@@ -2182,7 +2168,7 @@ DT__LOOP_OF(float, return, softmax, (ptrdiff_t n, const float *x, float *y, floa
 		DT__SET(v, y);
 	}
 	sum = dt__row_sum(n, y);
-	dt__linear_body(n, 1 / sum, y, 0, NULL, 0, 0, y);
+	dt__linear_base(n, 1 / sum, y, 0, NULL, 0, 0, y);
 	*top_out = top;
 	return logf(sum);
 }
@@ -2190,8 +2176,8 @@ DT__LOOP_OF(float, return, softmax, (ptrdiff_t n, const float *x, float *y, floa
 // y = (x - mean) * inv * weight + bias; bias may be NULL.
 DT__LOOP(layernorm, (ptrdiff_t n, const float *x, const float *weight, const float *bias, float epsilon, float *y, float *mean_inv), (n, x, weight, bias, epsilon, y, mean_inv)) {
 	float mean = dt__row_sum(n, x) / (float)n, inv;
-	dt__linear_body(n, 1, x, 0, NULL, -mean, 0, y);
-	inv = 1 / sqrtf(dt__dot_body(n, y, y) / (float)n + epsilon);
+	dt__linear_base(n, 1, x, 0, NULL, -mean, 0, y);
+	inv = 1 / sqrtf(dt__dot_base(n, y, y) / (float)n + epsilon);
 	mean_inv[0] = mean; mean_inv[1] = inv;
 	DT__EACH(n) {
 		DT__READ(v, y);
@@ -2340,6 +2326,7 @@ DT__LOOP(pack, (const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n,
 	if (step == 1) {
 		for (k = 0; k < n_k; k++, p += stride_k, out += width) {
 			ptrdiff_t end = (n_k - 1 - k) * stride_k + n < width ? n : width; // what follows does as well as zeros
+			DT__PREFETCH(p + 4 * stride_k); DT__PREFETCH(p + 4 * stride_k + 16);
 			for (i = 0; i + DT__W <= end; i += DT__W) *(dt__v *)(out + i) = DT__AT(p + i);
 			for (; i < n; i++) out[i] = p[i];
 			for (; i < width; i++) out[i] = 0;
@@ -2467,7 +2454,7 @@ DT__LOOP(gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const fl
 			for (; i < n; i++)
 				DT__FOR(r, 8) c[i] += a[r * ak] * b[r * bk + i];
 		}
-		for (; p < k; p++, a += ak, b += bk) dt__linear_body(n, *a, b, 1, c, 0, 0, c);
+		for (; p < k; p++, a += ak, b += bk) dt__linear_base(n, *a, b, 1, c, 0, 0, c);
 		return;
 	}
 #define DT__VECTORS(r) s##r += v * DT__AT(b + r * bj + p);
@@ -2479,7 +2466,7 @@ DT__LOOP(gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const fl
 		DT__R4(DT__TOTAL)
 		for (; p < k; p++) { DT__R4(DT__REST) }
 	}
-	for (; i < n; i++, b += bj) c[i] = dt__dot_body(k, a, b) + (add ? c[i] : 0);
+	for (; i < n; i++, b += bj) c[i] = dt__dot_base(k, a, b) + (add ? c[i] : 0);
 }
 
 // ---- the table of one instruction set, and the choice among them
@@ -2572,35 +2559,39 @@ DT__INLINE dt__operand dt__tile_at(const dt__operand *o, ptrdiff_t i, ptrdiff_t 
 	return tile;
 }
 
-// C [m, n] = A B + bias (NULL: 0), or += A B, over all of k2 and k, without blocking.
-static void dt__tiles(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k2, ptrdiff_t k, const dt__operand *a,
-		const dt__operand *b, float *c, ptrdiff_t ci, int add, const float *bias) {
+// C [m, n] = A B + bias (NULL: 0), or += A B, over all of k2 and k, without blocking; for so many lines, whose A and C lie
+// next and next_c behind each other's.
+static void dt__tiles(ptrdiff_t lines, ptrdiff_t next, ptrdiff_t next_c, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k2, ptrdiff_t k,
+		const dt__operand *a, const dt__operand *b, float *c, ptrdiff_t ci, int add, const float *bias) {
 	const dt__kernels *kernels = dt__cpu();
 	dt__cut cut = dt__cut_rows(m);
-	ptrdiff_t i, j, s, t, r, x, width;
+	ptrdiff_t i, j, s, t, r, x, line, size, tiles, width;
 	for (j = 0; j < n; j += width) {
 		int half = n - j <= kernels->columns / 2;
 		width = kernels->columns >> half;
 		ptrdiff_t columns = DT__MIN(n - j, width);
 		dt__operand tb = dt__tile_at(b, j, columns, width, k2, k);
 		for (i = s = 0; s < 3; s++)
-			for (t = cut.n[s]; t > 0;) {
-				ptrdiff_t size = cut.size[s], rows = DT__MIN(m - i, size), whole = columns < width ? 0 : t - (t * size > m - i);
+			for (t = cut.n[s], size = cut.size[s]; t > 0; t -= tiles, i += tiles * size) {
+				ptrdiff_t rows = DT__MIN(m - i, size);
 				dt__operand ta = dt__tile_at(a, i, rows, size, k2, k);
 				dt__micro *micro = half ? kernels->tile[s].half : kernels->tile[s].full;
 				float *out = c + i * ci + j, buffer[DT__MAX_TILE] DT__ALIGNED;
-				if (whole) {
-					micro(whole, size * (a->packed ? k2 * k : a->step), k2, k, &ta, &tb, out, ci, add, bias ? bias + j : NULL);
-					t -= whole; i += whole * size;
+				tiles = 1;
+				if (rows == size && columns == width) { // of one line, all such tiles in one call; of more, its tile of all lines
+					if (lines == 1) { tiles = t - (t * size > m - i); next = size * (a->packed ? k2 * k : a->step); next_c = size * ci; }
+					micro(DT__MAX(lines, tiles), next, next_c, k2, k, &ta, &tb, out, ci, add, bias ? bias + j : NULL);
 					continue;
 				}
-				micro(1, 0, k2, k, &ta, &tb, buffer, width, 0, NULL); // its valid part to C
-				for (r = 0; r < rows; r++, out += ci) {
-					for (x = 0; bias && x < columns; x++) buffer[r * width + x] += bias[j + x];
-					if (!add) { memcpy(out, buffer + r * width, 4 * (size_t)columns); continue; }
-					DT__FOR(x, columns) out[x] += buffer[r * width + x];
+				for (line = 0; line < lines; line++, ta.p += next) {
+					micro(1, 0, 0, k2, k, &ta, &tb, buffer, width, 0, NULL); // its valid part to C
+					DT__FOR(r, rows) {
+						float *to = out + line * next_c + r * ci, *valid = buffer + r * width;
+						for (x = 0; bias && x < columns; x++) valid[x] += bias[j + x];
+						if (!add) memcpy(to, valid, 4 * (size_t)columns);
+						else DT__FOR(x, columns) to[x] += valid[x];
+					}
 				}
-				t--; i += rows;
 			}
 	}
 }
@@ -2672,7 +2663,7 @@ static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrd
 				ptrdiff_t mb = DT__MIN(mc, m - i0);
 				dt__operand oa = {a + i0 * ai + k0 * ak, ai, ak, 0, n > (ak == 1 ? 16 : 4) * columns, NULL};
 				dt__pack_tiles(&oa, mb, dt__cut_rows(mb), kb, scratch);
-				dt__tiles(mb, nb, 1, kb, &oa, &ob, c + i0 * ci + j0, ci, add || k0 > 0, NULL);
+				dt__tiles(1, 0, 0, mb, nb, 1, kb, &oa, &ob, c + i0 * ci + j0, ci, add || k0 > 0, NULL);
 			}
 		}
 	}
@@ -2899,7 +2890,7 @@ static int dt__set_shape(dt_tensor *t, int rank, const int *dim) {
 	t->rank = rank; t->size = 1; t->dim[0] = 0;
 	for (i = 1; i < rank; i++) {
 		if (dim[i] < 1) return dt__bad(t, "dimension %d of the output is %d: sizes start at 1", i, dim[i]);
-		if (!dt__mul(t->size, dim[i], &t->size) || t->size > PTRDIFF_MAX / 4096) return dt__bad(t, "a sample of the output is too large for memory: use smaller sizes");
+		if (!dt__times(t->size, dim[i], &t->size) || t->size > PTRDIFF_MAX / 4096) return dt__bad(t, "a sample of the output is too large for memory: use smaller sizes");
 		t->dim[i] = dim[i];
 	}
 	return 0;
@@ -2959,7 +2950,7 @@ static int dt__add_variable(dt_tensor *t, const dt_tensor *share, int slot, cons
 	dt__variable *v = t->variable[slot];
 	ptrdiff_t has = v ? v->size : 0, size = rank > 0;
 	int i;
-	DT__FOR(i, rank) if (!dt__mul(size, dim[i], &size)) return dt__bad(t, "its %s is too large for memory: use smaller sizes", suffix);
+	DT__FOR(i, rank) if (!dt__times(size, dim[i], &size)) return dt__bad(t, "its %s is too large for memory: use smaller sizes", suffix);
 	if (share && has != size) return dt__bad(t, ".share: the other layer has %td values in variable %d, this one needs %td", has, slot, size);
 	for (i = 0; share && i < rank; i++)
 		if (v->dim[i] != dim[i]) return dt__bad(t, ".share: dimension %d of the other layer's weights is %d, this one needs %d", i, v->dim[i], dim[i]);
@@ -3362,7 +3353,7 @@ static int dt__graph_finish(dt__graph *g, const char *freeze, const char *no_dec
 	DT__FOR(i, g->n) {
 		const dt_tensor *t = g->node[i];
 		slack = DT__MAX(slack, t->slack);
-		if (!dt__mul(t->size + t->saved_row, g->rows, &bytes) || bytes > PTRDIFF_MAX / 64)
+		if (!dt__times(t->size + t->saved_row, g->rows, &bytes) || bytes > PTRDIFF_MAX / 64)
 			return dt__no_room(&g->error, "layer \"%s\": %td samples of %td values are too large for memory: use a smaller .batch", t->name, g->rows, t->size);
 	}
 	dt__fuse(g, "relu", "maxpool2d", dt__fuse_pool);
@@ -3665,9 +3656,9 @@ DT__SHAPE(conv) {
 		return dt__bad(t, ".groups = %d does not divide %d channels and %d filters", o->groups, t->in[0]->dim[3], o->filters);
 	if (dt__window_shape(t, o->kernel, o->kernel_w, o->stride, o->dilation, o->padding, o->filters)) return 1;
 	v = dt__conv_of(t);
-	if (!dt__mul(8 * v.s, DT__MAX(v.c, v.f), &floats) || floats > PTRDIFF_MAX / 64 ||
-			!dt__mul(v.hp + v.kh, v.wp + v.kw, &floats) || !dt__mul(floats, DT__MAX(v.c, v.f), &floats) || floats > PTRDIFF_MAX / 64 ||
-			!dt__mul(v.kh * v.kw, DT__MAX(v.cg, v.fg), &floats) || !dt__mul(floats, v.groups * dt__ceil(DT__MIN(v.cg, v.fg), 32), &floats))
+	if (!dt__times(8 * v.s, DT__MAX(v.c, v.f), &floats) || floats > PTRDIFF_MAX / 64 ||
+			!dt__times(v.hp + v.kh, v.wp + v.kw, &floats) || !dt__times(floats, DT__MAX(v.c, v.f), &floats) || floats > PTRDIFF_MAX / 64 ||
+			!dt__times(v.kh * v.kw, DT__MAX(v.cg, v.fg), &floats) || !dt__times(floats, v.groups * dt__ceil(DT__MIN(v.cg, v.fg), 32), &floats))
 		return dt__bad(t, "a padded image, or the weights, are too large for memory: use a smaller .padding, .stride or kernel");
 	t->slack = DT__MAX(8 * v.s * v.c, 8 * v.f) + 64;
 	file[1] = (int)v.cg;
@@ -3787,8 +3778,8 @@ static void dt__winograd_pass(ptrdiff_t rows, dt__conv v, dt__squares x, dt__squ
 			dt__operand a = {xs, weights ? x.c : 1, weights ? 1 : x.c, 0, 0, NULL}, b = {ys, 1, y.c, 0, 0, NULL};
 			if (weights) {
 				b = *weights; b.p += i * step;
-				dt__tiles(n, y.c, 1, x.c, &a, &b, ys, y.c, 0, NULL);
-			} else dt__tiles(x.c, y.c, 1, n, &a, &b, sums + i * step, y.c, 1, NULL);
+				dt__tiles(1, 0, 0, n, y.c, 1, x.c, &a, &b, ys, y.c, 0, NULL);
+			} else dt__tiles(1, 0, 0, x.c, y.c, 1, n, &a, &b, sums + i * step, y.c, 1, NULL);
 		}
 		if (weights) dt__winograd_move(DT__WINOGRAD_OUTPUT, y, th, tw, from, to, out, add);
 	}
@@ -3848,9 +3839,9 @@ DT__PHASE(conv_forward) {
 	dt__conv v = dt__conv_of(t);
 	const float *weight = dt__weights(r, t, 0), *bias = dt__bias(r, t), *image;
 	float *y = dt__value(r, t), *packed = dt__at(r, t->scratch[0]), *scratch = packed;
-	// A simple kernel is one product, others one for each row: [k2][span] values with [fg] weights each.
+	// A simple kernel is one product, others one for each row: [k2][span] values with [fg] weights each; lines stay in the first cache.
 	ptrdiff_t parts = v.simple ? 1 : v.kh, k2 = v.simple ? v.kh : v.kw, step2 = v.simple ? v.pitch : v.dil * v.c;
-	ptrdiff_t part = k2 * v.span, part_floats = part * dt__ceil(v.fg, k->columns / 2), i, g, oy, ky;
+	ptrdiff_t part = k2 * v.span, part_floats = part * dt__ceil(v.fg, k->columns / 2), i, g, oy, ky, lines;
 	int packs = part_floats > part * v.fg; // only if the last panel is partial
 	if (v.winograd) dt__winograd_forward(r, t, v);
 	if (v.depthwise) dt__depthwise_run(r, t, v, 0);
@@ -3860,13 +3851,14 @@ DT__PHASE(conv_forward) {
 	if (packs) weight = packed;
 	DT__FOR(i, r->rows) {
 		image = dt__conv_image(r, t, v, i, scratch);
-		for (oy = 0; oy < v.oh; oy++, y += v.ow * v.f) {
+		for (oy = 0; oy < v.oh; oy += lines, y += lines * v.ow * v.f) {
+			lines = DT__MIN(8, v.oh - oy);
 			DT__FOR(g, v.groups) DT__FOR(ky, parts) {
 				dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + g * v.cg, v.s * v.c, 1, step2, 0, NULL};
 				dt__operand b = {weight + (g * parts + ky) * part_floats, 1, v.fg, v.span * v.fg, packs, NULL};
-				dt__tiles(v.ow, v.fg, k2, v.span, &a, &b, y + g * v.fg, v.f, ky > 0, bias && ky == 0 ? bias + g * v.fg : NULL);
+				dt__tiles(lines, v.s * v.pitch, v.ow * v.f, v.ow, v.fg, k2, v.span, &a, &b, y + g * v.fg, v.f, ky > 0, bias && ky == 0 ? bias + g * v.fg : NULL);
 			}
-			if (t->relu) k->linear(v.ow * v.f, 1, y, 0, NULL, 0, 1, y);
+			if (t->relu) k->linear(lines * v.ow * v.f, 1, y, 0, NULL, 0, 1, y);
 		}
 	}
 }
@@ -3882,7 +3874,7 @@ static void dt__conv_direct_weights(dt__replica *r, dt_tensor *t, dt__conv v, fl
 				dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + kx * v.c * v.dil + g * v.cg, 1, v.s * v.c, v.s * v.pitch, 0, NULL};
 				dt__operand b = {dy + oy * v.ow * v.f + g * v.fg, 1, v.f, v.ow * v.f, 0, NULL};
 				float *out = dw + ((g * v.kh + ky) * v.spans + kx) * v.span * v.fg;
-				dt__tiles(v.span, v.fg, DT__MIN(block, v.oh - oy), v.ow, &a, &b, out, v.fg, add, NULL);
+				dt__tiles(1, 0, 0, v.span, v.fg, DT__MIN(block, v.oh - oy), v.ow, &a, &b, out, v.fg, add, NULL);
 			}
 	}
 }
@@ -3900,15 +3892,15 @@ static void dt__conv_backward_classes(dt__replica *r, dt_tensor *t, dt__conv v, 
 					k->pack(dt__weights(r, t, 0) + (((y + ky * v.s) * v.kw + x + kx * v.s) * v.c + j) * v.f, v.f, 1, v.c - j, n, v.f, panels);
 	DT__FOR(i, r->rows) {
 		dt__move_image(dt__gradient(r, t) + i * t->size, v.oh, v.ow, v.f, above, before, dt__conv_lines(v.h, v.top, v.kh, v.s), wide, image, 0);
-		DT__FOR(y, v.h) {
+		DT__FOR(y, DT__MIN(v.s, v.h)) { // the first position of each class
 			ptrdiff_t row = (y + v.top) / v.s + above, class_y = (y + v.top) % v.s, ny = dt__conv_taps(v.kh, v.s, class_y);
-			DT__FOR(x, DT__MIN(v.s, v.w)) { // the first position of each class
+			DT__FOR(x, DT__MIN(v.s, v.w)) {
 				ptrdiff_t class_x = (x + v.left) % v.s, nx = dt__conv_taps(v.kw, v.s, class_x);
 				dt__operand a = {image + ((row - ny + 1) * wide + (x + v.left) / v.s + before - nx + 1) * v.f, v.f, 1, wide * v.f, 0, NULL};
 				dt__operand b = {packed, 1, 0, 0, 1, NULL};
 				DT__FOR(j, class_y) b.p += dt__conv_taps(v.kh, v.s, j) * v.kw * tap_floats;
 				DT__FOR(j, class_x) b.p += dt__conv_taps(v.kw, v.s, j) * ny * tap_floats;
-				dt__tiles((v.w - x + v.s - 1) / v.s, v.c, ny, nx * v.f, &a, &b, dx + ((i * v.h + y) * v.w + x) * v.c, v.s * v.c, add, NULL);
+				dt__tiles((v.h - y + v.s - 1) / v.s, wide * v.f, v.s * v.w * v.c, (v.w - x + v.s - 1) / v.s, v.c, ny, nx * v.f, &a, &b, dx + ((i * v.h + y) * v.w + x) * v.c, v.s * v.c, add, NULL);
 			}
 		}
 	}
@@ -3928,7 +3920,7 @@ static void dt__conv_backward_taps(dt__replica *r, dt_tensor *t, dt__conv v, flo
 			dt__operand a = {dy + oy * v.ow * v.f + g * v.fg, v.f, 1, 0, 0, NULL};
 			dt__operand b = {packed + ((g * v.kh + ky) * v.kw + kx) * tap_floats, 1, 0, 0, 1, NULL};
 			float *out = image + ((oy * v.s + ky * v.dil) * v.wp + kx * v.dil) * v.c + g * v.cg;
-			dt__tiles(v.ow, v.cg, 1, v.fg, &a, &b, out, v.s * v.c, 1, NULL);
+			dt__tiles(1, 0, 0, v.ow, v.cg, 1, v.fg, &a, &b, out, v.s * v.c, 1, NULL);
 		}
 		dt__move_image(image, v.hp, v.wp, v.c, -v.top, -v.left, v.h, v.w, dx + i * t->in[0]->size, add);
 	}
@@ -4016,18 +4008,14 @@ DT__SHAPE(global_avgpool) {
 	t->dim[1] = t->in[0]->dim[3];
 	return dt__set_shape(t, 2, t->dim);
 }
-DT__PHASE(global_avgpool_forward) {
-	const dt_tensor *x = t->in[0];
-	ptrdiff_t i, c = t->size, n = x->size / c;
-	float *y = dt__value(r, t);
-	DT__FOR(i, r->rows) dt__cpu()->column_moments(n, c, NULL, NULL, dt__value(r, x) + i * x->size, y + i * c, NULL, 0);
-	dt__copy(r->rows * c, 1 / (float)n, y, y, 0);
-}
-DT__PHASE(global_avgpool_backward) {
+DT__BOTH_WAYS(global_avgpool) {
 	ptrdiff_t i, c = t->size, n = t->in[0]->size / c;
 	int add;
-	float *dx = dt__dx(r, t, 0, &add);
-	for (i = 0; dx && i < r->rows * n; i++) dt__copy(c, 1 / (float)n, dt__gradient(r, t) + i / n * c, dx + i * c, add);
+	float *y = dt__value(r, t), *dx = back ? dt__dx(r, t, 0, &add) : NULL, share = 1 / (float)n;
+	for (i = 0; dx && i < r->rows * n; i++) dt__copy(c, share, dt__gradient(r, t) + i / n * c, dx + i * c, add);
+	if (back) return;
+	DT__FOR(i, r->rows) dt__cpu()->column_moments(n, c, NULL, NULL, dt__x(r, t, 0) + i * n * c, y + i * c, NULL, 0);
+	dt__copy(r->rows * c, share, y, y, 0);
 }
 DT__OP(global_avgpool, 0, global_avgpool, global_avgpool, NULL);
 DT__BARE_LAYER(global_avgpool)
@@ -4065,7 +4053,7 @@ DT__SHAPE(reshape) {
 		t->dim[i] = o->shape[i - 1];
 		if (t->dim[i] == -1 && !open) open = i;
 		else if (t->dim[i] < 0) return dt__bad(t, "size %d of the new shape is %d: sizes start at 1, and one of them may be -1", i, t->dim[i]);
-		else if (!dt__mul(known, t->dim[i], &known)) return dt__bad(t, "the new shape is too large");
+		else if (!dt__times(known, t->dim[i], &known)) return dt__bad(t, "the new shape is too large");
 	}
 	t->rank = i;
 	if (i == 1) return dt__bad(t, "the new shape is empty: give at least one size, as in {7, 7, 64}");
@@ -4377,8 +4365,8 @@ DT__PHASE(mul_backward) {
 		if (d) dt__cpu()->multiply(r->rows * t->size, dt__gradient(r, t), dt__x(r, t, 1 - i), d, add);
 	}
 }
-static const dt__op dt__multiply = {"mul", DT__READS_X | DT__PER_FEATURE, dt__pair_shape, dt__mul_forward, NULL, dt__mul_backward, NULL, NULL, NULL};
-dt_tensor *dt_mul(dt_tensor *a, dt_tensor *b) { return dt__layer2(&dt__multiply, a, b, NULL, 0); }
+DT__OP(mul, DT__READS_X | DT__PER_FEATURE, pair, mul, NULL);
+dt_tensor *dt_mul(dt_tensor *a, dt_tensor *b) { return dt__layer2(&dt__mul, a, b, NULL, 0); }
 
 // ---- moving blocks along an axis: concat, slice, pad, all with slice's options. A pad is a slice that begins before the
 // axis and ends behind it; concat takes all of each input in turn.
@@ -4502,7 +4490,7 @@ DT__SHAPE(custom) {
 	for (i = 1; i < DT_MAX_RANK && t->dim[i]; i++) {}
 	if (dt__set_other_shape(t, i)) return 1;
 	DT__WHILE(i, DT_MAX_RANK - 1, o->weight[i])
-		if (o->weight[i] < 1 || !dt__mul(size, o->weight[i], &size)) return dt__bad(t, ".weight: size %d is %d: use sizes from 1 whose product fits in memory", i, o->weight[i]);
+		if (o->weight[i] < 1 || !dt__times(size, o->weight[i], &size)) return dt__bad(t, ".weight: size %d is %d: use sizes from 1 whose product fits in memory", i, o->weight[i]);
 	return dt__add_variable(t, NULL, 0, "weight", i, o->weight, o->init, o->init_value, o->frozen);
 }
 DT__BOTH_WAYS(custom) {

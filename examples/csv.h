@@ -511,7 +511,7 @@ static int dt__csv_read(dt__table *t) {
     if (width < 1 || width > 10000000) return dt__bad_file(t->err, "\"%s\" gives %.0f features: at least one, and at most 10,000,000", t->o.path, width);
     if (t->n_rows == 0) return dt__bad_file(t->err, "\"%s\" has no row of data", t->o.path);
     t->width = d->info.input[0] = (int)width;
-    if (!dt__mul(t->n_rows, t->width, &n)) return dt__no_memory(d);
+    if (!dt__times(t->n_rows, t->width, &n)) return dt__no_memory(d);
     d->x = t->x = (float *)calloc((size_t)n, sizeof *t->x);
     d->y = t->y = (float *)calloc((size_t)t->n_rows, sizeof *t->y);
     if (!t->x || !t->y) return dt__no_memory(d);

@@ -228,7 +228,7 @@ static double dt__c_byte(float w, double step) { return step > 0 ? floor((double
 static int dt__c_measure(dt__c *e, dt_model *m, dt__pool *pool, dt_error *err) {
     dt_export_options *o = e->o;
     ptrdiff_t n = 0, c = e->g->output->dim[e->g->output->rank - 1], i, j, a, b, same = 0;
-    float *y = o->n > 0 && dt__mul(o->n, e->g->output->size, &n) ? (float *)dt__take(pool, (size_t)n * 2 * sizeof *y) : NULL, *z;
+    float *y = o->n > 0 && dt__times(o->n, e->g->output->size, &n) ? (float *)dt__take(pool, (size_t)n * 2 * sizeof *y) : NULL, *z;
     float *rounded = (float *)dt__take(pool, (size_t)e->g->n_floats * sizeof *rounded);
     float **kept = (float **)dt__take(pool, (size_t)m->n_replicas * sizeof *kept);
     double step = 0;

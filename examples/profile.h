@@ -27,7 +27,7 @@ static double dt__profile_peak(void) {
     double start = dt__now(), best = 0;
     int i, round, columns = dt__cpu()->columns;
     for (round = 0; round < 20; round++, start = dt__now()) {
-        for (i = 0; i < 200; i++) tile->full(1, 0, 1, 256, &rows, &panel, c, columns, 0, NULL);
+        for (i = 0; i < 200; i++) tile->full(1, 0, 0, 1, 256, &rows, &panel, c, columns, 0, NULL);
         best = DT__MAX(best, dt__ratio(200.0 * 2 * 256 * tile->rows * columns, dt__now() - start));
     }
     return best;

@@ -596,7 +596,7 @@ static void test_sizes(void) {
     int i;
     for (i = 0; i < COUNT(row); i++) {
         ptrdiff_t out = -7;
-        int fits = dt__mul(row[i].a, row[i].b, &out);
+        int fits = dt__times(row[i].a, row[i].b, &out);
         CHECK_MSG(fits == row[i].fits, "row %d", i);
         CHECK_MSG(out == (fits ? row[i].a * row[i].b : -7), "row %d", i);
     }

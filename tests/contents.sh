@@ -3,7 +3,9 @@
 # contents, in the same order; comments that point to a room point to one that exists.
 awk '
     /^\/\/ =====/                           { body = 1 }
-    !body && /^\/\/    >>[a-z]+/            { tag = substr($2, 3); listed[tag]++; list = list " " tag }
+    !body && /^\/\/    >>[a-z]+/            {
+        for (i = 2; i <= NF; i++) if (sub(/^>>/, "", $i)) { listed[$i]++; list = list " " $i }
+    }
     body && /^\/\/ >>[a-z]+/                { tag = substr($2, 3); banner[tag]++; banners = banners " " tag }
     body && /^ *\/\// && match($0, />>[a-z]+/) { mentioned[substr($0, RSTART + 2, RLENGTH - 2)] = NR }
     function wrong(text)                    { print "contents: " text; bad = 1 }

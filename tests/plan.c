@@ -927,7 +927,7 @@ static void run_calls(run *u, int n) {
 static const dt__op *const every_op[] = {
     &dt__dense, &dt__conv2d, &dt__maxpool2d, &dt__avgpool2d, &dt__global_avgpool, &dt__flatten, &dt__reshape, &dt__batchnorm, &dt__layernorm,
     &dt__dropout, &dt__relu, &dt__leaky_relu, &dt__gelu, &dt__gelu_tanh, &dt__silu, &dt__tanh, &dt__sigmoid, &dt__softmax, &dt__scale, &dt__add,
-    &dt__sub, &dt__multiply, &dt__concat, &dt__slice, &dt__pad, &dt__embedding, &dt__custom, &dt__loss,
+    &dt__sub, &dt__mul, &dt__concat, &dt__slice, &dt__pad, &dt__embedding, &dt__custom, &dt__loss,
 };
 static long n_of_op[COUNT(every_op)];
 

@@ -1058,7 +1058,7 @@ static void test_tf_config(void) {
         {"{\"cluster\": {\"worker\": [7]}}", "byte 24, \"7]}}\": a string is expected"}, {"{\"cluster\": {\"worker\": {\"x\": \"a:1\"}}}", "\"host:port\" is expected"},
         {"{\"cluster\": {\"worker\": {\"4096\": \"a:1\"}}}", "\"host:port\" is expected"}, {"{\"cluster\": {\"worker\": [\"a:1\"]}} x", "byte 33, \"x\": nothing is expected"},
         {"{\"task\": {\"type\": \"boss\"}}", "byte 24, \"}}\": the task's type is none of"}, {"{\"task\": {\"index\": -1}}", "byte 21, \"}}\": a whole number"},
-        {"{\"task\": {\"index\": 1.5}}", "a whole number is expected"}, {"{'task': {}}", "byte 1, \"'task': {}}\""}, {"{\"cluster\": {\"worker\": [\"a\\q:1\"]}}", "invalid escape"},
+        {"{\"task\": {\"index\": 1.5}}", "a whole number below 2^64 is expected"}, {"{'task': {}}", "byte 1, \"'task': {}}\""}, {"{\"cluster\": {\"worker\": [\"a\\q:1\"]}}", "invalid escape"},
         {"{\"a\": nul}", "byte 6, \"nul}\": a value is expected"}, {"{\"cluster\": {\"worker\": [\"a:1\"", "byte 29, \"\""}};
     dt_error err;
     dt__who w;
