@@ -39,9 +39,7 @@
 //    the chief, shows and saves for all. Own loops set .comm = dt_comm_open(NULL, &err). With parameter servers (--ps 2)
 //    workers train at their own pace; or together, with .sync.
 // COLLECTIVES  dt_comm_open, dt_comm_group, dt_comm_from: allreduce and its relatives for processes, threads, MPI.
-// MORE DATA  examples/csv.h reads tables (CSV): numbers and words, scaled, one-hot, hashed, bucketed or crossed;
-//    examples/images.h reads images: folders of PGM, PPM and BMP files; examples/cifar10.h CIFAR-10's files; examples/npy.h
-//    NumPy's .npy files.
+// MORE DATA  in examples: csv.h reads tables, images.h folders of PGM, PPM and BMP files, cifar10.h CIFAR-10, npy.h NumPy's.
 // JOBS  examples/job.h: checkpoints from which training goes on where it was, bit for bit, and a directory of them.
 // MICROCONTROLLER  set .memory and .memory_size (dt_model_bytes() tells it); see SWITCHES. examples/export_c.h writes a
 //    trained net as C of its own, without the library.
@@ -97,7 +95,6 @@ extern "C" {
 
 // ========
 // >>interface - every public type and function
-// ========
 
 #define DT_MAX_RANK 6 // of a tensor, the batch included
 #define DT_MAX_INPUTS 8 // of one operation; inputs and labels of one model
@@ -778,7 +775,7 @@ typedef struct {
 	int rank, size; // of this process
 	int local; // ranks on this machine, which share its cores; 0 -> 1
 	int (*allreduce)(void *user, float *buf, size_t n, dt_reduction how); // DT_SUM or DT_MAX, in place, the same bits on all
-	int (*broadcast)(void *user, float *buf, size_t n, int root); // both return 0, or else failure
+	int (*broadcast)(void *user, float *buf, size_t n, int root); // the bits as they are; both return 0, or else failure
 	void (*close)(void *user); // may be NULL
 	void *user;
 } dt_comm_hooks;
@@ -1454,7 +1451,7 @@ static int dt__json_number(dt__json *j, double *out) {
 }
 
 static int dt__json_uint(dt__json *j, uint64_t *out) { // 0 to 2^64 - 1 in plain digits
-	char digits[24]; // one more than the largest number has
+	char digits[24]; // more than 2^64 has
 	const char *p; double any; int ok;
 	dt__json_blank(j);
 	p = j->p;
@@ -1752,8 +1749,7 @@ static int dt__cores(void) { return 1; }
 // Uses: >>base.
 // Promise: every instruction set computes the same sums up to rounding. Nothing is read beyond an operand unless its caller
 //   says that the memory behind it is real.
-// How: vector loops are ordinary functions on GCC's vector types, always inlined into one wrapper per instruction set, so
-//   that plain `cc -O2` needs no -march.
+// How: vector loops are functions on GCC's vector types, inlined into a wrapper for AVX2: plain `cc -O2` needs no -march.
 
 #define DT__W (DT__X86 ? 8 : DT__SIMD ? 4 : 1) // floats in a vector: AVX2's, or two of SSE2
 
@@ -2306,8 +2302,9 @@ DT__LOOP(from_bytes, (ptrdiff_t n, const uint8_t *x, float scale, float *y), (n,
 	ptrdiff_t i = 0;
 #if DT__SIMD && (defined(__clang__) || __GNUC__ >= 9)
 	typedef uint8_t bytes __attribute__((vector_size(DT__W), aligned(1), may_alias));
+	typedef uint16_t words __attribute__((vector_size(2 * DT__W))); // without these gcc goes byte by byte
 	for (; i + DT__W <= n; i += DT__W) {
-		dt__v v = __builtin_convertvector(__builtin_convertvector(*(const bytes *)(x + i), dt__vi), dt__v);
+		dt__v v = __builtin_convertvector(__builtin_convertvector(__builtin_convertvector(*(const bytes *)(x + i), words), dt__vi), dt__v);
 		v *= scale;
 		dt__set(&v, y + i, DT__W);
 	}
@@ -2326,7 +2323,7 @@ DT__LOOP(pack, (const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n,
 	if (step == 1) {
 		for (k = 0; k < n_k; k++, p += stride_k, out += width) {
 			ptrdiff_t end = (n_k - 1 - k) * stride_k + n < width ? n : width; // what follows does as well as zeros
-			DT__PREFETCH(p + 4 * stride_k); DT__PREFETCH(p + 4 * stride_k + 16);
+			DT__PREFETCH(p + 4 * stride_k);
 			for (i = 0; i + DT__W <= end; i += DT__W) *(dt__v *)(out + i) = DT__AT(p + i);
 			for (; i < n; i++) out[i] = p[i];
 			for (; i < width; i++) out[i] = 0;
@@ -3576,20 +3573,19 @@ static ptrdiff_t dt__dense_scratch(const dt_tensor *t, ptrdiff_t rows, int back)
 	ptrdiff_t dw = dt__gemm_scratch(in, out, m), dx = dt__gemm_scratch(m, in, out);
 	return back ? DT__MAX(dw, dx) : dt__gemm_scratch(m, out, in);
 }
-DT__PHASE(dense_forward) {
+DT__BOTH_WAYS(dense) {
 	ptrdiff_t in = dt__last(t->in[0]), out = dt__last(t), m = dt__rows(r, t);
-	dt__gemm(m, out, in, dt__x(r, t, 0), in, 1, dt__weights(r, t, 0), out, 1, dt__value(r, t), out, 0, dt__at(r, t->scratch[0]));
-	dt__finish(r, t);
-}
-DT__PHASE(dense_backward) {
-	ptrdiff_t in = dt__last(t->in[0]), out = dt__last(t), m = dt__rows(r, t);
-	float *dy = dt__gradient(r, t), *scratch = dt__at(r, t->scratch[1]), *d;
+	const float *x = dt__x(r, t, 0), *w = dt__weights(r, t, 0), *dy = dt__gradient(r, t);
+	float *scratch = dt__at(r, t->scratch[back]), *d;
 	int add;
-	if ((d = dt__dw(r, t, 0, &add))) // dW = X^T dY
-		dt__gemm(in, out, m, dt__x(r, t, 0), 1, in, dy, out, 1, d, out, add, scratch);
+	if (!back) { // Y = X W + b
+		dt__gemm(m, out, in, x, in, 1, w, out, 1, dt__value(r, t), out, 0, scratch);
+		dt__finish(r, t);
+		return;
+	}
+	if ((d = dt__dw(r, t, 0, &add))) dt__gemm(in, out, m, x, 1, in, dy, out, 1, d, out, add, scratch); // dW = X^T dY
 	if ((d = dt__dw(r, t, 1, &add))) dt__cpu()->column_moments(m, out, NULL, NULL, dy, d, NULL, add);
-	if ((d = dt__dx(r, t, 0, &add))) // dX = dY W^T
-		dt__gemm(m, in, out, dy, out, 1, dt__weights(r, t, 0), 1, out, d, in, add, scratch);
+	if ((d = dt__dx(r, t, 0, &add))) dt__gemm(m, in, out, dy, out, 1, w, 1, out, d, in, add, scratch); // dX = dY W^T
 }
 DT__OP(dense, DT__READS_X | DT__ALL_ROWS, dense, dense, dt__dense_scratch);
 DT__LAYER(dense, dense)
@@ -3839,7 +3835,7 @@ DT__PHASE(conv_forward) {
 	dt__conv v = dt__conv_of(t);
 	const float *weight = dt__weights(r, t, 0), *bias = dt__bias(r, t), *image;
 	float *y = dt__value(r, t), *packed = dt__at(r, t->scratch[0]), *scratch = packed;
-	// A simple kernel is one product, others one for each row: [k2][span] values with [fg] weights each; lines stay in the first cache.
+	// A simple kernel is one product, others one for each row: [k2][span] values with [fg] weights each.
 	ptrdiff_t parts = v.simple ? 1 : v.kh, k2 = v.simple ? v.kh : v.kw, step2 = v.simple ? v.pitch : v.dil * v.c;
 	ptrdiff_t part = k2 * v.span, part_floats = part * dt__ceil(v.fg, k->columns / 2), i, g, oy, ky, lines;
 	int packs = part_floats > part * v.fg; // only if the last panel is partial
@@ -3852,7 +3848,7 @@ DT__PHASE(conv_forward) {
 	DT__FOR(i, r->rows) {
 		image = dt__conv_image(r, t, v, i, scratch);
 		for (oy = 0; oy < v.oh; oy += lines, y += lines * v.ow * v.f) {
-			lines = DT__MIN(8, v.oh - oy);
+			lines = DT__MIN(8, v.oh - oy); // a relu finds them in the cache
 			DT__FOR(g, v.groups) DT__FOR(ky, parts) {
 				dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + g * v.cg, v.s * v.c, 1, step2, 0, NULL};
 				dt__operand b = {weight + (g * parts + ky) * part_floats, 1, v.fg, v.span * v.fg, packs, NULL};
@@ -4211,21 +4207,17 @@ DT__SHAPE(layernorm) {
 	t->saved_row = 2 * (t->size / dt__last(t));
 	return 0;
 }
-DT__PHASE(layernorm_forward) {
+DT__BOTH_WAYS(layernorm) {
 	DT__OPTIONS(dt_layernorm_options, t);
 	ptrdiff_t c = dt__last(t), n = dt__rows(r, t), i;
-	const float *x = dt__x(r, t, 0), *bias = dt__bias(r, t);
-	float *y = dt__value(r, t), *saved = dt__saved(r, t), unused[2];
-	DT__FOR(i, n)
-		dt__cpu()->layernorm(c, x + i * c, dt__weights(r, t, 0), bias, (float)o->epsilon, y + i * c, saved ? saved + 2 * i : unused);
-}
-DT__PHASE(layernorm_backward) {
-	ptrdiff_t c = dt__last(t), n = dt__rows(r, t), i;
+	const float *x = dt__x(r, t, 0), *w = dt__weights(r, t, 0), *b = dt__bias(r, t), *dy = dt__gradient(r, t);
+	float *y = dt__value(r, t), *saved = dt__saved(r, t), unused[2], *dx = NULL, *dw = NULL, *db = NULL;
 	int add;
-	const float *x = dt__x(r, t, 0), *saved = dt__saved(r, t), *dy = dt__gradient(r, t);
-	float *dx = dt__dx(r, t, 0, &add), *dw = dt__dw(r, t, 0, NULL), *db = dt__dw(r, t, 1, NULL);
-	DT__FOR(i, n)
-		dt__cpu()->layernorm_back(c, x + i * c, dt__weights(r, t, 0), saved + 2 * i, dy + i * c, dx ? dx + i * c : NULL, add, dw, db);
+	if (back) { dx = dt__dx(r, t, 0, &add); dw = dt__dw(r, t, 0, NULL); db = dt__dw(r, t, 1, NULL); }
+	for (i = 0; i < n; i++, x += c) {
+		if (!back) dt__cpu()->layernorm(c, x, w, b, (float)o->epsilon, y + i * c, saved ? saved + 2 * i : unused);
+		else dt__cpu()->layernorm_back(c, x, w, saved + 2 * i, dy + i * c, dx ? dx + i * c : NULL, add, dw, db);
+	}
 }
 DT__OP(layernorm, DT__READS_X | DT__PER_FEATURE, layernorm, layernorm, NULL);
 DT__LAYER(layernorm, layernorm)
@@ -4288,20 +4280,17 @@ dt_tensor *dt_leaky_relu(dt_tensor *x, double slope) {
 
 // ---- softmax
 
-DT__PHASE(softmax_forward) {
-	ptrdiff_t c = dt__last(t), n = dt__rows(r, t), i;
-	float top;
-	DT__FOR(i, n) dt__cpu()->softmax(c, dt__x(r, t, 0) + i * c, dt__value(r, t) + i * c, &top);
-}
 // dx = y * (dy - sum(dy * y))
-DT__PHASE(softmax_backward) {
-	ptrdiff_t c = dt__last(t), n = dt__rows(r, t), i;
+DT__BOTH_WAYS(softmax) {
+	ptrdiff_t c = dt__last(t), n = dt__rows(r, t) * c, i;
 	int add;
-	float *dx = dt__dx(r, t, 0, &add);
-	for (i = 0; dx && i < n; i++) {
-		const float *y = dt__value(r, t) + i * c, *dy = dt__gradient(r, t) + i * c;
-		dt__cpu()->multiply(c, y, dy, dx + i * c, add);
-		dt__copy(c, -dt__cpu()->dot(c, y, dy), y, dx + i * c, 1);
+	const float *dy = dt__gradient(r, t);
+	float *y = dt__value(r, t), *dx = back ? dt__dx(r, t, 0, &add) : NULL, top;
+	for (i = 0; i < n; i += c) {
+		if (!back) dt__cpu()->softmax(c, dt__x(r, t, 0) + i, y + i, &top);
+		if (!dx) continue;
+		dt__cpu()->multiply(c, y + i, dy + i, dx + i, add);
+		dt__copy(c, -dt__cpu()->dot(c, y + i, dy + i), y + i, dx + i, 1);
 	}
 }
 DT__OP(softmax, DT__READS_Y | DT__PER_FEATURE, same, softmax, NULL);
@@ -4329,15 +4318,11 @@ static dt_tensor *dt__layer2(const dt__op *op, dt_tensor *a, dt_tensor *b, const
 }
 
 typedef struct { float factor[2], offset; } dt__linear;
-DT__PHASE(linear_forward) {
+DT__BOTH_WAYS(linear) {
 	DT__OPTIONS(dt__linear, t);
-	const float *b = t->n_in > 1 ? dt__x(r, t, 1) : NULL;
-	dt__cpu()->linear(r->rows * t->size, o->factor[0], dt__x(r, t, 0), o->factor[1], b, o->offset, t->relu, dt__value(r, t));
-}
-DT__PHASE(linear_backward) {
-	DT__OPTIONS(dt__linear, t);
-	int i; // b first: a's gradient may lie on dy
-	for (i = t->n_in - 1; i >= 0; i--) dt__pass_back(r, t, i, o->factor[i], dt__gradient(r, t));
+	int i = t->n_in - 1; // back, b first: a's gradient may lie on dy
+	if (!back) dt__cpu()->linear(r->rows * t->size, o->factor[0], dt__x(r, t, 0), o->factor[1], i ? dt__x(r, t, 1) : NULL, o->offset, t->relu, dt__value(r, t));
+	for (; back && i >= 0; i--) dt__pass_back(r, t, i, o->factor[i], dt__gradient(r, t));
 }
 DT__OP(add, DT__PASSES | DT__PER_FEATURE, pair, linear, NULL);
 DT__OP(sub, DT__PASSES | DT__PER_FEATURE, pair, linear, NULL);
@@ -4355,14 +4340,13 @@ dt_tensor *dt_scale(dt_tensor *x, double factor, double offset) {
 	return dt__layer1(&dt__scale, x, &o, sizeof o, NULL);
 }
 
-DT__PHASE(mul_forward) {
-	dt__cpu()->multiply(r->rows * t->size, dt__x(r, t, 0), dt__x(r, t, 1), dt__value(r, t), 0);
-}
-DT__PHASE(mul_backward) {
+DT__BOTH_WAYS(mul) {
+	ptrdiff_t n = r->rows * t->size;
 	int i, add;
-	DT__FOR(i, 2) {
+	if (!back) dt__cpu()->multiply(n, dt__x(r, t, 0), dt__x(r, t, 1), dt__value(r, t), 0);
+	DT__WHILE(i, 2, back) {
 		float *d = dt__dx(r, t, i, &add);
-		if (d) dt__cpu()->multiply(r->rows * t->size, dt__gradient(r, t), dt__x(r, t, 1 - i), d, add);
+		if (d) dt__cpu()->multiply(n, dt__gradient(r, t), dt__x(r, t, 1 - i), d, add);
 	}
 }
 DT__OP(mul, DT__READS_X | DT__PER_FEATURE, pair, mul, NULL);
@@ -4504,8 +4488,7 @@ DT__BOTH_WAYS(custom) {
 		c.x[i] = dt__x(r, t, i);
 		if (back) c.dx[i] = dt__dx(r, t, i, NULL);
 	}
-	if (back) c.dy = dt__gradient(r, t);
-	if (back) c.dweight = dt__dw(r, t, 0, NULL);
+	if (back) { c.dy = dt__gradient(r, t); c.dweight = dt__dw(r, t, 0, NULL); }
 	code = back ? o->backward(&c) : o->forward(&c);
 	if (code) dt__fail(&r->error, DT_ERR_CALLBACK, "dt_custom \"%s\": .%s returned %d", t->name, back ? "backward" : "forward", code);
 }
@@ -4518,7 +4501,6 @@ dt_tensor *dt_custom_opt(dt_custom_options o) {
 	return dt__layer(o.backward ? &dt__custom : &dt__custom_constant, in, n, &o, sizeof o, o.name);
 }
 #undef DT__LAYER
-#undef DT__BOTH_WAYS
 
 // ========
 // >>losses - losses, and the metrics that are counted with them
@@ -4649,22 +4631,20 @@ static void dt__pointwise_forward(dt__replica *r, dt_tensor *t, double *sum, dou
 		*weights += sw;
 	}
 }
-DT__PHASE(loss_forward) {
+DT__BOTH_WAYS(loss) {
 	DT__OPTIONS(dt_loss_options, t);
 	double sum = 0, weights = 0;
+	if (back) { dt__pass_back(r, t, 0, (float)o->weight * (r->graph->mixed_losses ? r->weight_scale[t->loss_number] : 1), dt__saved(r, t)); return; }
 	if (o->kind == DT_CROSS_ENTROPY) dt__cross_entropy_forward(r, t, &sum, &weights);
 	else dt__pointwise_forward(r, t, &sum, &weights);
 	r->chunk_totals[2 * t->loss_number] = (float)sum;
 	r->chunk_totals[2 * t->loss_number + 1] = (float)weights;
 }
-DT__PHASE(loss_backward) {
-	DT__OPTIONS(dt_loss_options, t);
-	dt__pass_back(r, t, 0, (float)o->weight * (r->graph->mixed_losses ? r->weight_scale[t->loss_number] : 1), dt__saved(r, t));
-}
 DT__OP(loss, DT__LOSS, loss, loss, dt__loss_scratch);
 #undef DT__OP
 #undef DT__SHAPE
 #undef DT__PHASE
+#undef DT__BOTH_WAYS
 
 // A cross-entropy looks through a softmax (a binary one through a sigmoid): the same function without its overflow.
 static dt_tensor *dt__logits(dt_tensor *t, dt_loss_kind kind) {
@@ -4782,9 +4762,11 @@ static int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_ty
 // Uses: >>kernels, >>base.
 // Promise: definitions equal PyTorch's to rounding.
 
+typedef struct { double momentum, beta1, beta2, alpha, epsilon, decay; } dt__factors; // of an update rule
 typedef struct {
 	dt_optimizer kind;
-	double rate, momentum, beta1, beta2, alpha, epsilon, decay, clip, final_rate, factor, warmup;
+	dt__factors f;
+	double rate, clip, final_rate, factor, warmup;
 	dt_schedule schedule;
 	long total, decay_steps;
 	double (*rate_at)(long step, void *user);
@@ -4802,10 +4784,10 @@ static int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *e
 	int adam = o->optimizer == DT_ADAM || o->optimizer == DT_ADAMW, heavy = o->optimizer == DT_MOMENTUM || o->optimizer == DT_NESTEROV, i;
 	const struct { const char *flag; double *to, value, below; } number[] = {
 		{"learning_rate", &p->rate, DT__ELSE(o->learning_rate, adam ? 1e-3 : 1e-2), 1e6},
-		{"momentum", &p->momentum, dt__default(o->momentum, heavy ? 0.9 : 0), 1},
-		{"beta1", &p->beta1, dt__default(o->beta1, 0.9), 1}, {"beta2", &p->beta2, dt__default(o->beta2, 0.999), 1},
-		{"alpha", &p->alpha, dt__default(o->alpha, 0.99), 1}, {"epsilon", &p->epsilon, dt__default(o->epsilon, 1e-8), 1},
-		{"weight_decay", &p->decay, dt__default(o->weight_decay, o->optimizer == DT_ADAMW ? 0.01 : 0), 1e6},
+		{"momentum", &p->f.momentum, dt__default(o->momentum, heavy ? 0.9 : 0), 1},
+		{"beta1", &p->f.beta1, dt__default(o->beta1, 0.9), 1}, {"beta2", &p->f.beta2, dt__default(o->beta2, 0.999), 1},
+		{"alpha", &p->f.alpha, dt__default(o->alpha, 0.99), 1}, {"epsilon", &p->f.epsilon, dt__default(o->epsilon, 1e-8), 1},
+		{"weight_decay", &p->f.decay, dt__default(o->weight_decay, o->optimizer == DT_ADAMW ? 0.01 : 0), 1e6},
 		{"clip_norm", &p->clip, dt__default(o->clip_norm, 0), HUGE_VAL},
 		{"final_rate", &p->final_rate, o->final_rate, 1e6},
 		{"decay_factor", &p->factor, DT__ELSE(o->decay_factor, o->schedule == DT_STEP_DECAY ? 0.1 : 0.96), 1e6},
@@ -4820,7 +4802,7 @@ static int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *e
 	}
 	p->kind = o->optimizer; p->schedule = o->schedule; p->total = o->total_steps;
 	p->decay_steps = o->decay_steps; p->rate_at = o->rate_at; p->user = o->user;
-	p->n_slots = dt__slots(o->optimizer, p->momentum);
+	p->n_slots = dt__slots(o->optimizer, p->f.momentum);
 	return 0;
 }
 
@@ -4845,14 +4827,15 @@ static double dt__rate_of(const dt__optimizer *p, long step) {
 static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t at, ptrdiff_t n, float *w, const float *g, float *const *slot, double scale, double rate, long step, int no_decay) {
 	const dt__kernels *k = dt__cpu();
 	float *slot0 = slot[0] ? slot[0] + at : NULL, *slot1 = slot[1] ? slot[1] + at : NULL;
-	double decay = no_decay ? 0 : p->decay;
+	dt__factors f = p->f;
+	double decay = no_decay ? 0 : f.decay;
 	int adamw = p->kind == DT_ADAMW, rms = p->kind == DT_RMSPROP;
 	if (adamw || p->kind == DT_ADAM) {
-		const dt__adam_numbers a = {(float)scale, (float)(rate / (1 - pow(p->beta1, (double)step))), (float)p->beta2, (float)(1 - p->beta1),
-			(float)(1 - p->beta2), // not 1 - (float)0.999, which is 1.3e-5 of itself less
-			(float)p->epsilon, adamw ? 0 : (float)decay, adamw ? (float)(1 - rate * decay) : 1, (float)(1 / sqrt(1 - pow(p->beta2, (double)step)))};
+		const dt__adam_numbers a = {(float)scale, (float)(rate / (1 - pow(f.beta1, (double)step))), (float)f.beta2, (float)(1 - f.beta1),
+			(float)(1 - f.beta2), // not 1 - (float)0.999, which is 1.3e-5 of itself less
+			(float)f.epsilon, adamw ? 0 : (float)decay, adamw ? (float)(1 - rate * decay) : 1, (float)(1 / sqrt(1 - pow(f.beta2, (double)step)))};
 		k->adam(n, w + at, g, slot0, slot1, &a);
-	} else k->sgd(n, w + at, g, rms ? slot1 : slot0, rms ? slot0 : NULL, (float)scale, (float)rate, (float)p->momentum, (float)decay, p->kind == DT_NESTEROV, (float)p->alpha, (float)p->epsilon);
+	} else k->sgd(n, w + at, g, rms ? slot1 : slot0, rms ? slot0 : NULL, (float)scale, (float)rate, (float)f.momentum, (float)decay, p->kind == DT_NESTEROV, (float)f.alpha, (float)f.epsilon);
 }
 
 // ========
@@ -5326,7 +5309,7 @@ typedef struct { // as it travels: eight bytes each
 	int64_t stop, batches, next; // stop: as the model's; next: the batch to work on, or -1; moments: which
 	double rate, weight, seeds; // weight and seeds: as dt__divisor takes them
 	double staleness; // updates between
-	double momentum, beta1, beta2, alpha, epsilon, decay; // DT__SETUP: these and the last
+	dt__factors f; // DT__SETUP: these and the last
 	int64_t kind, n_slots, sync, ahead, backup, full_rate;
 } dt__order;
 static int dt__order_answers(int kind) { return kind < DT__SETUP || kind == DT__FETCH; } // with values
@@ -5507,24 +5490,13 @@ dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err) {
 	return c;
 }
 
-// Rows own [n] of all ranks: a new array [size][n], or NULL. As pieces of 16 bits, which every float holds exactly.
+// Rows own [n] of all ranks: a new array [size][n], or NULL. To the collectives a word is two floats.
 static uint64_t *dt__gather_words(dt_comm *c, int n, const void *own, dt_error *err) {
-	size_t row = (size_t)n * 4, all = row * (size_t)c->size, i;
-	float *piece = (float *)calloc(all, sizeof *piece);
-	uint64_t *v = (uint64_t *)calloc(all / 4, sizeof *v);
-	int failed = !piece || !v;
-	if (failed) dt__no_room(err, "no memory for a message");
-	else {
-		DT__FOR(i, row) {
-			memcpy(v, (const char *)own + i / 4 * 8, 8);
-			piece[row * (size_t)c->rank + i] = (float)(*v >> i % 4 * 16 & 0xffff);
-		}
-		*v = 0;
-		failed = dt_allgather(c, piece, all, err);
-	}
-	DT__WHILE(i, all, !failed) v[i / 4] |= (uint64_t)piece[i] << i % 4 * 16;
-	free(piece);
-	if (!failed) return v;
+	size_t row = (size_t)n, all = row * (size_t)c->size;
+	uint64_t *v = (uint64_t *)calloc(all, sizeof *v);
+	if (!v) { dt__no_room(err, "no memory for a message"); return NULL; }
+	memcpy(v + row * (size_t)c->rank, own, row * sizeof *v);
+	if (!dt_allgather(c, (float *)(void *)v, 2 * all, err)) return v;
 	free(v);
 	return NULL;
 }
@@ -5542,25 +5514,15 @@ static int dt__agree(dt_comm *c, int n, const char *const *name, const int64_t *
 
 // Totals of all processes, added in the order of the ranks.
 static int dt__sum_totals(dt_comm *c, double *totals, dt_error *err) {
-	uint64_t *all = dt__gather_words(c, DT__TOTALS, totals, err);
-	double x;
+	double *all = (double *)(void *)dt__gather_words(c, DT__TOTALS, totals, err);
 	int i;
 	if (!all) return dt__code(err, DT_ERR_MEMORY);
 	memset(totals, 0, DT__TOTALS * sizeof *totals);
-	DT__FOR(i, c->size * DT__TOTALS) { memcpy(&x, all + i, sizeof x); totals[i % DT__TOTALS] += x; }
-	free(all);
-	return 0;
-}
-// n words of 8 bytes become rank 0's.
-static int dt__take_first(dt_comm *c, int n, void *words, dt_error *err) {
-	uint64_t *all = dt__gather_words(c, n, words, err);
-	if (!all) return dt__code(err, DT_ERR_MEMORY);
-	memcpy(words, all, (size_t)n * sizeof *all);
+	DT__FOR(i, c->size * DT__TOTALS) totals[i % DT__TOTALS] += all[i];
 	free(all);
 	return 0;
 }
 #else // and so no dt_comm
-static int dt__take_first(dt_comm *c, int n, void *words, dt_error *err) { return 0; }
 static int dt__agree(dt_comm *c, int n, const char *const *name, const int64_t *value, dt_error *err) { return 0; }
 static int dt__sum_totals(dt_comm *c, double *totals, dt_error *err) { return 0; }
 int dt_comm_group(int n, dt_comm **out, dt_error *err) { return dt__disabled(err, "dt_comm_group", "DTRAIN_NO_MALLOC"); }
@@ -5603,7 +5565,7 @@ struct dt_model {
 	int resumed; // from a checkpoint: the next dt_train goes on with its run
 	double progress[5]; // of that run: the epoch's sums of loss, accuracy and samples; best evaluation, epochs since
 	dt__task task;
-	int leaves; // 1: may they? Over a slow comm, but not where layers exchange sums in backward
+	int leaves; // 1: may they? Not where layers exchange sums in backward
 	int state; // DT__EMPTY …
 	int running; // inside dt_train
 	double rate; // of the running step
@@ -6129,11 +6091,11 @@ static int dt__model_group(dt_model *m, dt_error *err) {
 	m->own = m->servers && !o->sync;
 	m->comm = (m->processes > 1 || m->servers) && !m->pool.measuring ? o->comm : NULL;
 	if (o->strategy == DT_PARAMETER_SERVER && !m->servers) return dt__refuse(err, "DT_PARAMETER_SERVER: there are no parameter servers: start some (--ps 1)");
-	if (m->servers && o->strategy && o->strategy != DT_PARAMETER_SERVER) return dt__refuse(err, ".strategy is for no parameter servers, and there are %d: use DT_PARAMETER_SERVER", m->servers);
+	m->strategy = m->servers ? DT_PARAMETER_SERVER : m->processes > 1 ? DT_MULTIWORKER : DT_STRATEGY_DEFAULT;
+	if (m->strategy && o->strategy && o->strategy != m->strategy)
+		return dt__refuse(err, ".strategy is for others than %d workers and %d parameter servers: use %s", m->processes, m->servers, m->servers ? "DT_PARAMETER_SERVER" : "DT_MULTIWORKER");
 	if (m->servers && o->sync && o->clip_norm > 0) return dt__refuse(err, ".clip_norm needs the whole gradient, which no parameter server has: leave out .sync, or the servers");
 	if (m->servers && o->backup >= m->processes) return dt__refuse(err, ".backup is %d of %d workers: some must count", o->backup, m->processes);
-	if (m->processes > 1 && !m->servers && o->strategy && o->strategy != DT_MULTIWORKER)
-		return dt__refuse(err, ".strategy is for one process, and there are %d: use DT_MULTIWORKER", m->processes);
 	if (o->comm) cores = DT__MAX(1, (int)o->comm->cores);
 	if (m->comm && !o->replicas) { // machines may differ
 		float fewest = (float)-cores;
@@ -6162,9 +6124,7 @@ static int dt__model_sizes(dt_model *m, dt_error *err) {
 	m->local_batch = (m->batch - 1) / sharers + 1;
 	if (m->batch / sharers < m->parts)
 		return dt__refuse(err, "the batch of %d samples has fewer than one for each of %d processes and %d parts (.accumulate)", m->batch, sharers, m->parts);
-	if (m->servers) m->strategy = DT_PARAMETER_SERVER;
-	else if (m->processes > 1) m->strategy = DT_MULTIWORKER;
-	else m->strategy = o->strategy == DT_MULTIWORKER ? o->strategy : m->n_replicas == 1 ? DT_ONE : DT__ELSE(o->strategy, DT_MIRRORED);
+	if (!m->strategy) m->strategy = o->strategy == DT_MULTIWORKER ? o->strategy : m->n_replicas == 1 ? DT_ONE : DT__ELSE(o->strategy, DT_MIRRORED);
 	m->graph.rows = (((ptrdiff_t)m->batch + m->parts - 1) / m->parts + all - 1) / all;
 	return 0;
 }
@@ -6407,7 +6367,7 @@ static int dt__stretch(dt_model *m, long batches, dt_error *err) {
 	const dt__optimizer *q = &m->optimizer;
 	const dt_options *o = &m->o;
 	dt__push *p = &m->push;
-	dt__order order = {0, 0, 0, 0, (uint64_t)m->step, m->stop, batches, m->served, 0, 0, 0, 0, q->momentum, q->beta1, q->beta2, q->alpha, q->epsilon, q->decay,
+	dt__order order = {0, 0, 0, 0, (uint64_t)m->step, m->stop, batches, m->served, 0, 0, 0, 0, q->f,
 		q->kind, q->n_slots, o->sync, o->staleness, o->backup, o->full_rate};
 	int code = 0;
 	ptrdiff_t i;
@@ -6422,7 +6382,7 @@ static int dt__stretch(dt_model *m, long batches, dt_error *err) {
 			DT__WHILE(k, v->size, v->offset < p->trained) p->sums[v->offset + k] = (float)v->no_decay;
 		}
 		p->kind = DT__SETUP_DECAY; p->out = p->sums;
-		if (!code && m->optimizer.decay > 0) code = m->comm->push(m->comm, p, err);
+		if (!code && m->optimizer.f.decay > 0) code = m->comm->push(m->comm, p, err);
 		dt__zero(p->trained, p->sums);
 		if (!code && m->changed > 1) code = dt__exchange_slots(m, DT__SETUP_SLOT, err);
 	}
@@ -7033,10 +6993,9 @@ static void dt__hand_stop(dt__hand *h) {
 
 static void *dt__heart_main(void *user) {
 	dt__net *net = (dt__net *)user;
-	struct pollfd bell;
+	struct pollfd bell = {net->heart.fd[0], POLLIN, 0};
 	dt__link *l;
 	int i;
-	bell.fd = net->heart.fd[0]; bell.events = POLLIN;
 	while (poll(&bell, 1, 1000) <= 0) { // until the other end is closed
 		pthread_mutex_lock(&net->lock);
 		DT__EACH_LINK(net, i, l) dt__link_beat(net, l);
@@ -7049,7 +7008,6 @@ static void *dt__heart_main(void *user) {
 static void dt__net_end(dt__net *net, int type, double seconds) {
 	double until = dt__now() + seconds;
 	const char *text = net->cause.text;
-	struct timespec pause = {0, 1000000};
 	dt__frame f = dt__frame_of(type, net->comm.rank, type == DT__ABORT ? strlen(text) : 0);
 	dt__link *l;
 	int i, open;
@@ -7066,7 +7024,7 @@ static void dt__net_end(dt__net *net, int type, double seconds) {
 			while (got >= 0 && dt__now() < until && (got = (int)recv(l->fd, l->in, sizeof l->in, 0)) > 0) {} // bytes unread would make the system drop ours
 			if (got < 0 && errno == EAGAIN) open = 1; else dt__link_close(l);
 		}
-		if (open) nanosleep(&pause, NULL);
+		if (open) poll(NULL, 0, 1);
 	} while (open && dt__now() < until);
 	DT__EACH_LINK(net, i, l) dt__link_close(l);
 }
@@ -7076,7 +7034,6 @@ static void dt__net_lost(dt__net *net, const dt__link *l, const char *why) {
 	dt__fail(&net->cause, DT_ERR_PEER, "%s %d (%s) is lost: %s", rank < workers ? "rank" : "parameter server", rank % workers, l->address, why);
 }
 
-static int dt__desk_run(dt_comm *c, float *buf, dt_error *err);
 static uint8_t *dt__server_place(dt__net *net, dt__link *l);
 
 // Are the floats that come the next of a span, which counts from `begin` on?
@@ -7116,7 +7073,7 @@ static int dt__net_pull(dt__net *net, dt__link *l) {
 	if (got == 0) return 0;
 	if (got == -2) dt__net_lost(net, l, "it sent damaged bytes");
 	else if (got == -1 && !l->left) dt__net_lost(net, l, "its connection has ended");
-	else if (got == -1 && (net->server || net->comm.run == dt__desk_run)) dt__link_close(l);
+	else if (got == -1 && (net->server || net->desk)) dt__link_close(l);
 	else if (got == -1) dt__comm_left(&net->comm, rank, &net->cause);
 	else if (f->type == DT__PART) l->part_in.begin += count;
 	else if (f->type == DT__RESULT) l->result_in.begin += count;
@@ -7476,7 +7433,7 @@ static void dt__host_of(const void *address, socklen_t n, char *host) { // in nu
 	if (getnameinfo((const struct sockaddr *)address, n, host, DT__HOST_BYTES, NULL, 0, NI_NUMERICHOST)) strcpy(host, "?");
 }
 
-// Is the peer on this host? Both ends have the same address then, or each one of the loopback's.
+// Is the peer on this host? Both ends have one address then, or each one of the loopback's.
 static int dt__link_local(const dt__link *l) {
 	struct sockaddr_storage a;
 	char host[2][DT__HOST_BYTES];
@@ -7541,10 +7498,11 @@ static int dt__desk_open(dt__net *net, dt_error *err) {
 	if (!c->rank && *path) unlink(path);
 	if (p != (uint8_t *)MAP_FAILED) {
 		net->segment = p; net->segment_bytes = bytes + 16;
-		net->desk = (dt__desk *)(void *)dt__area(net, c->size); // behind the areas
 	}
-	if (!code && failed == 0) { c->run = dt__desk_run; c->start = NULL; }
-	else if (!code && must) code = dt__bad_job(err, "DTRAIN_TRANSPORT=shm: the ranks do not find the same memory: leave it out, or set tcp");
+	if (!code && failed == 0) {
+		net->desk = (dt__desk *)(void *)dt__area(net, c->size); // behind the areas
+		c->run = dt__desk_run; c->start = NULL;
+	} else if (!code && must) code = dt__bad_job(err, "DTRAIN_TRANSPORT=shm: the ranks do not find the same memory: leave it out, or set tcp");
 	return code;
 }
 
@@ -7573,6 +7531,7 @@ typedef struct { // what >>cluster has found out
 	int port;
 	char job[64]; // processes of another job are not let in
 	char file[256]; // of DTRAIN_RDZV, or ""
+	int store; // MPICH's, or 0
 	char source[120]; // which variables said so
 	double patience, dead; // seconds
 	char secret[256];
@@ -7677,9 +7636,8 @@ static int dt__connect(const char *address, int shift, const char **why) {
 
 // Wait for a frame of control. 0: it is there.
 static int dt__link_await(dt__link *l, int type, uint8_t *(*place)(void *, dt__link *), void *user, double until) {
-	struct pollfd p;
+	struct pollfd p = {l->fd, POLLIN, 0};
 	int got;
-	p.fd = l->fd; p.events = POLLIN;
 	while ((got = dt__link_read(l, place, user)) >= 0 && dt__now() < until && !DT__STOPPED) {
 		if (got == 1) return l->frame.type != type;
 		poll(&p, 1, 100);
@@ -7722,18 +7680,50 @@ static int dt__meet_read(dt__who *w) {
 	if (f) fclose(f);
 	return ok;
 }
-static int dt__meet_write(dt__who *w, dt_error *err) {
+static int dt__meet_listen(dt__who *w, dt_error *err) {
 	char host[256] = "";
 	uint8_t word[16];
-	dt__new_file file;
 	if (*w->bind || gethostname(host, sizeof host - 1)) dt__fill(host, "%s", w->bind);
 	dt__random_bytes(word);
 	dt__fill(w->job, "%ju", (uintmax_t)dt__read_le(word, 8));
+	if (w->store && !*w->secret) dt__fill(w->secret, "%s", w->job);
 	do dt__fill(w->chief, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, w->port); // then with its port
 	while (w->listener < 0 && (w->listener = dt__listen(w, &w->port, err)) >= 0);
-	if (w->listener < 0 || dt__new_file_open(&file, "DTRAIN_RDZV", w->file, err)) return DT_ERR_CONFIG;
+	return w->listener < 0;
+}
+static int dt__meet_write(dt__who *w, dt_error *err) {
+	dt__new_file file;
+	if (dt__meet_listen(w, err) || dt__new_file_open(&file, "DTRAIN_RDZV", w->file, err)) return DT_ERR_CONFIG;
 	fprintf(file.f, "%s %s\n", w->chief, w->job);
 	return dt__new_file_close(&file, err);
+}
+
+// Or by words that MPICH's mpiexec keeps (PMI-1): one line asks, another answers. found: what it has behind mark.
+static int dt__pmi(const dt__who *w, char found[360], const char *mark, const char *format, ...) {
+	char line[900];
+	size_t n = 0;
+	struct pollfd p = {w->store, POLLIN, 0};
+	DT__WRITER(out, line);
+	DT__VPRINT(&out, format);
+	if (send(p.fd, line, out.n, MSG_NOSIGNAL) < 0) return 0;
+	while (n < sizeof line - 1 && poll(&p, 1, (int)(w->patience * 1000)) == 1 && recv(p.fd, line + n, 1, 0) == 1 && line[n] != '\n') n++;
+	line[n] = 0;
+	return strstr(line, mark) && sscanf(strstr(line, mark) + strlen(mark), "%359s", found) == 1;
+}
+static int dt__meet_pmi(dt__who *w, dt_error *err) {
+	char said[360], job[360] = "";
+	int ok = dt__pmi(w, said, "rc=", "cmd=init pmi_version=1 pmi_subversion=1\n") && dt__pmi(w, job, "kvsname=", "cmd=get_my_kvsname\n");
+	if (ok && !w->rank) { // its word is also the secret, if there is none
+		if (dt__meet_listen(w, err)) return DT_ERR_CONFIG;
+		ok = dt__pmi(w, said, "rc=", "cmd=put kvsname=%s key=dtrain value=%s,%s\n", job, w->chief, w->job);
+	}
+	ok = ok && dt__pmi(w, said, "cmd=", "cmd=barrier_in\n");
+	if (ok && w->rank) ok = dt__pmi(w, said, "value=", "cmd=get kvsname=%s key=dtrain\n", job) && sscanf(said, "%279[^,],%63s", w->chief, w->job) == 2;
+	if (!*w->secret) dt__fill(w->secret, "%s", w->job);
+	dt__fill(w->job, "%s", job);
+	dt__pmi(w, said, "cmd=", "cmd=finalize\n");
+	unsetenv("PMI_FD");
+	return ok ? 0 : dt__bad_job(err, "mpiexec does not tell where rank 0 is (PMI_FD): set DTRAIN_CHIEF=host:port");
 }
 
 // Dial a rank until it answers or time is over.
@@ -7743,7 +7733,6 @@ static int dt__dial(dt__net *net, dt__who *w, int rank, const char *address, int
 	const char *why = "";
 	int round;
 	for (round = 0; dt__now() < until && !DT__STOPPED; round++) {
-		struct timespec pause = {0, 5000000L << DT__MIN(round / (rank ? 1 : w->tries), 7)};
 		DT__CLEAR(l);
 		if (!rank && *w->file) dt__meet_read(w); // it may be new
 		l->fd = dt__connect(address, rank ? 0 : round % w->tries, &why);
@@ -7768,7 +7757,7 @@ static int dt__dial(dt__net *net, dt__who *w, int rank, const char *address, int
 			why = "no answer from a process of this job";
 			dt__link_close(l);
 		}
-		nanosleep(&pause, NULL);
+		poll(NULL, 0, 5 << DT__MIN(round / (rank ? 1 : w->tries), 7));
 	}
 	if (DT__STOPPED) return dt__join_stopped(w, err);
 	return dt__fail(err, DT_ERR_PEER, "rank %d waited %g s in vain for rank %d at %s: %s", w->rank, w->patience, rank, address, why);
@@ -7864,7 +7853,7 @@ static int dt__join(dt__net *net, dt__who *w, dt_error *err) {
 	double until = dt__now() + w->patience;
 	char host[256], text[64];
 	dt__link *l;
-	int i, port = 0, code = *w->file && !w->rank ? dt__meet_write(w, err) : 0, listener;
+	int i, port = 0, code = w->store ? dt__meet_pmi(w, err) : *w->file && !w->rank ? dt__meet_write(w, err) : 0, listener;
 	while (*w->file && w->rank && !dt__meet_read(w)) {
 		if (dt__now() > until || DT__STOPPED) return dt__fail(err, DT_ERR_PEER, "rank %d waited in vain for rank 0 to write \"%s\"", w->rank, w->file);
 		poll(NULL, 0, 50);
@@ -7914,7 +7903,7 @@ static dt_comm *dt__net_open(dt__who *w, dt_error *err) {
 	if (!dt__join(net, w, &own) && dt__hand_start(&net->heart, dt__heart_main, net)) {
 		dt__net_cores(net, NULL);
 		if (c->rank >= c->size || c->size < 2) return c;
-		if (!dt__desk_open(net, &own) && (c->run == dt__desk_run || dt__hand_start(&net->courier, dt__courier_main, net))) return c;
+		if (!dt__desk_open(net, &own) && (net->desk || dt__hand_start(&net->courier, dt__courier_main, net))) return c;
 	}
 	if (!own.code) dt__no_room(&own, "the system refuses a pair of sockets or a thread");
 	dt__net_close(c, &own);
@@ -7982,7 +7971,7 @@ static int dt__server_setup(dt_server *s, const dt__order *o) {
 	uint64_t most = PTRDIFF_MAX / 8 / ((uint64_t)s->workers + 3);
 	size_t each = (size_t)(o->all / 16 + 1) * 16; // floats: whole cache lines
 	int i, n = 1;
-	if (o->all > most || o->trained > o->all || o->begin > most || !(o->kind >= 0 && o->kind <= DT_RMSPROP && o->n_slots <= 2 && o->n_slots >= dt__slots((dt_optimizer)o->kind, o->momentum))) return 0;
+	if (o->all > most || o->trained > o->all || o->begin > most || !(o->kind >= 0 && o->kind <= DT_RMSPROP && o->n_slots <= 2 && o->n_slots >= dt__slots((dt_optimizer)o->kind, o->f.momentum))) return 0;
 	s->sync = o->sync > 0; s->ahead = (double)o->ahead; s->backup = (int)DT__MIN(DT__MAX(o->backup, 0), s->workers - 1); s->full_rate = o->full_rate > 0;
 	s->base += o->version - s->version; s->version = o->version; // Adam counts steps
 	if (o->next && dt__server_holds(s, o)) return 1;
@@ -7991,8 +7980,7 @@ static int dt__server_setup(dt_server *s, const dt__order *o) {
 		if (c->state == DT__AT_WORK || (c->state == DT__COMES && c->frame.detail != DT__STRETCH) || dt__length(c->link->result_out) || (c->link->out[1].iov_len && c->link->fd >= 0)) return 0;
 	}
 	dt__server_forget(s);
-	s->optimizer.kind = (dt_optimizer)(int)o->kind; s->optimizer.momentum = o->momentum; s->optimizer.beta1 = o->beta1; s->optimizer.beta2 = o->beta2;
-	s->optimizer.alpha = o->alpha; s->optimizer.epsilon = o->epsilon; s->optimizer.decay = o->decay;
+	s->optimizer.kind = (dt_optimizer)(int)o->kind; s->optimizer.f = o->f;
 	s->begin = (ptrdiff_t)o->begin; s->trained = (ptrdiff_t)o->trained; s->all = (ptrdiff_t)o->all;
 	s->variables = (float *)calloc(each * (size_t)(1 + (int)o->n_slots + s->workers), 4);
 	if (!s->variables) {
@@ -8293,8 +8281,8 @@ void dt_server_close(dt_server *s) {}
 // ========
 // >>cluster - who am I: the variables of launchers; a cluster on this machine
 //
-// What: rank, number of processes and rank 0's address, from dt_cluster, DTRAIN_*, TF_CONFIG, CLUSTER_SPEC, torchrun, PET_*,
-//   Open MPI, MPICH or Slurm: the first that speaks; amended by DTRAIN_CHIEF, _PORT, _BIND, _INSECURE, _JOIN, _DEAD, _TRANSPORT, _RDZV.
+// What: rank, number of processes and rank 0's address, from the first of dt_comm_open's sources that speaks; amended by
+//   DTRAIN_CHIEF, _PORT, _BIND, _INSECURE, _JOIN, _DEAD, _TRANSPORT, _RDZV.
 // Uses: >>wire, >>base (JSON).
 // Promise: a family of variables set by half is an error, never one process.
 
@@ -8531,6 +8519,8 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	if (!c->chief && meet && strcmp(meet, "tcp") && (strncmp(meet, "file:", 5) || dt__fill(w->file, "%s", meet + 5) >= sizeof w->file))
 		return dt__bad_job(err, "DTRAIN_RDZV is \"%.60s\": tcp or file:PATH is needed", meet);
 	if (*w->file) { dt__fill(w->chief, "%s", meet); w->tries = 1; }
+	meet = strncmp(w->source, "MPICH", 5) ? NULL : dt__env("PMI_FD");
+	if (!*w->chief && meet) { w->store = atoi(meet); strcpy(w->chief, "PMI_FD"); }
 	if (*w->chief) return 0;
 	return dt__bad_job(err, "%s: nothing says where rank 0 is: set DTRAIN_CHIEF=host:port for all processes, or DTRAIN_RDZV=file:PATH", w->source);
 }
@@ -9505,7 +9495,7 @@ static int dt__train_together(dt_model *m, long n, dt_error *err) {
 	double state[7] = {(double)m->step, (double)m->resumed};
 	int i, code = dt__agree(m->comm, DT__COUNT(value), name, value, err);
 	memcpy(state + 2, m->progress, sizeof m->progress);
-	if (!code) code = dt__take_first(m->comm, DT__COUNT(state), state, err);
+	if (!code) code = dt_broadcast(m->comm, (float *)(void *)state, sizeof state / 4, 0, err);
 	if (code) return code;
 	m->step = (long)state[0]; m->resumed = (int)state[1];
 	memcpy(m->progress, state + 2, sizeof m->progress);
@@ -9966,4 +9956,4 @@ int dt_main_opt(int argc, char **argv, const dt_options *o) { return DT_ERR_DISA
 // DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT
 // OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
 //
-// ALTERNATIVE B - Public Domain: the Unlicense, whose text is at unlicense.org and in LICENSE beside the original of this file.
+// ALTERNATIVE B - Public Domain: the Unlicense, whose text is at unlicense.org.

@@ -129,7 +129,7 @@ static void test_members(void) {
         }
         for (int i = 0; i < 2; i++) pthread_join(p[i].thread, NULL);
         for (int i = 0; i < 2; i++) {
-            if (round) CHECK_ERROR(p[i].err, DT_ERR_ARGUMENT, ".strategy is for one process, and there are 2: use DT_MULTIWORKER");
+            if (round) CHECK_ERROR(p[i].err, DT_ERR_ARGUMENT, ".strategy is for others than 2 workers and 0 parameter servers: use DT_MULTIWORKER");
             else { CHECK_OK(p[i].err); CHECK(p[i].replicas >= 1 && p[i].replicas == p[0].replicas); }
             dt_comm_close(c[i]);
         }

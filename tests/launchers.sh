@@ -508,6 +508,8 @@ else
     fi
     if command -v "$MPIEXEC" >/dev/null; then
         check "three hosts, MPICH" under 3 ./on.sh 1 env HOSTS=n1,n2,n3 MPIRUN="$MPIEXEC -launcher rsh -launcher-exec $scratch/rsh.sh" "$root/examples/launch/mpirun.sh" 3
+        check "three hosts, MPICH, nobody says anything" under 3 ./on.sh 1 "$MPIEXEC" -launcher rsh -launcher-exec "$scratch/rsh.sh" -hosts n1,n2,n3 -np 3
+        check "three hosts, MPICH, nobody says anything, parameter server" served 2 ./on.sh 1 "$MPIEXEC" -launcher rsh -launcher-exec "$scratch/rsh.sh" -hosts n1,n2,n3 -np 3
         check "three hosts, MPICH, DTRAIN_RDZV" under 3 env DTRAIN_SECRET=0123456789abcdef DTRAIN_RDZV="file:$scratch/meet" \
             ./on.sh 1 "$MPIEXEC" -launcher rsh -launcher-exec "$scratch/rsh.sh" -hosts n1,n2,n3 -genvlist DTRAIN_RDZV,DTRAIN_SECRET -np 3
     fi

@@ -730,7 +730,7 @@ static void test_write_in_own_loop(void) {
 /* ---- what is refused ------------------------------------------------------------------------------------------- */
 
 static void test_refusals(void) {
-    static const char *const says[] = {".clip_norm needs the whole gradient", ".backup is 2 of 2 workers", ".sync", ".strategy is for no parameter servers", ".staleness is -1", ".staleness", ".backup is 5000"};
+    static const char *const says[] = {".clip_norm needs the whole gradient", ".backup is 2 of 2 workers", ".sync", ".strategy is for others than 2 workers and 1 parameter servers: use DT_PARAMETER_SERVER", ".staleness is -1", ".staleness", ".backup is 5000"};
     static player p[MOST];
     dt_options o = options();
     dt_error err = DT_DEFAULTS;
@@ -936,7 +936,7 @@ static void say_setup(hand *chief, const double *setting, int n) {
     static const float start[TRAINED] = {0, 1, 2, 3, 4, 5, 6, 7};
     dt__order o = order_of(1);
     int64_t *whole[12] = {&o.kind, &o.n_slots, NULL, NULL, NULL, NULL, NULL, NULL, &o.sync, &o.ahead, &o.backup, &o.full_rate};
-    double *real[12] = {NULL, NULL, &o.momentum, &o.beta1, &o.beta2, &o.alpha, &o.epsilon, &o.decay};
+    double *real[12] = {NULL, NULL, &o.f.momentum, &o.f.beta1, &o.f.beta2, &o.f.alpha, &o.f.epsilon, &o.f.decay};
     for (int i = 0; i < n; i++) if (whole[i]) *whole[i] = (int64_t)setting[i]; else *real[i] = setting[i];
     say_order(chief, DT__SETUP, &o, sizeof(dt__order));
     say_part(chief, DT__PART, 0, TRAINED * sizeof *start, start, 0);
