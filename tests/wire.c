@@ -486,6 +486,105 @@ static void test_meeting_file(void) {
     CHECK_ERROR(p[0].err, DT_ERR_IO, "DTRAIN_RDZV: cannot create a file beside");
 }
 
+/* What MPICH's mpiexec does for its ranks (PMI-1), until all have said goodbye. spoils: rank 1 hears something else instead */
+enum { PMI_RANKS = 3 };
+typedef struct { int fd[PMI_RANKS], n, left; char put[900], kvs[64]; const char *spoils; pthread_t thread; } mpiexec;
+static void *mpiexec_main(void *user) {
+    mpiexec *m = (mpiexec *)user;
+    int waiting = 0;
+    while (m->left) {
+        struct pollfd p[PMI_RANKS];
+        for (int i = 0; i < m->n; i++) p[i].fd = m->fd[i], p[i].events = POLLIN, p[i].revents = 0;
+        poll(p, (nfds_t)m->n, -1);
+        for (int i = 0; i < m->n; i++) {
+            char line[1200] = "", answer[1300] = "", key[64] = "", kvs[64] = "";
+            ssize_t n = p[i].revents ? recv(m->fd[i], line, sizeof line - 1, 0) : -1;
+            if (n < 0) continue;
+            if (n == 0) { close(m->fd[i]); m->fd[i] = -1; m->left--; continue; }
+            CHECK_MSG(line[n - 1] == '\n' && !strchr(line, '\n')[1], "one line at a time: %s", line);
+            if (i == 1 && m->spoils) {
+                if (*m->spoils) CHECK(send(m->fd[i], m->spoils, strlen(m->spoils), MSG_NOSIGNAL) > 0);
+                else shutdown(m->fd[i], SHUT_RDWR);
+                continue;
+            }
+            if (!strcmp(line, "cmd=init pmi_version=1 pmi_subversion=1\n")) strcpy(answer, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
+            else if (!strcmp(line, "cmd=get_my_kvsname\n")) snprintf(answer, sizeof answer, "cmd=my_kvsname kvsname=%s\n", m->kvs);
+            else if (sscanf(line, "cmd=put kvsname=%63s key=%63s value=%899s", kvs, key, m->put) == 3) {
+                CHECK(i == 0 && !strcmp(kvs, m->kvs) && strlen(key) <= 64 && strlen(m->put) <= 1024);
+                strcpy(answer, "cmd=put_result rc=0 msg=success\n");
+            } else if (sscanf(line, "cmd=get kvsname=%63s key=%63s", kvs, key) == 2) {
+                CHECK(*m->put && !strcmp(kvs, m->kvs) && !strcmp(key, "dtrain"));
+                snprintf(answer, sizeof answer, "cmd=get_result rc=0 msg=success value=%s\n", m->put);
+            } else if (!strcmp(line, "cmd=finalize\n")) strcpy(answer, "cmd=finalize_ack\n");
+            else {
+                CHECK_MSG(!strcmp(line, "cmd=barrier_in\n"), "mpiexec does not know \"%s\"", line);
+                if (++waiting < m->n) continue;
+                for (int k = 0; k < m->n; k++) CHECK(send(m->fd[k], "cmd=barrier_out\n", 16, MSG_NOSIGNAL) == 16);
+                continue;
+            }
+            CHECK(send(m->fd[i], answer, strlen(answer), MSG_NOSIGNAL) == (ssize_t)strlen(answer));
+        }
+    }
+    return NULL;
+}
+
+static void under_mpiexec(mpiexec *m, peer *p, int n, const char *spoils) {
+    door none = {-1, 0};
+    memset(m, 0, sizeof *m);
+    m->n = m->left = n, m->spoils = spoils;
+    strcpy(m->kvs, "kvs_4711_0_1234_host");
+    set_peers(p, n, none);
+    for (int i = 0; i < n; i++) {
+        int pair[2];
+        CHECK(!socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+        m->fd[i] = pair[0], p[i].who.store = pair[1], p[i].who.listener = -1;
+        strcpy(p[i].who.chief, "PMI_FD"), strcpy(p[i].who.bind, "127.0.0.1");
+    }
+    pthread_create(&m->thread, NULL, mpiexec_main, m);
+}
+
+static void test_pmi(void) {
+    static const char *const bad[] = {"", "hello\n", "cmd=response_to_init\n", "cmd=response_to_init rc=\n", "rc=0 kvsname=k\n"};
+    static char endless[5001];
+    mpiexec m;
+    peer p[PMI_RANKS];
+    int file[2];
+    char c;
+    for (int secret = 0; secret < 2; secret++) {
+        under_mpiexec(&m, p, PMI_RANKS, NULL);
+        for (int i = 0; i < PMI_RANKS && secret; i++) strcpy(p[i].who.secret, "the caller's own secret");
+        for (int i = 0; i < PMI_RANKS; i++) start_peer(&p[i]);
+        end_peers(p, PMI_RANKS);
+        check_peers(p, PMI_RANKS);
+        for (int i = 0; i < PMI_RANKS; i++) {
+            const char *word = strchr(m.put, ',');
+            CHECK(word && strlen(word) > 10 && !strncmp(m.put, "127.0.0.1:", 10) && !strcmp(p[i].who.job, m.kvs));
+            CHECK(!strcmp(p[i].who.secret, secret ? "the caller's own secret" : word + 1));
+            close(p[i].who.store);
+        }
+        pthread_join(m.thread, NULL);
+    }
+    memset(endless, 'x', sizeof endless - 1);
+    for (int i = 0; i <= COUNT(bad); i++) {
+        under_mpiexec(&m, p, 2, i < COUNT(bad) ? bad[i] : endless);
+        p[1].who.patience = 0.3;  /* a silent one */
+        start_peer(&p[1]);
+        pthread_join(p[1].thread, NULL);
+        CHECK_ERROR(p[1].err, DT_ERR_CONFIG, "mpiexec does not tell where rank 0 is (PMI_FD): set DTRAIN_CHIEF");
+        for (int k = 0; k < 2; k++) close(p[k].who.store);
+        pthread_join(m.thread, NULL);
+    }
+    CHECK(!pipe(file));  /* an old PMI_FD, which is something else by now, gets nothing */
+    set_peers(p, 1, (door){-1, 0});
+    p[0].who.size = 2, p[0].who.store = file[1];
+    start_peer(&p[0]);
+    pthread_join(p[0].thread, NULL);
+    CHECK_ERROR(p[0].err, DT_ERR_CONFIG, "mpiexec does not tell");
+    close(file[1]);
+    CHECK(read(file[0], &c, 1) == 0);
+    close(file[0]);
+}
+
 /* FIPS 180-4's examples, and HMAC as RFC 2104 writes it, with short and long keys */
 static void test_hashes(void) {
     static const struct { const char *text; const char *hash; } sha[] = {
@@ -1191,6 +1290,7 @@ int main(void) {
     RUN(test_world_sizes);
     RUN(test_missing);
     RUN(test_meeting_file);
+    RUN(test_pmi);
     RUN(test_hashes);
     RUN(test_secret);
     RUN(test_tags);
