@@ -2584,7 +2584,7 @@ static void dt__tiles(ptrdiff_t lines, ptrdiff_t next, ptrdiff_t next_c, ptrdiff
 					micro(1, 0, 0, k2, k, &ta, &tb, buffer, width, 0, NULL); // its valid part to C
 					DT__FOR(r, rows) {
 						float *to = out + line * next_c + r * ci, *valid = buffer + r * width;
-						for (x = 0; bias && x < columns; x++) valid[x] += bias[j + x];
+						DT__WHILE(x, columns, bias) valid[x] += bias[j + x];
 						if (!add) memcpy(to, valid, 4 * (size_t)columns);
 						else DT__FOR(x, columns) to[x] += valid[x];
 					}
@@ -2949,7 +2949,7 @@ static int dt__add_variable(dt_tensor *t, const dt_tensor *share, int slot, cons
 	int i;
 	DT__FOR(i, rank) if (!dt__times(size, dim[i], &size)) return dt__bad(t, "its %s is too large for memory: use smaller sizes", suffix);
 	if (share && has != size) return dt__bad(t, ".share: the other layer has %td values in variable %d, this one needs %td", has, slot, size);
-	for (i = 0; share && i < rank; i++)
+	DT__WHILE(i, rank, share)
 		if (v->dim[i] != dim[i]) return dt__bad(t, ".share: dimension %d of the other layer's weights is %d, this one needs %d", i, v->dim[i], dim[i]);
 	if (share || !rank) return 0;
 	v = t->variable[slot] = DT__NEW(t->graph->pool, 1, dt__variable);
@@ -3381,9 +3381,9 @@ static void dt__check_finite(dt__replica *r, const dt_tensor *t, const float *p,
 static void dt__check_phase(dt__replica *r, const dt_tensor *t, int back) {
 	int j, last = r->from + r->rows == r->run_rows;
 	if (!back && !(t->op->flags & DT__LOSS)) dt__check_finite(r, t, dt__value(r, t), t->size * r->rows, t->size * r->from, "output");
-	for (j = 0; back && last && j < DT__MAX_VARIABLES; j++)
+	DT__WHILE(j, DT__MAX_VARIABLES, back && last)
 		if (dt__trains(t->variable[j])) dt__check_finite(r, t, r->gradients + t->variable[j]->offset, t->variable[j]->size, 0, "gradient");
-	for (j = 0; back && j < t->n_in; j++) {
+	DT__WHILE(j, t->n_in, back) {
 		const dt_tensor *x = t->in[j];
 		if (x->back && !dt__is_target(t, j)) dt__check_finite(r, x, dt__gradient(r, x), x->size * r->rows, x->size * r->from, "gradient");
 	}
@@ -3815,7 +3815,7 @@ static void dt__winograd_backward_data(dt__replica *r, dt_tensor *t, dt__conv v,
 	dt__squares dy = {dt__gradient(r, t), v.oh, v.ow, v.f, 6, 2 - v.top, 2 - v.left}, x = {dx, v.h, v.w, v.c, 4, 0, 0};
 	dt__operand b = {packed, 1, 0, 0, 1, NULL};
 	if (r->from == 0) dt__winograd_weights(v, dt__weights(r, t, 0), 1, in); // for all strips
-	for (i = 0; r->from == 0 && i < DT__PLACES; i++) dt__pack_panels(in + i * n, v.f, 1, v.c, v.f, packed + i * panels);
+	DT__WHILE(i, DT__PLACES, r->from == 0) dt__pack_panels(in + i * n, v.f, 1, v.c, v.f, packed + i * panels);
 	dt__winograd_pass(r->rows, v, dy, x, &b, NULL, panels, in, add);
 }
 
@@ -4008,7 +4008,7 @@ DT__BOTH_WAYS(global_avgpool) {
 	ptrdiff_t i, c = t->size, n = t->in[0]->size / c;
 	int add;
 	float *y = dt__value(r, t), *dx = back ? dt__dx(r, t, 0, &add) : NULL, share = 1 / (float)n;
-	for (i = 0; dx && i < r->rows * n; i++) dt__copy(c, share, dt__gradient(r, t) + i / n * c, dx + i * c, add);
+	DT__WHILE(i, r->rows * n, dx) dt__copy(c, share, dt__gradient(r, t) + i / n * c, dx + i * c, add);
 	if (back) return;
 	DT__FOR(i, r->rows) dt__cpu()->column_moments(n, c, NULL, NULL, dt__x(r, t, 0) + i * n * c, y + i * c, NULL, 0);
 	dt__copy(r->rows * c, share, y, y, 0);
@@ -4132,7 +4132,7 @@ DT__PHASE(batchnorm_forward_after) {
 	const float *weight = dt__weights(r, t, 0), *bias = dt__weights(r, t, 1), *running = dt__weights(r, t, 2), *running_var = dt__weights(r, t, 3);
 	dt__batchnorm_saved s = dt__batchnorm_of(r, t);
 	int fixed = dt__batchnorm_fixed(r, t);
-	for (i = 0; r->from == 0 && i < c; i++) {
+	DT__WHILE(i, c, r->from == 0) {
 		double m = (double)running[i], v = (double)running_var[i];
 		if (!fixed && t->exchange && s.sums[0] > 0) {
 			double step = (double)s.one[i] / (double)s.sums[0];
@@ -4167,7 +4167,7 @@ DT__PHASE(batchnorm_backward_after) {
 	int add, fixed = dt__batchnorm_fixed(r, t) || s.sums[0] == 0;
 	float *dx = dt__dx(r, t, 0, &add);
 	if (!dx) return;
-	for (i = 0; r->from == 0 && i < c; i++) {
+	DT__WHILE(i, c, r->from == 0) {
 		s.a[i] = weight[i] * s.inv[i];
 		s.b[i] = fixed ? 0 : -s.a[i] * s.inv[i] * s.inv[i] * s.two[i] / s.sums[0];
 		s.d[i] = fixed ? 0 : -s.a[i] * s.one[i] / s.sums[0] - s.b[i] * s.mean[i];
@@ -5396,11 +5396,11 @@ static int dt__group_run(dt_comm *c, float *buf, dt_error *err) {
 	int i, code, left;
 	g->buf[c->rank] = buf;
 	if ((code = dt__group_meet(c, err))) return code;
-	for (i = 0; !code && i < g->n; i++) { // the same answer on every rank
+	DT__WHILE(i, g->n, !code) { // the same answer on every rank
 		code = dt__check_call(&g->comm[i], g->buf[i], err);
 		if (!code) code = dt__same_call(g->comm, &g->comm[i], err);
 	}
-	for (i = 0; !code && c->n && !dt__sums(c) && i < g->n; i++) dt__copy_span(dt__comm_slice(c, i), g->buf[i], buf);
+	DT__WHILE(i, g->n, !code && c->n && !dt__sums(c)) dt__copy_span(dt__comm_slice(c, i), g->buf[i], buf);
 	if (!code && c->n && dt__sums(c)) {
 		s = dt__comm_slice(c, c->rank);
 		dt__reduce_slice(g->buf, g->n, s, (dt_reduction)c->detail, c->kind == DT__ALLREDUCE);
@@ -5483,7 +5483,7 @@ dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err) {
 	dt_comm *c = NULL;
 	if (!h || !h->allreduce || !h->broadcast) dt__is_null(err, "dt_comm_from", h ? "callback for allreduce or broadcast" : "struct of callbacks");
 	else if (h->size < 1 || h->rank < 0 || h->rank >= h->size) dt__refuse(err, "dt_comm_from: rank %d of %d: give 0 to size - 1", h->rank, h->size);
-	else if ((c = (dt_comm *)calloc(1, sizeof *c)) == NULL) dt__no_room(err, "dt_comm_from: no memory");
+	else if (!(c = (dt_comm *)calloc(1, sizeof *c))) dt__no_room(err, "dt_comm_from: no memory");
 	if (!c) return NULL;
 	c->hooks = *h; c->rank = h->rank; c->size = h->size; c->cores = dt__cores() / (double)DT__ELSE(h->local, 1);
 	c->run = dt__hooks_run; c->close = dt__hooks_close;
@@ -5708,7 +5708,7 @@ static void dt__feed_sample(dt__replica *r, ptrdiff_t i) {
 	long index = k->position + (long)(r->first_row + i);
 	dt_type type = DT_TYPE_DEFAULT;
 	int l;
-	for (l = 0; k->labelled && l < r->graph->n_losses; l++) if (r->graph->loss[l]->label == 0) loss = r->graph->loss[l];
+	DT__WHILE(l, r->graph->n_losses, k->labelled) if (r->graph->loss[l]->label == 0) loss = r->graph->loss[l];
 	if (k->shuffle) {
 		long soon = dt_shuffle(DT__MIN(index + 3, k->data->info.n - 1), k->data->info.n, o->seed, k->epoch);
 		dt__read_sample(k->data, t, type, NULL, NULL, type, NULL, soon, NULL);
@@ -5731,7 +5731,7 @@ static void dt__feed_row(dt__replica *r, ptrdiff_t i) {
 		const char *x = dt__row_of(k->batch->x[l], t, type, row);
 		dt__set_values(dt__value(r, t) + i * t->size, x, type, t->type, t->size, row, &r->error);
 	}
-	for (l = 0; k->labelled && l < g->n_losses; l++) {
+	DT__WHILE(l, g->n_losses, k->labelled) {
 		const dt_tensor *t = g->loss[l];
 		DT__OPTIONS(dt_loss_options, t);
 		const char *y = t->label < 0 ? NULL : dt__row_of(k->batch->y[t->label], t, o->label_type, row);
@@ -6323,7 +6323,7 @@ static int dt__check_batch(const dt_model *m, const char *what, const dt_batch *
 	if (b->n < !m->comm || b->n > most) return dt__refuse(err, "%s: n is %d: give %d to %d samples (.batch)", what, b->n, !m->comm, most);
 	DT__FOR(i, m->graph.n_inputs)
 		if (!b->x[i]) return dt__refuse(err, "%s: x[%d], the input \"%s\", is NULL", what, i, m->graph.input[i]->name);
-	for (i = 0; b->weight && i < b->n; i++)
+	DT__WHILE(i, b->n, b->weight)
 		if (!(b->weight[i] >= 0 && b->weight[i] <= FLT_MAX)) return dt__refuse(err, "%s: weight[%d] is %g: give 0 or more", what, i, (double)b->weight[i]);
 	DT__WHILE(i, m->graph.n_labels, step)
 		if (!b->y[i]) return dt__refuse(err, "%s: y[%d] is NULL: the losses need labels", what, i);
@@ -6795,7 +6795,7 @@ static void dt__random_bytes(uint8_t p[16]) {
 
 enum { DT__HELLO = 1, DT__CHALLENGE, DT__PROOF, DT__WELCOME, DT__ROSTER, DT__HEARTBEAT, DT__ABORT, DT__BYE, DT__ORDER, DT__ANSWER, DT__PART, DT__RESULT }; // the last two carry floats
 
-#define DT__PROTOCOL 1 // version of joining and frames
+#define DT__PROTOCOL (1 + 64 * (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__)) // version of joining and frames, and byte order
 typedef struct { // 64 bytes without gaps
 	char magic[5]; // "DTR1" and the version
 	uint8_t type, kind, zero;
@@ -7587,7 +7587,7 @@ static int dt__listen(const dt__who *w, int *port, dt_error *err) {
 		return -1;
 	}
 	a = dt__resolve(host, AF_UNSPEC, first);
-	local = a && dt__is_loopback(a->ai_addr, a->ai_addrlen);
+	local = a && !w->store && dt__is_loopback(a->ai_addr, a->ai_addrlen);
 	for (at = a; at; at = at->ai_next) if (family != AF_INET) family = at->ai_family; // IPv6 only where rank 0 has no other
 	if (a) freeaddrinfo(a);
 	if (w->rank) first = w->port;
@@ -7706,7 +7706,10 @@ static int dt__pmi(const dt__who *w, char found[360], const char *mark, const ch
 	DT__WRITER(out, line);
 	DT__VPRINT(&out, format);
 	if (send(p.fd, line, out.n, MSG_NOSIGNAL) < 0) return 0;
-	while (n < sizeof line - 1 && poll(&p, 1, (int)(w->patience * 1000)) == 1 && recv(p.fd, line + n, 1, 0) == 1 && line[n] != '\n') n++;
+	for (; n < sizeof line - 1; n++) {
+		while (poll(&p, 1, (int)(w->patience * 1000)) < 0 && dt__later() && !DT__STOPPED) {}
+		if (recv(p.fd, line + n, 1, MSG_DONTWAIT) < 1 || line[n] == '\n') break;
+	}
 	line[n] = 0;
 	return strstr(line, mark) && sscanf(strstr(line, mark) + strlen(mark), "%359s", found) == 1;
 }
@@ -7723,7 +7726,7 @@ static int dt__meet_pmi(dt__who *w, dt_error *err) {
 	dt__fill(w->job, "%s", job);
 	dt__pmi(w, said, "cmd=", "cmd=finalize\n");
 	unsetenv("PMI_FD");
-	return ok ? 0 : dt__bad_job(err, "mpiexec does not tell where rank 0 is (PMI_FD): set DTRAIN_CHIEF=host:port");
+	return ok ? 0 : dt__bad_job(err, "not all came, or mpiexec does not tell where rank 0 is (PMI_FD): set DTRAIN_CHIEF=host:port");
 }
 
 // Dial a rank until it answers or time is over.
@@ -7752,7 +7755,7 @@ static int dt__dial(dt__net *net, dt__who *w, int rank, const char *address, int
 				dt__link_tell(l, DT__PROOF, w->rank, proof, sizeof proof);
 				if (!dt__link_await(l, DT__WELCOME, dt__place_small, NULL, until)) { dt__link_seal(l, w->secret, 1); return 0; }
 			}
-			if (l->other) return dt__bad_job(err, "rank %d (%s) has version %d of the protocol, this process %d: build all with one dtrain.h", rank, address, l->other ^ DT__PROTOCOL, DT__PROTOCOL);
+			if (l->other) return dt__bad_job(err, "rank %d (%s) has version %d of the protocol, this process %d (+64: another byte order): build all with one dtrain.h", rank, address, l->other ^ DT__PROTOCOL, DT__PROTOCOL);
 			if (l->frame.type == DT__ABORT) return dt__bad_job(err, "rank %d (%s) refuses: %s", rank, address, (const char *)l->small);
 			why = "no answer from a process of this job";
 			dt__link_close(l);
@@ -8574,7 +8577,7 @@ static int dt__watch(dt__outlet *p, int workers, int n, int json) {
 			open += p[i].fd >= 0;
 		}
 		if (open) poll(ready, (nfds_t)(2 * n), 500);
-		if (!told && (told = DT__STOPPED) != 0) for (i = 0; i <= workers && i < n; i++) if (p[2 * i].child) kill(p[2 * i].child, told);
+		if (!told && (told = DT__STOPPED)) DT__WHILE(i, n, i <= workers) if (p[2 * i].child) kill(p[2 * i].child, told);
 		DT__FOR(i, 2 * n) if (p[i].fd >= 0 && (ready[i].revents & (POLLIN | POLLHUP))) {
 			ssize_t got = read(p[i].fd, p[i].text + p[i].n, sizeof p[i].text - p[i].n);
 			if (got <= 0) { close(p[i].fd); p[i].fd = -1; } else p[i].n += (size_t)got;
@@ -8743,8 +8746,8 @@ static int dt__copy_parameter(dt_model *m, const char *what, const char *name, f
 	while (dt__next_stored(m, 0, &s)) {
 		if (strcmp(s.name, name)) continue;
 		if ((size_t)s.v->size != n) return dt__fail(err, DT_ERR_SHAPE, "%s: \"%s\" has %td values, n is %zu", what, name, s.v->size, n);
-		for (i = 0; out && i < s.v->size; i++) out[i] = *dt__element(&s, i);
-		for (i = 0; in && i < s.v->size; i++) *dt__element(&s, i) = in[i];
+		DT__WHILE(i, s.v->size, out) out[i] = *dt__element(&s, i);
+		DT__WHILE(i, s.v->size, in) *dt__element(&s, i) = in[i];
 		if (in) dt__spread_variable(m, s.v);
 		return 0;
 	}
@@ -9368,7 +9371,7 @@ static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, i
 	if (skipped && !(m->own && m->process)) memcpy(&s->sum, m->progress, sizeof s->sum); // by one of the workers whose sums are added
 	s->seconds = 0; s->epoch_start = dt__now(); s->epoch_samples = r->samples;
 	if (m->servers && batches > 0) {
-		if ((*code = dt__stretch(m, batches, err)) != 0) return 1;
+		if ((*code = dt__stretch(m, batches, err))) return 1;
 		batch = (long)m->push.order.next; stop = m->stopped;
 	}
 	while (batch >= 0 && batch < batches && !stop) {
@@ -9747,7 +9750,7 @@ static void dt__show_help(const dt_options *o, const char *program) {
 		if (f.names) { dt__put_text(&w, ": "); dt__put_words(&w, f.names, -1); }
 		printf("  --%-17s %s%s (default: %s)\n", f.name, f.help, choices, dt__flag_value(o, &f, value, sizeof value));
 	}
-	printf("\n  --%-17s %s\n  --%-17s %s\n", "help", "show this and stop", "version", "show the version and stop");
+	printf("\n  --help              show this and stop\n  --version           show the version and stop\n");
 }
 
 static void dt__show_options(const dt_options *o) {
@@ -9867,7 +9870,7 @@ static int dt__run_as(dt_options *o, dt_comm *comm, dt_error *err) {
 	if (dt_comm_rank(comm)) { o->progress = DT_OFF; o->json = 0; o->save = o->load = NULL; } // the chief does that for all
 	o->comm = comm;
 	if (o->save) code = dt__new_file_try("--save", o->save, err);
-	if (!code && (m = dt_model_create(o, err)) == NULL) code = err->code;
+	if (!code && !(m = dt_model_create(o, err))) code = err->code;
 	if (m) code = dt__run_model(m, o, err);
 	status = dt__signal == SIGINT ? 130 : dt__signal || (m && m->stopped >= DT__BY_SIGNAL) ? 143 : 0;
 	if (code) {

@@ -82,15 +82,15 @@ DT__AVX2 static void dt__mix_planes(const uint8_t *from, uint8_t *p) {  // 16 pi
 #endif
 
 static int dt__read_cifar(const dt_dataset *d, const uint8_t *from, long i, dt_type to, float *x, dt_error *err) {
-    uint8_t mixed[3 * DT__CIFAR_PART], *p;
+    uint8_t mixed[12 * DT__CIFAR_PART], *p;  // room for as many floats, which gcc looks for at -O3
     int k, j, code = 0;
-    for (k = 0; k < 1024 && !code; k += DT__CIFAR_PART, from += DT__CIFAR_PART, x += sizeof mixed) {
+    for (k = 0; k < 1024 && !code; k += DT__CIFAR_PART, from += DT__CIFAR_PART, x += 3 * DT__CIFAR_PART) {
 #if DT__X86 && defined(DT__SHUFFLE)
         if (dt__cpu()->columns > 8) dt__mix_planes(from, mixed);
         else
 #endif
             for (j = 0, p = mixed; j < DT__CIFAR_PART; j++, p += 3) { p[0] = from[j]; p[1] = from[1024 + j]; p[2] = from[2048 + j]; }
-        code = dt__set_values(x, mixed, d->info.x_type, to, sizeof mixed, i, err);
+        code = dt__set_values(x, mixed, d->info.x_type, to, 3 * DT__CIFAR_PART, i, err);
     }
     return code;
 }

@@ -507,7 +507,7 @@ static void test_dialling_other_protocol(void) {
     CHECK(!dt__net_open(&w, &err));
     pthread_join(thread, NULL);
     close(listener);
-    CHECK_ERROR(err, DT_ERR_CONFIG, "version 2 of the protocol, this process 1: build all with one dtrain.h");
+    CHECK_ERROR(err, DT_ERR_CONFIG, "version 2 of the protocol, this process 1 (+64: another byte order): build all with one dtrain.h");
 }
 #endif
 
