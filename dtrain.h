@@ -8523,7 +8523,7 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 		return dt__bad_job(err, "DTRAIN_RDZV is \"%.60s\": tcp or file:PATH is needed", meet);
 	if (*w->file) { dt__fill(w->chief, "%s", meet); w->tries = 1; }
 	meet = strncmp(w->source, "MPICH", 5) ? NULL : dt__env("PMI_FD");
-	if (!*w->chief && meet) { w->store = atoi(meet); strcpy(w->chief, "PMI_FD"); }
+	if (!*w->chief && meet && (w->store = atoi(meet)) > 0) strcpy(w->chief, "PMI_FD");
 	if (*w->chief) return 0;
 	return dt__bad_job(err, "%s: nothing says where rank 0 is: set DTRAIN_CHIEF=host:port for all processes, or DTRAIN_RDZV=file:PATH", w->source);
 }

@@ -1007,7 +1007,7 @@ static const char *const variables[] = {
     "DTRAIN_RANK", "DTRAIN_WORLD", "DTRAIN_CHIEF", "DTRAIN_PORT", "DTRAIN_BIND", "DTRAIN_INSECURE", "DTRAIN_JOIN", "DTRAIN_DEAD", "DTRAIN_RDZV",
     "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE",
     "PET_NODE_RANK", "PET_NNODES", "PET_MASTER_ADDR", "PET_MASTER_PORT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-    "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "PMI_JOBID", "SLURM_PROCID",
+    "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "PMI_JOBID", "PMI_FD", "SLURM_PROCID",
     "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_STEP_NODELIST", "SLURM_JOB_ID", "SLURM_STEP_ID", "TF_CONFIG", "CLUSTER_SPEC"};
 
 /* "A=1 B=2", and nothing else */
@@ -1045,7 +1045,7 @@ static void test_families(void) {
         {"PET_NODE_RANK=1 PET_NNODES=2 PET_MASTER_ADDR=h PET_MASTER_PORT=5", 1, 2, "h:5", "", "PET"},
         {"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=4 PMIX_NAMESPACE=p@1", 3, 4, "127.0.0.1:", "p@1", "Open MPI"},
         {"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 DTRAIN_CHIEF=h:1", 3, 4, "h:1", "", "Open MPI"},
-        {"PMI_RANK=1 PMI_SIZE=2 MPI_LOCALNRANKS=2 PMI_JOBID=j", 1, 2, "127.0.0.1:", "j", "MPICH"},
+        {"PMI_RANK=1 PMI_SIZE=2 MPI_LOCALNRANKS=2 PMI_JOBID=j", 1, 2, "127.0.0.1:", "j", "MPICH"}, {"PMI_RANK=1 PMI_SIZE=2 MPI_LOCALNRANKS=1 PMI_FD=7", 1, 2, "PMI_FD", "", "MPICH"},
         {SLURM "SLURM_STEP_NODELIST=n[1-3,05-07],gpu9", 1, 4, "n1:", "77.0", "Slurm"},
         {SLURM "SLURM_STEP_NODELIST=rack[0-1]n[1-2]", 1, 4, "rack0n1:", "77.0", "Slurm"},
         {SLURM "SLURM_STEP_NODELIST=a,b[2-4]", 1, 4, "a:", "77.0", "Slurm"},
@@ -1077,6 +1077,7 @@ static void test_half_families(void) {
         {"DTRAIN_RANK=0", "DTRAIN_WORLD is not set"}, {"DTRAIN_WORLD=2", "DTRAIN_RANK is not set"}, {"RANK=0", "WORLD_SIZE is not set"},
         {"WORLD_SIZE=2", "RANK is not set"}, {"PET_NNODES=2", "PET_NODE_RANK is not set"}, {"PET_NODE_RANK=0", "PET_NNODES is not set"},
         {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE is not set"}, {"OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_RANK is not set"},
+        {"PMI_RANK=0 PMI_SIZE=2 PMI_FD=x", "nothing says where rank 0 is"}, {"PMI_RANK=0 PMI_SIZE=2 PMI_FD=-3", "nothing says where rank 0 is"},
         {"PMI_RANK=0", "PMI_SIZE is not set"}, {"PMI_SIZE=2", "PMI_RANK is not set"},
         {"RANK=0 WORLD_SIZE=2", "nothing says where rank 0 is"}, {"RANK=1 WORLD_SIZE=2 MASTER_PORT=4", "nothing says where rank 0 is"},
         {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2", "nothing says where rank 0 is"},
