@@ -940,6 +940,7 @@ static inline int dt_main(int argc, char **argv, const dt_options &o) { return d
 #define DT__WHILE(i, n, c) for (i = 0; i < (n) && (c); i++)
 #define DT__CLEAR(p) memset(p, 0, sizeof *(p))
 #define DT__COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+typedef ptrdiff_t dt__n; // a number of floats or of rows, an index, a stride
 
 const char *dt_version(void) {
 #define DT__TEXT(x) #x
@@ -1062,7 +1063,7 @@ static void dt__vprint(dt__writer *w, const char *f, va_list a) {
 			if (!(s = va_arg(a, const char *))) s = "(none)";
 			while (n != precision && s[n]) n++;
 		} else if (*f == 'd') {
-			int64_t v = size == 'l' ? va_arg(a, long) : size == 't' ? va_arg(a, ptrdiff_t)
+			int64_t v = size == 'l' ? va_arg(a, long) : size == 't' ? va_arg(a, dt__n)
 					: size == 'j' ? va_arg(a, intmax_t) : va_arg(a, int);
 			if (v < 0) dt__put(&t, '-');
 			dt__put_uint(&t, v < 0 ? 0 - (uint64_t)v : (uint64_t)v, 10, 0);
@@ -1176,13 +1177,13 @@ static int dt__disabled(dt_error *err, const char *what, const char *name) {
 
 // ---- sizes and memory
 
-static int dt__times(ptrdiff_t a, ptrdiff_t b, ptrdiff_t *out) {
+static int dt__times(dt__n a, dt__n b, dt__n *out) {
 	if (a < 0 || b < 0 || (a && b > PTRDIFF_MAX / 8 / a)) return 0; // room for 8-byte elements
 	*out = a * b;
 	return 1;
 }
 
-static ptrdiff_t dt__ceil(ptrdiff_t n, ptrdiff_t unit) { return (n + unit - 1) / unit * unit; }
+static dt__n dt__ceil(dt__n n, dt__n unit) { return (n + unit - 1) / unit * unit; }
 
 #define DT__ALIGN 64 // bytes: a cache line, the widest vector
 #define DT__UNIT 16 // bytes: a pool's piece is a multiple, behind a header of one
@@ -1380,7 +1381,7 @@ static int dt__json_hex(dt__json *j, unsigned *out) { // \uXXXX
 }
 
 // The length of valid UTF-8 at p (RFC 3629: no overlong forms, no surrogates), or 0.
-static int dt__utf8(const uint8_t *p, ptrdiff_t left) {
+static int dt__utf8(const uint8_t *p, dt__n left) {
 	int n = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0, i;
 	if (n > left) return 0;
 	for (i = 1; i < n; i++) if ((p[i] & 0xc0) != 0x80) return 0;
@@ -1759,9 +1760,12 @@ typedef DT__VECTOR(float, DT__W * 4) dt__v;
 typedef DT__VECTOR(int32_t, DT__W * 4) dt__vi;
 typedef DT__VECTOR(uint32_t, DT__W * 4) dt__vu;
 typedef DT__VECTOR(float, 16) dt__v4;
+typedef DT__VECTOR(int32_t, 16) dt__v4i;
 #if DT__X86
 typedef DT__VECTOR(float, 32) dt__v8;
+typedef DT__VECTOR(int32_t, 32) dt__v8i;
 typedef DT__VECTOR(float, 64) dt__v16;
+typedef DT__VECTOR(int32_t, 64) dt__v16i;
 #endif
 #define DT__ALIGNED __attribute__((aligned(64)))
 #define DT__PREFETCH(p) __builtin_prefetch(p, 1)
@@ -1781,23 +1785,27 @@ typedef uint32_t dt__vu;
 #define DT__TEST(comparison) (-(int32_t)(comparison))
 #endif
 #define DT__SELECT(mask, a, b) DT__FLOATS((DT__BITS(a) & (mask)) | (DT__BITS(b) & ~(mask)))
+typedef float dt__v1;
+typedef int32_t dt__v1i;
 
-// ---- the micro-kernel: C [rows, columns] = bias (NULL: 0) or C, + sum over k2 and k of A(row, k2, k) * B(k2, k, columns), for n
-// tiles; next, next_c: floats from one's A and C to the next one's
+// ---- the micro-kernel: C [rows, columns] = or += bias (NULL: 0) + sum over k2 and k of A(row, k2, k) * B(k2, k, columns), and
+// perhaps relu of that, for n tiles; next, next_c: floats from one's A and C to the next one's
 
 // As the micro-kernel walks it: .step along its own rows (A) or columns (B, always 1), .k and .k2 along
 // the sums. Tiles of a packed operand lie behind each other, each [k2][k][width].
 typedef struct {
 	const float *p;
-	ptrdiff_t step, k, k2;
+	dt__n step, k, k2;
 	int packed;
 	const float *edge; // not packed: the last, partial tile, packed; NULL: reading past the end is safe
 } dt__operand;
 
 #define DT__MICRO_PARAMETERS \
-	(ptrdiff_t n, ptrdiff_t next, ptrdiff_t next_c, ptrdiff_t k2, ptrdiff_t k, \
-	const dt__operand *a, const dt__operand *b, float *c, ptrdiff_t ci, int add, const float *bias)
+	(dt__n n, dt__n next, dt__n next_c, dt__n k2, dt__n k, \
+	const dt__operand *a, const dt__operand *b, float *c, dt__n ci, int how, const float *bias)
 typedef void dt__micro DT__MICRO_PARAMETERS;
+
+enum { DT__ADDS = 1, DT__RECTIFIES = 2 }; // how
 
 #define DT__R4(X) X(0) X(1) X(2) X(3)
 #define DT__R6(X) DT__R4(X) X(4) X(5)
@@ -1806,20 +1814,23 @@ typedef void dt__micro DT__MICRO_PARAMETERS;
 #define DT__BEGIN(r) V c##r = first, d##r = second;
 #define DT__FETCH(r) DT__PREFETCH(c + r * ci); if (two) DT__PREFETCH(c + r * ci + sizeof(V) / 4);
 #define DT__STEP(r) { float s = (r < 4 ? p : r < 8 ? p4 : p4 + ai4)[r % 4 * ai]; c##r += s * b0; if (two) d##r += s * b1; }
-#define DT__KEEP(r) { V *o = (V *)(c + r * ci); if (add) { *o += c##r; if (two) o[1] += d##r; } else { *o = c##r; if (two) o[1] = d##r; } }
+#define DT__KEEP(r) { V *o = (V *)(c + r * ci); if (how) { DT__KEEP_AT(o, c##r) if (two) DT__KEEP_AT(o + 1, d##r) } else { *o = c##r; if (two) o[1] = d##r; } }
+#define DT__KEEP_AT(o, v) { if (how & DT__ADDS) v += *(o); if (how & DT__RECTIFIES) DT__RELU_OF(v) *(o) = v; }
+#define DT__RELU_OF(v) { I no = v <= 0, bits; no |= -no; memcpy(&bits, &v, sizeof v); bits &= ~no; memcpy(&v, &bits, sizeof v); } // keeps NaN
 
 #define DT__MICRO_OF(name, target, vector, rows, N) \
 	target static void name DT__MICRO_PARAMETERS { \
 		typedef vector V; \
+		typedef vector##i I; \
 		const int two = N == 2; \
 		const float *from = a->p; \
-		ptrdiff_t ai = a->step, ak = a->k, bk = b->k, ai4 = 4 * ai, i, j; \
+		dt__n ai = a->step, ak = a->k, bk = b->k, ai4 = 4 * ai, i, j; \
 		V first = {0}, second = {0}; \
 		if (bias) { first = *(const V *)bias; if (two) second = ((const V *)bias)[1]; } \
 		DT__HIDE(ai4); \
 		for (; n > 0; n--, from += next, c += next_c) { \
 			DT__R##rows(DT__BEGIN) \
-			if (add && k > 64) { DT__R##rows(DT__FETCH) } \
+			if (how & DT__ADDS && k > 64) { DT__R##rows(DT__FETCH) } \
 			DT__FOR(j, k2) { \
 				const float *p = from + j * a->k2, *p4 = p + ai4, *q = b->p + j * b->k2; \
 				for (i = k; i > 0; i--, p += ak, p4 += ak, q += bk) { \
@@ -1851,9 +1862,10 @@ DT__MICRO(neon, , dt__v4, 8)
 #if DT__SIMD
 DT__MICRO(vector, , dt__v4, 4)
 #endif
-DT__MICRO(plain, , float, 4)
+DT__MICRO(plain, , dt__v1, 4)
 
-#define DT__MAX_TILE (9 * 32)
+#define DT__MAX_COLUMNS 32
+#define DT__MAX_TILE (9 * DT__MAX_COLUMNS)
 
 typedef struct {
 	int rows;
@@ -1862,26 +1874,26 @@ typedef struct {
 
 // ---- vector loops
 
-static void dt__zero(ptrdiff_t n, float *x) { if (n > 0) memset(x, 0, 4 * (size_t)n); }
+static void dt__zero(dt__n n, float *x) { if (n > 0) memset(x, 0, 4 * (size_t)n); }
 
 #define DT__AT(p) (*(const dt__v *)(p))
-#define DT__EACH(n) for (ptrdiff_t i = 0; i < (n); i += DT__W) // in its body, for rows p of n:
+#define DT__EACH(n) for (dt__n i = 0; i < (n); i += DT__W) // in its body, for rows p of n:
 #define DT__GET(v, p) dt__get(&v, (p) + i, n - i)
 #define DT__READ(v, p) dt__v v; DT__GET(v, p) // declares v
 #define DT__SET(v, p) dt__set(&v, (p) + i, n - i)
 #define DT__SET_OR_ADD(v, p, add) dt__set_or_add(&v, (p) + i, n - i, add)
 
 // Up to DT__W floats; other lanes are 0. Vectors go by address: by value they need an ABI.
-DT__INLINE void dt__get(dt__v *v, const float *p, ptrdiff_t n) {
+DT__INLINE void dt__get(dt__v *v, const float *p, dt__n n) {
 	if (n >= DT__W) { *v = DT__AT(p); return; }
 	DT__CLEAR(v);
 	memcpy(v, p, 4 * (size_t)n);
 }
-DT__INLINE void dt__set(const dt__v *v, float *p, ptrdiff_t n) {
+DT__INLINE void dt__set(const dt__v *v, float *p, dt__n n) {
 	if (n >= DT__W) *(dt__v *)p = *v;
 	else memcpy(p, v, 4 * (size_t)n);
 }
-DT__INLINE void dt__set_or_add(dt__v *v, float *p, ptrdiff_t n, int add) {
+DT__INLINE void dt__set_or_add(dt__v *v, float *p, dt__n n, int add) {
 	dt__v old;
 	if (add) { dt__get(&old, p, n); *v += old; }
 	dt__set(v, p, n);
@@ -1969,7 +1981,7 @@ enum { DT__RELU, DT__LEAKY_RELU, DT__GELU, DT__GELU_TANH, DT__SILU, DT__TANH, DT
 
 #define DT__GELU_C 0.7978845608f // sqrt(2 / pi)
 
-DT__LOOP(activate, (int kind, ptrdiff_t n, const float *x, float *y, float slope), (kind, n, x, y, slope)) {
+DT__LOOP(activate, (int kind, dt__n n, const float *x, float *y, float slope), (kind, n, x, y, slope)) {
 	DT__EACH(n) {
 		DT__READ(v, x);
 		dt__v t = v;
@@ -1987,7 +1999,7 @@ DT__LOOP(activate, (int kind, ptrdiff_t n, const float *x, float *y, float slope
 }
 
 // dx = or += dy * f'; reads y for relu, leaky relu, tanh and sigmoid, x for the others.
-DT__LOOP(activate_back, (int kind, ptrdiff_t n, const float *x, const float *y, const float *dy, float *dx, int add, float slope), (kind, n, x, y, dy, dx, add, slope)) {
+DT__LOOP(activate_back, (int kind, dt__n n, const float *x, const float *y, const float *dy, float *dx, int add, float slope), (kind, n, x, y, dy, dx, add, slope)) {
 	int from_x = kind == DT__GELU || kind == DT__GELU_TANH || kind == DT__SILU;
 	DT__EACH(n) {
 		DT__READ(v, from_x ? x : y);
@@ -2011,7 +2023,7 @@ DT__LOOP(activate_back, (int kind, ptrdiff_t n, const float *x, const float *y, 
 }
 
 // y = or += a * b
-DT__LOOP(multiply, (ptrdiff_t n, const float *a, const float *b, float *y, int add), (n, a, b, y, add)) {
+DT__LOOP(multiply, (dt__n n, const float *a, const float *b, float *y, int add), (n, a, b, y, add)) {
 	DT__EACH(n) {
 		DT__READ(v, a);
 		DT__READ(w, b);
@@ -2022,9 +2034,9 @@ DT__LOOP(multiply, (ptrdiff_t n, const float *a, const float *b, float *y, int a
 
 // Row of a max pool: y [n_out, c] from windows [rows, size] of x [rows, n_in, c]; a window starts at o * stride - pad and is
 // cut to what lies inside. NaN wins. which (NULL: nobody asks): the place in the cut window, row by row, that y came from.
-typedef struct { ptrdiff_t n_out, n_in, c, rows, size, stride, pad; int relu; } dt__pool_row;
+typedef struct { dt__n n_out, n_in, c, rows, size, stride, pad; int relu; } dt__pool_row;
 #define DT__WINDOWS(w)  /* for channels i of n of output o: the first place of its window on a row of x, and how many */ \
-	for (ptrdiff_t n = w->c, o = 0, first, wide, i; o < w->n_out; o++) \
+	for (dt__n n = w->c, o = 0, first, wide, i; o < w->n_out; o++) \
 		for (first = DT__MAX(o * w->stride - w->pad, 0), wide = DT__MIN(o * w->stride - w->pad + w->size, w->n_in) - first, i = 0; i < n; i += DT__W)
 #define DT__LARGER(at, k) \
 	v = DT__AT(at); \
@@ -2034,7 +2046,7 @@ typedef struct { ptrdiff_t n_out, n_in, c, rows, size, stride, pad; int relu; } 
 DT__LOOP(maximum, (const dt__pool_row *w, const float *x, float *y, int32_t *which), (w, x, y, which)) {
 	DT__WINDOWS(w) {
 		const float *p = x + first * n + i, *q = p + w->n_in * n;
-		ptrdiff_t k, ky, kx;
+		dt__n k, ky, kx;
 		dt__vi place = {0}, hit;
 		dt__v best, v;
 		dt__get(&best, p, n - i);
@@ -2060,7 +2072,7 @@ DT__LOOP(maximum, (const dt__pool_row *w, const float *x, float *y, int32_t *whi
 DT__LOOP(maximum_back, (const dt__pool_row *w, const int32_t *which, const float *dy, float *dx, int add), (w, which, dy, dx, add)) {
 	DT__WINDOWS(w) {
 		float *p = dx + first * n + i, *q = p + w->n_in * n;
-		ptrdiff_t k, ky, kx;
+		dt__n k, ky, kx;
 		DT__READ(v, (const float *)(const void *)which + o * n);
 		DT__READ(g, dy + o * n);
 		dt__vi place = DT__BITS(v);
@@ -2073,9 +2085,9 @@ DT__LOOP(maximum_back, (const dt__pool_row *w, const int32_t *which, const float
 	}
 }
 
-DT__LOOP_OF(float, return, dot, (ptrdiff_t n, const float *a, const float *b), (n, a, b)) {
+DT__LOOP_OF(float, return, dot, (dt__n n, const float *a, const float *b), (n, a, b)) {
 	dt__v s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
-	ptrdiff_t i = 0;
+	dt__n i = 0;
 #define DT__PRODUCT(r) s##r += DT__AT(a + i + r * DT__W) * DT__AT(b + i + r * DT__W);
 	for (; i + 4 * DT__W <= n; i += 4 * DT__W) { DT__R4(DT__PRODUCT) }
 	for (; i < n; i += DT__W) {
@@ -2087,7 +2099,7 @@ DT__LOOP_OF(float, return, dot, (ptrdiff_t n, const float *a, const float *b), (
 	return dt__lanes_sum(&s0);
 }
 
-DT__INLINE float dt__row_sum(ptrdiff_t n, const float *x) {
+DT__INLINE float dt__row_sum(dt__n n, const float *x) {
 	dt__v s = {0};
 	DT__EACH(n) { DT__READ(v, x); s += v; }
 	return dt__lanes_sum(&s);
@@ -2096,11 +2108,11 @@ DT__INLINE float dt__row_sum(ptrdiff_t n, const float *x) {
 // Rows [r, r1), counted in k, of [rows, n] that stay in the first cache with their like, and columns from i on, whose sums stay
 // in registers; at most 256 rows, so that those lose little.
 #define DT__PATCHES(rows, n) \
-	for (ptrdiff_t r = 0, r1, i, k; r < rows; r = r1) \
+	for (dt__n r = 0, r1, i, k; r < rows; r = r1) \
 		for (r1 = DT__MIN(r + DT__MIN(4096 / DT__MIN(DT__MAX(n, 1), 512), 256), rows), i = 0; i < n; i += DT__W)
 
 // y = fa * a + fb * b + offset, perhaps relu; b may be NULL
-DT__LOOP(linear, (ptrdiff_t n, float fa, const float *a, float fb, const float *b, float offset, int relu, float *y), (n, fa, a, fb, b, offset, relu, y)) {
+DT__LOOP(linear, (dt__n n, float fa, const float *a, float fb, const float *b, float offset, int relu, float *y), (n, fa, a, fb, b, offset, relu, y)) {
 	DT__EACH(n) {
 		DT__READ(v, a);
 		v = fa * v + offset;
@@ -2111,13 +2123,13 @@ DT__LOOP(linear, (ptrdiff_t n, float fa, const float *a, float fb, const float *
 }
 
 // s1[column] = or += sum of g, s2 of g * (x - shift), where g is dy, or x - shift if dy is NULL; s2 NULL: sums of dy alone
-DT__LOOP(column_moments, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *shift, const float *dy, float *s1, float *s2, int add), (rows, n, x, shift, dy, s1, s2, add)) {
+DT__LOOP(column_moments, (dt__n rows, dt__n n, const float *x, const float *shift, const float *dy, float *s1, float *s2, int add), (rows, n, x, shift, dy, s1, s2, add)) {
 	if (!add) { dt__zero(n, s1); if (s2) dt__zero(n, s2); }
 	DT__PATCHES(rows, n) {
 		dt__v a1 = {0}, a2 = a1, b1 = a1, b2 = a1, m = a1, v = a1, w = a1, g, h;
 		if (s2) DT__GET(m, shift);
 		for (k = r; n - i >= DT__W && k + 2 <= r1; k += 2) { // two sums each, since one would wait for itself
-			ptrdiff_t at = k * n + i;
+			dt__n at = k * n + i;
 			if (s2) { v = DT__AT(x + at) - m; w = DT__AT(x + at + n) - m; }
 			g = v; h = w;
 			if (dy) { g = DT__AT(dy + at); h = DT__AT(dy + at + n); }
@@ -2137,7 +2149,7 @@ DT__LOOP(column_moments, (ptrdiff_t rows, ptrdiff_t n, const float *x, const flo
 }
 
 // y[row] = or += x[row] * a (NULL: 1) + z[row] * b (z NULL: none) + c (NULL: 0), per column, perhaps relu
-DT__LOOP(columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, const float *a, const float *z, const float *b, const float *c, int relu, float *y, int add), (rows, n, x, a, z, b, c, relu, y, add)) {
+DT__LOOP(columns_affine, (dt__n rows, dt__n n, const float *x, const float *a, const float *z, const float *b, const float *c, int relu, float *y, int add), (rows, n, x, a, z, b, c, relu, y, add)) {
 	DT__PATCHES(rows, n) {
 		dt__v va = {0}, vb = va, vc = va;
 		if (a) DT__GET(va, a); else va += 1.0f;
@@ -2154,9 +2166,9 @@ DT__LOOP(columns_affine, (ptrdiff_t rows, ptrdiff_t n, const float *x, const flo
 }
 
 // Returns log(sum(exp(x - top))), and top, the largest x. y may be x.
-DT__LOOP_OF(float, return, softmax, (ptrdiff_t n, const float *x, float *y, float *top_out), (n, x, y, top_out)) {
+DT__LOOP_OF(float, return, softmax, (dt__n n, const float *x, float *y, float *top_out), (n, x, y, top_out)) {
 	float top = x[0], sum = 0;
-	for (ptrdiff_t i = 1; i < n; i++) if (x[i] > top) top = x[i];
+	for (dt__n i = 1; i < n; i++) if (x[i] > top) top = x[i];
 	DT__EACH(n) {
 		DT__READ(v, x);
 		v -= top;
@@ -2170,7 +2182,7 @@ DT__LOOP_OF(float, return, softmax, (ptrdiff_t n, const float *x, float *y, floa
 }
 
 // y = (x - mean) * inv * weight + bias; bias may be NULL.
-DT__LOOP(layernorm, (ptrdiff_t n, const float *x, const float *weight, const float *bias, float epsilon, float *y, float *mean_inv), (n, x, weight, bias, epsilon, y, mean_inv)) {
+DT__LOOP(layernorm, (dt__n n, const float *x, const float *weight, const float *bias, float epsilon, float *y, float *mean_inv), (n, x, weight, bias, epsilon, y, mean_inv)) {
 	float mean = dt__row_sum(n, x) / (float)n, inv;
 	dt__linear_base(n, 1, x, 0, NULL, -mean, 0, y);
 	inv = 1 / sqrtf(dt__dot_base(n, y, y) / (float)n + epsilon);
@@ -2185,7 +2197,7 @@ DT__LOOP(layernorm, (ptrdiff_t n, const float *x, const float *weight, const flo
 }
 
 // Its backward: dx = or += …, dweight += dy * xhat, dbias += dy; each of the three may be NULL.
-DT__LOOP(layernorm_back, (ptrdiff_t n, const float *x, const float *weight, const float *mean_inv, const float *dy, float *dx, int add, float *dweight, float *dbias), (n, x, weight, mean_inv, dy, dx, add, dweight, dbias)) {
+DT__LOOP(layernorm_back, (dt__n n, const float *x, const float *weight, const float *mean_inv, const float *dy, float *dx, int add, float *dweight, float *dbias), (n, x, weight, mean_inv, dy, dx, add, dweight, dbias)) {
 	dt__v s1 = {0}, s2 = {0}, v, g, w;
 	float mean = mean_inv[0], inv = mean_inv[1], m1, m2;
 	DT__EACH(n) {
@@ -2211,10 +2223,10 @@ DT__LOOP(layernorm_back, (ptrdiff_t n, const float *x, const float *weight, cons
 }
 
 // y = or += x * mask * scale; dropped is what hashes (key, index; Chris Wellons' lowbias32) below threshold
-DT__LOOP(dropout, (ptrdiff_t n, uint64_t key, uint32_t threshold, float scale, const float *x, float *y, int add), (n, key, threshold, scale, x, y, add)) {
+DT__LOOP(dropout, (dt__n n, uint64_t key, uint32_t threshold, float scale, const float *x, float *y, int add), (n, key, threshold, scale, x, y, add)) {
 	uint32_t lane[DT__W], k1 = (uint32_t)key, k2 = (uint32_t)(key >> 32);
 	dt__vu index;
-	for (ptrdiff_t i = 0; i < DT__W; i++) lane[i] = (uint32_t)i * 0x9e3779b9u + k1;
+	for (dt__n i = 0; i < DT__W; i++) lane[i] = (uint32_t)i * 0x9e3779b9u + k1;
 	memcpy(&index, lane, sizeof index);
 	DT__EACH(n) {
 		dt__vu h = index;
@@ -2234,7 +2246,7 @@ DT__LOOP(dropout, (ptrdiff_t n, uint64_t key, uint32_t threshold, float scale, c
 
 // w -= rate * step; g is scaled first, weight decay added; divided by the root of its mean square, kept in s (RMSprop; NULL: not);
 // momentum kept in v (NULL: none).
-DT__LOOP(sgd, (ptrdiff_t n, float *w, const float *g, float *v, float *s, float scale, float rate, float momentum, float decay, int nesterov, float alpha, float epsilon), (n, w, g, v, s, scale, rate, momentum, decay, nesterov, alpha, epsilon)) {
+DT__LOOP(sgd, (dt__n n, float *w, const float *g, float *v, float *s, float scale, float rate, float momentum, float decay, int nesterov, float alpha, float epsilon), (n, w, g, v, s, scale, rate, momentum, decay, nesterov, alpha, epsilon)) {
 	DT__EACH(n) {
 		DT__READ(p, w);
 		DT__READ(d, g);
@@ -2260,7 +2272,7 @@ DT__LOOP(sgd, (ptrdiff_t n, float *w, const float *g, float *v, float *s, float 
 typedef struct { float scale, rate, beta2, rest1, rest2, epsilon, decay, shrink, root2; } dt__adam_numbers;
 
 // rest: 1 - beta; shrink: 1 - rate * decoupled decay; rate: divided by 1 - beta1^t; root2: 1 / sqrt(1 - beta2^t)
-#define DT__ADAM_PARAMETERS (ptrdiff_t n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a)
+#define DT__ADAM_PARAMETERS (dt__n n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a)
 typedef void dt__adam_loop DT__ADAM_PARAMETERS;
 #define DT__ADAM(READ, SET, ROOT) { \
 		dt__v root; \
@@ -2289,7 +2301,7 @@ typedef DT__VECTOR(int32_t, 64) dt__v16i;
 #define dt__v dt__v16 // for all above
 #define dt__vi dt__v16i
 DT__AVX512 static void dt__adam_avx512 DT__ADAM_PARAMETERS {
-	ptrdiff_t i = 0;
+	dt__n i = 0;
 	for (; i + 16 <= n; i += 16) DT__ADAM(DT__READ_ALL, DT__SET_ALL, DT__ROOT)
 	dt__adam_avx2(n - i, w + i, g + i, m + i, v + i, a);
 }
@@ -2298,8 +2310,8 @@ DT__AVX512 static void dt__adam_avx512 DT__ADAM_PARAMETERS {
 #endif
 
 // y = x * scale, from bytes
-DT__LOOP(from_bytes, (ptrdiff_t n, const uint8_t *x, float scale, float *y), (n, x, scale, y)) {
-	ptrdiff_t i = 0;
+DT__LOOP(from_bytes, (dt__n n, const uint8_t *x, float scale, float *y), (n, x, scale, y)) {
+	dt__n i = 0;
 #if DT__SIMD && (defined(__clang__) || __GNUC__ >= 9)
 	typedef uint8_t bytes __attribute__((vector_size(DT__W), aligned(1), may_alias));
 	typedef uint16_t words __attribute__((vector_size(2 * DT__W))); // without these gcc goes byte by byte
@@ -2317,12 +2329,12 @@ DT__LOOP(from_bytes, (ptrdiff_t n, const uint8_t *x, float scale, float *y), (n,
 #endif
 
 // out [n_k][width] = the width lines (rows of A, columns of B) from p on, any numbers beyond the n there are.
-DT__LOOP(pack, (const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n, ptrdiff_t width, ptrdiff_t n_k, float *out), (p, step, stride_k, n, width, n_k, out)) {
-	ptrdiff_t i, k, i4 = 0, k4 = 0;
+DT__LOOP(pack, (const float *p, dt__n step, dt__n stride_k, dt__n n, dt__n width, dt__n n_k, float *out), (p, step, stride_k, n, width, n_k, out)) {
+	dt__n i, k, i4 = 0, k4 = 0;
 	if (n > width) n = width;
 	if (step == 1) {
 		for (k = 0; k < n_k; k++, p += stride_k, out += width) {
-			ptrdiff_t end = (n_k - 1 - k) * stride_k + n < width ? n : width; // what follows does as well as zeros
+			dt__n end = (n_k - 1 - k) * stride_k + n < width ? n : width; // what follows does as well as zeros
 			DT__PREFETCH(p + 4 * stride_k);
 			for (i = 0; i + DT__W <= end; i += DT__W) *(dt__v *)(out + i) = DT__AT(p + i);
 			for (; i < n; i++) out[i] = p[i];
@@ -2374,11 +2386,11 @@ enum { DT__WINOGRAD_IMAGE, DT__WINOGRAD_OUTPUT, DT__WINOGRAD_DY, DT__WINOGRAD_WE
 	put(1, (d2 - d1) * (1.0f / 6) + (d3 - d4) * (1.0f / 12)) put(2, (s3 - s1) * (1.0f / 6) + d5) }
 
 // A square of values, each a row of channels: strides, and the part that exists.
-typedef struct { ptrdiff_t row, column; int top, bottom, left, right; } dt__square;
+typedef struct { dt__n row, column; int top, bottom, left, right; } dt__square;
 
-// One square through both its directions, n_in x n_in to n_out x n_out: y = or += the transform of x, for c channels,
-// a multiple of 16. What does not exist of x is 0, and of y is left out.
-#define DT__WINOGRAD_PARAMETERS (int kind, ptrdiff_t c, const float *x, const dt__square *in, float *y, const dt__square *out, int add)
+// One square through both its directions, n_in x n_in to n_out x n_out: y = or += the transform of x, or its relu, for c
+// channels, a multiple of 16. What does not exist of x is 0, and of y is left out.
+#define DT__WINOGRAD_PARAMETERS (int kind, dt__n c, const float *x, const dt__square *in, float *y, const dt__square *out, int how)
 typedef void dt__winograd_loop DT__WINOGRAD_PARAMETERS;
 #define DT__GET_X(k) (*(const V *)(p + k * row + j * column))
 #define DT__PUT_T(k, v) t[k * 6 + j] = v;
@@ -2394,11 +2406,12 @@ typedef void dt__winograd_loop DT__WINOGRAD_PARAMETERS;
 #define DT__WINOGRAD_OF(name, target, vector, n) \
 	target static void name DT__WINOGRAD_PARAMETERS { \
 		typedef vector V; \
+		typedef vector##i I; \
 		static const signed char sizes[] = {6, 6, 6, 4, 4, 6, 3, 6, 6, 3}; \
 		int n_in = sizes[2 * kind], n_out = sizes[2 * kind + 1], i, j; \
 		int part_in = in->top > 0 || in->left > 0 || in->bottom < n_in || in->right < n_in; \
-		int part_out = add || out->top > 0 || out->left > 0 || out->bottom < n_out || out->right < n_out; \
-		ptrdiff_t row = in->row, column = in->column, to_row = out->row, to_column = out->column, l; \
+		int part_out = how || out->top > 0 || out->left > 0 || out->bottom < n_out || out->right < n_out; \
+		dt__n row = in->row, column = in->column, to_row = out->row, to_column = out->column, l; \
 		V t[36] DT__ALIGNED, edge[36] DT__ALIGNED; \
 		if (part_in) { row = 6 * n; column = n; } \
 		if (part_out) { to_row = 6 * n; to_column = n; } \
@@ -2420,7 +2433,7 @@ typedef void dt__winograd_loop DT__WINOGRAD_PARAMETERS;
 			for (i = out->top; part_out && i < out->bottom; i++) \
 				for (j = out->left; j < out->right; j++) { \
 					V *o = (V *)(y + l + i * out->row + j * out->column); \
-					if (add) *o += edge[i * 6 + j]; else *o = edge[i * 6 + j]; \
+					DT__KEEP_AT(o, edge[i * 6 + j]) \
 				} \
 		} \
 	}
@@ -2431,12 +2444,12 @@ DT__WINOGRAD_OF(dt__winograd_avx2, DT__AVX2, dt__v8, 8)
 #if DT__SIMD
 DT__WINOGRAD_OF(dt__winograd_base, , dt__v4, 4)
 #else
-DT__WINOGRAD_OF(dt__winograd_base, , float, 1)
+DT__WINOGRAD_OF(dt__winograd_base, , dt__v1, 1)
 #endif
 
 // c [n] = or += a [k] * B [k, n], with rows (bj = 1) or columns (bk = ak = 1) of B contiguous
-DT__LOOP(gemv, (ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ak, const float *b, ptrdiff_t bk, ptrdiff_t bj, float *c, int add), (n, k, a, ak, b, bk, bj, c, add)) {
-	ptrdiff_t i, p, r;
+DT__LOOP(gemv, (dt__n n, dt__n k, const float *a, dt__n ak, const float *b, dt__n bk, dt__n bj, float *c, int add), (n, k, a, ak, b, bk, bj, c, add)) {
+	dt__n i, p, r;
 #define DT__FACTOR(r) const float a##r = a[r * ak];
 #define DT__TERM(r) if (r % 2) s += a##r * DT__AT(b + i + r * bk); else t += a##r * DT__AT(b + i + r * bk);
 	if (bj == 1) {
@@ -2526,12 +2539,12 @@ static const dt__kernels *dt__cpu(void) {
 // ---- products
 
 // How the lines of an operand are cut into tiles: n[i] of size[i], behind each other; only the very last may be partial.
-typedef struct { ptrdiff_t size[3], n[3]; } dt__cut;
+typedef struct { dt__n size[3], n[3]; } dt__cut;
 
 // m rows, with the fewest in vain; where there are tiles of a row more, large is a multiple of small.
-static dt__cut dt__cut_rows(ptrdiff_t m) {
+static dt__cut dt__cut_rows(dt__n m) {
 	const dt__tile *tile = dt__cpu()->tile;
-	ptrdiff_t large = tile[0].rows, small = tile[1].rows, more = tile[2].rows, whole = m / large, rest = m % large;
+	dt__n large = tile[0].rows, small = tile[1].rows, more = tile[2].rows, whole = m / large, rest = m % large;
 	int swap = whole && large + rest <= 2 * small; // a large one and the rest for two small ones
 	dt__cut cut = {{large, small, more}, {whole, rest > 0, 0}};
 	if (more && rest % small <= whole) { cut.n[0] -= cut.n[2] = rest % small; cut.n[1] = rest / small; }
@@ -2541,14 +2554,14 @@ static dt__cut dt__cut_rows(ptrdiff_t m) {
 }
 
 // n columns: whole panels, and half a one if that is enough for the rest.
-static dt__cut dt__cut_columns(ptrdiff_t n) {
-	ptrdiff_t panel = dt__cpu()->columns, whole = (n + panel / 2 - 1) / panel;
+static dt__cut dt__cut_columns(dt__n n) {
+	dt__n panel = dt__cpu()->columns, whole = (n + panel / 2 - 1) / panel;
 	dt__cut cut = {{panel, panel / 2, 0}, {whole, n > whole * panel, 0}};
 	return cut;
 }
 
 // Its tile from line i on, of the given width, of whose lines the first n exist.
-DT__INLINE dt__operand dt__tile_at(const dt__operand *o, ptrdiff_t i, ptrdiff_t n, ptrdiff_t width, ptrdiff_t k2, ptrdiff_t k) {
+DT__INLINE dt__operand dt__tile_at(const dt__operand *o, dt__n i, dt__n n, dt__n width, dt__n k2, dt__n k) {
 	dt__operand tile = *o;
 	int edge = n < width && o->edge;
 	tile.p = edge ? o->edge : o->p + i * (o->packed ? k2 * k : o->step);
@@ -2556,38 +2569,34 @@ DT__INLINE dt__operand dt__tile_at(const dt__operand *o, ptrdiff_t i, ptrdiff_t 
 	return tile;
 }
 
-// C [m, n] = A B + bias (NULL: 0), or += A B, over all of k2 and k, without blocking; for so many lines, whose A and C lie
-// next and next_c behind each other's.
-static void dt__tiles(ptrdiff_t lines, ptrdiff_t next, ptrdiff_t next_c, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k2, ptrdiff_t k,
-		const dt__operand *a, const dt__operand *b, float *c, ptrdiff_t ci, int add, const float *bias) {
+// The micro-kernel's C, of any m and n, without blocking; for so many lines, whose A and C lie next and next_c behind each other's.
+static void dt__tiles(dt__n lines, dt__n next, dt__n next_c, dt__n m, dt__n n, dt__n k2, dt__n k,
+		const dt__operand *a, const dt__operand *b, float *c, dt__n ci, int how, const float *bias) {
 	const dt__kernels *kernels = dt__cpu();
 	dt__cut cut = dt__cut_rows(m);
-	ptrdiff_t i, j, s, t, r, x, line, size, tiles, width;
+	dt__n i, j, s, t, r, line, size, tiles, width;
 	for (j = 0; j < n; j += width) {
 		int half = n - j <= kernels->columns / 2;
 		width = kernels->columns >> half;
-		ptrdiff_t columns = DT__MIN(n - j, width);
+		dt__n columns = DT__MIN(n - j, width);
 		dt__operand tb = dt__tile_at(b, j, columns, width, k2, k);
 		for (i = s = 0; s < 3; s++)
 			for (t = cut.n[s], size = cut.size[s]; t > 0; t -= tiles, i += tiles * size) {
-				ptrdiff_t rows = DT__MIN(m - i, size);
+				dt__n rows = DT__MIN(m - i, size);
 				dt__operand ta = dt__tile_at(a, i, rows, size, k2, k);
 				dt__micro *micro = half ? kernels->tile[s].half : kernels->tile[s].full;
-				float *out = c + i * ci + j, buffer[DT__MAX_TILE] DT__ALIGNED;
+				float *out = c + i * ci + j, buffer[DT__MAX_TILE] DT__ALIGNED, edge[DT__MAX_COLUMNS];
 				tiles = 1;
 				if (rows == size && columns == width) { // of one line, all such tiles in one call; of more, its tile of all lines
 					if (lines == 1) { tiles = t - (t * size > m - i); next = size * (a->packed ? k2 * k : a->step); next_c = size * ci; }
-					micro(DT__MAX(lines, tiles), next, next_c, k2, k, &ta, &tb, out, ci, add, bias ? bias + j : NULL);
+					micro(DT__MAX(lines, tiles), next, next_c, k2, k, &ta, &tb, out, ci, how, bias ? bias + j : NULL);
 					continue;
 				}
-				for (line = 0; line < lines; line++, ta.p += next) {
-					micro(1, 0, 0, k2, k, &ta, &tb, buffer, width, 0, NULL); // its valid part to C
-					DT__FOR(r, rows) {
-						float *to = out + line * next_c + r * ci, *valid = buffer + r * width;
-						DT__WHILE(x, columns, bias) valid[x] += bias[j + x];
-						if (!add) memcpy(to, valid, 4 * (size_t)columns);
-						else DT__FOR(x, columns) to[x] += valid[x];
-					}
+				if (bias) memcpy(edge, bias + j, 4 * (size_t)columns);
+				for (line = 0; line < lines; line++, ta.p += next, out += next_c) { // what exists of C, there and back
+					DT__WHILE(r, rows, how & DT__ADDS) memcpy(buffer + r * width, out + r * ci, 4 * (size_t)columns);
+					micro(1, 0, 0, k2, k, &ta, &tb, buffer, width, how, bias ? edge : NULL);
+					DT__FOR(r, rows) memcpy(out + r * ci, buffer + r * width, 4 * (size_t)columns);
 				}
 			}
 	}
@@ -2598,15 +2607,15 @@ static void dt__tiles(ptrdiff_t lines, ptrdiff_t next, ptrdiff_t next_c, ptrdiff
 #define DT__MC 192
 #define DT__NC 2048
 
-static ptrdiff_t dt__gemm_scratch(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
-	ptrdiff_t kc = DT__MIN(k, DT__KC), columns = dt__cpu()->columns;
+static dt__n dt__gemm_scratch(dt__n m, dt__n n, dt__n k) {
+	dt__n kc = DT__MIN(k, DT__KC), columns = dt__cpu()->columns;
 	if (n <= columns / 2 && m > columns) return m * n + dt__gemm_scratch(n, m, k); // see dt__gemm
 	return kc * (DT__MIN(m, DT__MC) + dt__cpu()->tile[0].rows + dt__ceil(DT__MIN(n, DT__NC), columns) + columns);
 }
 
 // The block of size at most limit that splits n evenly, a multiple of unit.
-static ptrdiff_t dt__block(ptrdiff_t n, ptrdiff_t limit, ptrdiff_t unit) {
-	ptrdiff_t blocks = (n + limit - 1) / limit;
+static dt__n dt__block(dt__n n, dt__n limit, dt__n unit) {
+	dt__n blocks = (n + limit - 1) / limit;
 	return blocks <= 1 ? n : DT__MIN(limit, dt__ceil((n + blocks - 1) / blocks, unit));
 }
 
@@ -2615,8 +2624,8 @@ static ptrdiff_t dt__block(ptrdiff_t n, ptrdiff_t limit, ptrdiff_t unit) {
 #endif
 
 // The n lines of an operand, cut into tiles: all packed into out, or the last one if it is partial.
-static void dt__pack_tiles(dt__operand *o, ptrdiff_t n, dt__cut cut, ptrdiff_t k, float *out) {
-	ptrdiff_t i = 0, s, size = 0;
+static void dt__pack_tiles(dt__operand *o, dt__n n, dt__cut cut, dt__n k, float *out) {
+	dt__n i = 0, s, size = 0;
 	DT__FOR(s, 3)
 		for (; cut.n[s] > 0; cut.n[s]--, i += size) {
 			size = cut.size[s];
@@ -2626,44 +2635,48 @@ static void dt__pack_tiles(dt__operand *o, ptrdiff_t n, dt__cut cut, ptrdiff_t k
 	else if (i > n) o->edge = out;
 }
 
-// C [m, n] = or += A [m, k] B [k, n]; A(i, p) = a[i * ai + p * ak], B(p, j) = b[p * bk + j * bj], C(i, j) = c[i * ci + j].
-static void dt__gemm(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *a, ptrdiff_t ai, ptrdiff_t ak, const float *b, ptrdiff_t bk,
-		ptrdiff_t bj, float *c, ptrdiff_t ci, int add, float *scratch) {
+// C [m, n] = or += bias (NULL: 0) + A [m, k] B [k, n], perhaps relu of that; A(i, p) = a[i * ai + p * ak], B(p, j) = b[p * bk +
+// j * bj], C(i, j) = c[i * ci + j]. 1: without bias and relu, which are left to the caller.
+static int dt__gemm(dt__n m, dt__n n, dt__n k, const float *a, dt__n ai, dt__n ak, const float *b, dt__n bk,
+		dt__n bj, float *c, dt__n ci, int how, const float *bias, float *scratch) {
 	const dt__kernels *kernels = dt__cpu();
-	ptrdiff_t columns = kernels->columns, rows = kernels->tile[0].rows, kc, mc, nc, i0, j0, k0;
+	dt__n columns = kernels->columns, rows = kernels->tile[0].rows, kc, mc, nc, i0, j0, k0;
 	float *packed_b;
-	if (m <= 0 || n <= 0) return;
+	int add = how & DT__ADDS;
+	if (m <= 0 || n <= 0) return 0;
 #ifdef DTRAIN_BLAS
 	if ((ai == 1 || ak == 1) && (bk == 1 || bj == 1) && m * n * k > 4096) {
 		cblas_sgemm(CblasRowMajor, ak == 1 ? CblasNoTrans : CblasTrans, bj == 1 ? CblasNoTrans : CblasTrans, (int)m, (int)n, (int)k, 1, a,
-				(int)DT__MAX(ak == 1 ? ai : ak, 1), b, (int)DT__MAX(bj == 1 ? bk : bj, 1), add ? 1.0f : 0.0f, c, (int)ci);
-		return;
+				(int)(ak == 1 ? DT__MAX(ai, k) : DT__MAX(ak, m)), b, (int)(bj == 1 ? DT__MAX(bk, n) : DT__MAX(bj, k)), add ? 1.0f : 0.0f, c, (int)ci);
+		return 1;
 	}
 #endif
-	if (m == 1 && (bj == 1 || (bk == 1 && ak == 1))) { kernels->gemv(n, k, a, ak, b, bk, bj, c, add); return; }
+	if (m == 1 && (bj == 1 || (bk == 1 && ak == 1))) { kernels->gemv(n, k, a, ak, b, bk, bj, c, add); return 1; }
 	if (ai == 1 && ak != 1 && n > 1 && n <= columns / 2 && m > columns) { // few columns: as rows, they fill the panels
-		dt__gemm(n, m, k, b, bj, bk, a, ak, 1, scratch, m, 0, scratch + m * n);
+		dt__gemm(n, m, k, b, bj, bk, a, ak, 1, scratch, m, 0, NULL, scratch + m * n);
 		if (!add && ci == n) kernels->pack(scratch, m, 1, n, n, m, c);
 		else DT__FOR(i0, m) DT__FOR(j0, n) c[i0 * ci + j0] = scratch[j0 * m + i0] + (add ? c[i0 * ci + j0] : 0);
-		return;
+		return 1;
 	}
 	kc = DT__MAX(dt__block(k, DT__KC, 4), 1); mc = dt__block(m, DT__MC, rows);
 	nc = dt__block(n, DT__NC, columns); packed_b = scratch + kc * (mc + rows);
 	for (j0 = 0; j0 < n; j0 += nc) {
-		ptrdiff_t nb = DT__MIN(nc, n - j0);
+		dt__n nb = DT__MIN(nc, n - j0);
 		for (k0 = 0; k0 == 0 || k0 < k; k0 += kc) {
-			ptrdiff_t kb = DT__MIN(kc, k - k0);
+			dt__n kb = DT__MIN(kc, k - k0);
 			// below that, packing costs more than strided rows do
 			dt__operand ob = {b + k0 * bk + j0 * bj, bj, bk, 0, bj != 1 || m > 8 * rows, NULL};
 			dt__pack_tiles(&ob, nb, dt__cut_columns(nb), kb, packed_b);
 			for (i0 = 0; i0 < m; i0 += mc) {
-				ptrdiff_t mb = DT__MIN(mc, m - i0);
+				dt__n mb = DT__MIN(mc, m - i0);
 				dt__operand oa = {a + i0 * ai + k0 * ak, ai, ak, 0, n > (ak == 1 ? 16 : 4) * columns, NULL};
 				dt__pack_tiles(&oa, mb, dt__cut_rows(mb), kb, scratch);
-				dt__tiles(1, 0, 0, mb, nb, 1, kb, &oa, &ob, c + i0 * ci + j0, ci, add || k0 > 0, NULL);
+				dt__tiles(1, 0, 0, mb, nb, 1, kb, &oa, &ob, c + i0 * ci + j0, ci,
+						(k0 > 0 ? DT__ADDS : add) | (k0 + kc < k ? 0 : how & DT__RECTIFIES), bias && k0 == 0 ? bias + j0 : NULL);
 			}
 		}
 	}
+	return 0;
 }
 
 // ========
@@ -2697,7 +2710,7 @@ typedef struct {
 	unsigned flags;
 	int (*shape)(dt_tensor *t); // check inputs and options; set shape, variables and sizes
 	dt__phase *forward, *forward_after, *backward, *backward_after; // after: once t->exchange floats of saved are summed over the replicas
-	ptrdiff_t (*scratch)(const dt_tensor *t, ptrdiff_t rows, int back); // floats
+	dt__n (*scratch)(const dt_tensor *t, dt__n rows, int back); // floats
 	void (*update)(dt__replica *r, dt_tensor *t, int pass); // running statistics from the reduced sums; pass 0, then 1
 } dt__op;
 
@@ -2708,8 +2721,8 @@ typedef struct {
 	dt_tensor *owner;
 	int rank, dim[DT_MAX_RANK]; // its shape in files
 	int walk_rank; // file order is a walk through memory …
-	ptrdiff_t walk_dim[DT_MAX_RANK], walk_stride[DT_MAX_RANK];
-	ptrdiff_t size, offset, fan_in, fan_out; // floats, and where in the flat array
+	dt__n walk_dim[DT_MAX_RANK], walk_stride[DT_MAX_RANK];
+	dt__n size, offset, fan_in, fan_out; // floats, and where in the flat array
 	dt_initializer init;
 	double init_value;
 	int statistic, frozen, no_decay, number, user; // user: the first in the graph, and so the last in backward
@@ -2722,7 +2735,7 @@ struct dt_tensor {
 	const dt__op *op;
 	dt_tensor *in[DT_MAX_INPUTS];
 	int n_in, rank, dim[DT_MAX_RANK]; // dim[0], the batch, is 0
-	ptrdiff_t size; // values of one sample
+	dt__n size; // values of one sample
 	dt_type type;
 	char name[DT_MAX_NAME];
 	void *options; // with defaults filled in
@@ -2732,21 +2745,21 @@ struct dt_tensor {
 	int number, visited, consumers, consumers_back, is_output;
 	int wants, back; // something trainable lies before; … and a loss or net's output behind: backward runs
 	int value, gradient, saved, scratch[2]; // buffers; -1: none
-	ptrdiff_t saved_fixed, saved_row; // floats, and floats per sample, kept between phases
-	ptrdiff_t exchange; // floats of saved that the replicas sum between two phases
-	ptrdiff_t n_statistics, statistics; // floats of batch sums; their place in the gradient array
-	ptrdiff_t slack; // floats that may be read behind any buffer
+	dt__n saved_fixed, saved_row; // floats, and floats per sample, kept between phases
+	dt__n exchange; // floats of saved that the replicas sum between two phases
+	dt__n n_statistics, statistics; // floats of batch sums; their place in the gradient array
+	dt__n slack; // floats that may be read behind any buffer
 	int relu, fused; // fusion: forward ends with a relu; the layer before does forward
 	int loss_number, label; // its place among losses; which of dt_batch.y, or -1
 };
 
 typedef struct {
-	ptrdiff_t floats, row, offset; // row: floats per row of the batch; 0: fixed size
+	dt__n floats, row, offset; // row: floats per row of the batch; 0: fixed size
 	int birth, death, next, local; // local: holds the rows of one strip
 } dt__buffer;
 
 // Phases that all run on one strip of the batch before the next begins.
-typedef struct { int first, last; ptrdiff_t strip, complete; } dt__segment; // times; rows; gradients from there on are, behind it
+typedef struct { int first, last; dt__n strip, complete; } dt__segment; // times; rows; gradients from there on are, behind it
 
 typedef struct dt__named { struct dt__named *next; dt_tensor *t; char name[DT_MAX_NAME]; } dt__named;
 
@@ -2765,13 +2778,13 @@ struct dt__graph {
 	dt__buffer *buffer;
 	dt__segment *segment;
 	int n_inputs, n_losses, n_labels, n, n_variables, n_buffers, n_segments;
-	ptrdiff_t n_trainable, n_floats; // flat array: trainable, then frozen and statistics
-	ptrdiff_t kept; // gradients below may not leave before backward has ended
-	ptrdiff_t statistics, totals, n_gradients; // gradient array: trainable, batch statistics, totals
+	dt__n n_trainable, n_floats; // flat array: trainable, then frozen and statistics
+	dt__n kept; // gradients below may not leave before backward has ended
+	dt__n statistics, totals, n_gradients; // gradient array: trainable, batch statistics, totals
 	int mixed_losses; // their weights differ and are exchanged before backward
 	int training, input_gradient, hwc_files, profile, no_fusion;
 	void (*span)(dt__replica *r, int what, double from, double to); // profile: hears of each; what: as in .seconds, -1: data
-	ptrdiff_t rows, block_floats, lower_bound; // rows: planned for one replica
+	dt__n rows, block_floats, lower_bound; // rows: planned for one replica
 };
 
 enum { DT__PROFILED_ROWS, DT__PROFILED_ROWS_BACK, DT__PROFILED_REDUCE, DT__PROFILED_UPDATE, DT__PROFILED_ALL };
@@ -2786,9 +2799,9 @@ struct dt__replica {
 	float *block; // activations, their gradients, scratch
 	uint8_t *written; // per node: its gradient holds something; and a copy from before the segment
 	uint8_t *variable_written; // per variable
-	ptrdiff_t run_rows, first_row; // of this run, and the first one's place in the batch
-	ptrdiff_t first_sample; // … and in the batch of all processes
-	ptrdiff_t rows, from; // of this strip, and how many lie before it; outside of phases the whole run
+	dt__n run_rows, first_row; // of this run, and the first one's place in the batch
+	dt__n first_sample; // … and in the batch of all processes
+	dt__n rows, from; // of this strip, and how many lie before it; outside of phases the whole run
 	int training, labelled, checking, top_k;
 	int rehearsing; // this forward only counts the losses' weights
 	long step;
@@ -2798,9 +2811,9 @@ struct dt__replica {
 	float chunk_totals[DT__TOTALS]; // of the last forward
 	float global_totals[DT__TOTALS]; // mixed losses: of all replicas
 	float *exchange_at;
-	void (*exchange)(dt__replica *set, int n, ptrdiff_t floats); // set by the strategy
-	void (*leave)(dt__replica *set, int n, ptrdiff_t from); // NULL, or hears which gradients are complete: from there on
-	ptrdiff_t complete;
+	void (*exchange)(dt__replica *set, int n, dt__n floats); // set by the strategy
+	void (*leave)(dt__replica *set, int n, dt__n from); // NULL, or hears which gradients are complete: from there on
+	dt__n complete;
 	dt_model *model;
 	double data_seconds, marked; // spent on feeding; the profile's last mark
 	double *seconds; // profile: forward and backward of every node, then DT__PROFILED_…
@@ -2810,7 +2823,7 @@ struct dt__replica {
 // ---- what operations call
 
 static float *dt__at(const dt__replica *r, int buffer) { return buffer < 0 ? NULL : r->block + r->graph->buffer[buffer].offset; }
-static float *dt__strip(const dt__replica *r, int buffer, ptrdiff_t row) {
+static float *dt__strip(const dt__replica *r, int buffer, dt__n row) {
 	return buffer < 0 ? NULL : dt__at(r, buffer) + (r->graph->buffer[buffer].local ? 0 : r->from * row);
 }
 static float *dt__value(const dt__replica *r, const dt_tensor *t) { return dt__strip(r, t->value, t->size); }
@@ -2824,7 +2837,7 @@ static int dt__trains(const dt__variable *v) { return v && !v->frozen && !v->sta
 static int dt__is_target(const dt_tensor *t, int k) { return t->op->flags & DT__LOSS && k == 1; } // no gradient goes there
 
 // Before n floats of a gradient, if d is one, are written. *add: d already holds something; add NULL: d starts with zeros.
-static float *dt__claim(float *d, ptrdiff_t n, uint8_t *written, int *add) {
+static float *dt__claim(float *d, dt__n n, uint8_t *written, int *add) {
 	if (add) *add = *written;
 	else if (d && !*written) dt__zero(n, d);
 	*written |= d != NULL;
@@ -2842,10 +2855,10 @@ static float *dt__dw(dt__replica *r, const dt_tensor *t, int i, int *add) {
 	return dt__trains(v) ? dt__claim(r->gradients + v->offset, v->size, &r->variable_written[v->number], add) : NULL;
 }
 
-static ptrdiff_t dt__last(const dt_tensor *t) { return t->dim[t->rank - 1]; } // size of the last axis
+static dt__n dt__last(const dt_tensor *t) { return t->dim[t->rank - 1]; } // size of the last axis
 
 // Rows of the last axis: samples times positions.
-static ptrdiff_t dt__rows(const dt__replica *r, const dt_tensor *t) { return t->size ? r->rows * (t->size / dt__last(t)) : 0; }
+static dt__n dt__rows(const dt__replica *r, const dt_tensor *t) { return t->size ? r->rows * (t->size / dt__last(t)) : 0; }
 
 // ---- building
 
@@ -2945,7 +2958,7 @@ static int dt__share(dt_tensor *t, const dt_tensor *from) {
 // A variable of layer t, in memory as in files, of shape dim; rank 0: none. What dt__share took over must fit.
 static int dt__add_variable(dt_tensor *t, const dt_tensor *share, int slot, const char *suffix, int rank, const int *dim, dt_initializer init, double init_value, int frozen) {
 	dt__variable *v = t->variable[slot];
-	ptrdiff_t has = v ? v->size : 0, size = rank > 0;
+	dt__n has = v ? v->size : 0, size = rank > 0;
 	int i;
 	DT__FOR(i, rank) if (!dt__times(size, dim[i], &size)) return dt__bad(t, "its %s is too large for memory: use smaller sizes", suffix);
 	if (share && has != size) return dt__bad(t, ".share: the other layer has %td values in variable %d, this one needs %td", has, slot, size);
@@ -2967,18 +2980,18 @@ static int dt__add_variable(dt_tensor *t, const dt_tensor *share, int slot, cons
 }
 
 // A feature axis behind a flatten has channels first in files. features: the stride of one index.
-static void dt__walk_features(dt__variable *v, int rank_before, const int *hwc, ptrdiff_t features) {
-	ptrdiff_t *dim = v->walk_dim + rank_before, *stride = v->walk_stride + rank_before;
+static void dt__walk_features(dt__variable *v, int rank_before, const int *hwc, dt__n features) {
+	dt__n *dim = v->walk_dim + rank_before, *stride = v->walk_stride + rank_before;
 	if (!hwc[2]) return;
 	v->walk_rank = rank_before + 3;
 	dim[0] = hwc[2]; stride[0] = features;
-	dim[1] = hwc[0]; stride[1] = (ptrdiff_t)hwc[1] * hwc[2] * features;
+	dim[1] = hwc[0]; stride[1] = (dt__n)hwc[1] * hwc[2] * features;
 	dim[2] = hwc[1]; stride[2] = hwc[2] * features;
 }
 
 // Where element i in file order lies in memory.
-static ptrdiff_t dt__walk(const dt__variable *v, ptrdiff_t i) {
-	ptrdiff_t at = 0;
+static dt__n dt__walk(const dt__variable *v, dt__n i) {
+	dt__n at = 0;
 	int d;
 	for (d = v->walk_rank - 1; d >= 0; i /= v->walk_dim[d--]) at += i % v->walk_dim[d] * v->walk_stride[d];
 	return at;
@@ -3161,7 +3174,7 @@ static int dt__overwritable(const dt_tensor *x) {
 	}
 }
 
-static int dt__new_buffer(dt__graph *g, ptrdiff_t fixed, ptrdiff_t row, int birth, int death) {
+static int dt__new_buffer(dt__graph *g, dt__n fixed, dt__n row, int birth, int death) {
 	dt__buffer b = {dt__ceil(fixed + row * g->rows, DT__ALIGN / 4), row, -1, birth, death, -1, 0};
 	g->buffer[g->n_buffers] = b;
 	return g->n_buffers++;
@@ -3232,7 +3245,7 @@ static void dt__plan_gradients(dt__graph *g) {
 // Cut the times into segments: where a phase wants all rows, or all sums of the phase before it.
 static void dt__plan_segments(dt__graph *g) {
 	int time, n = g->n, end = g->training ? 4 * n : 2 * n, whole = 0, phases = 0;
-	ptrdiff_t floats = 1;
+	dt__n floats = 1;
 	dt__segment *s = NULL;
 	for (time = 1; time <= end; time++) {
 		dt_tensor *t;
@@ -3258,7 +3271,7 @@ static void dt__plan_segments(dt__graph *g) {
 
 // Behind which segment which gradients are complete. Those of the last one stay for the end.
 static void dt__plan_buckets(dt__graph *g) {
-	ptrdiff_t open;
+	dt__n open;
 	int k, i;
 	g->kept = g->n_trainable;
 	DT__FOR(k, g->n_segments) {
@@ -3322,7 +3335,7 @@ static void dt__plan_place(dt__graph *g) {
 	int first = -1, k, i;
 	DT__FOR(k, g->n_buffers) {
 		dt__buffer *b = NULL;
-		ptrdiff_t at = 0, alive = 0;
+		dt__n at = 0, alive = 0;
 		int *link;
 		DT__FOR(i, g->n_buffers)
 			if (g->buffer[i].offset < 0 && (!b || g->buffer[i].floats > b->floats)) b = &g->buffer[i];
@@ -3342,7 +3355,7 @@ static void dt__plan_place(dt__graph *g) {
 }
 
 static int dt__graph_finish(dt__graph *g, const char *freeze, const char *no_decay) {
-	ptrdiff_t slack = 64, bytes;
+	dt__n slack = 64, bytes;
 	int i;
 	g->sealed = 1;
 	if (dt__graph_number(g) || dt__graph_offsets(g, freeze, no_decay)) return g->error.code;
@@ -3370,8 +3383,8 @@ static int dt__graph_finish(dt__graph *g, const char *freeze, const char *no_dec
 // ---- running. A set is the replicas that this thread runs: its own or, without threads, all in turn.
 
 // first: the index of p[0].
-static void dt__check_finite(dt__replica *r, const dt_tensor *t, const float *p, ptrdiff_t n, ptrdiff_t first, const char *what) {
-	ptrdiff_t i = 0;
+static void dt__check_finite(dt__replica *r, const dt_tensor *t, const float *p, dt__n n, dt__n first, const char *what) {
+	dt__n i = 0;
 	while (i < n && p[i] - p[i] == 0) i++;
 	if (i < n) dt__fail(&r->error, DT_ERR_NUMERIC, "step %ld, replica %d: the %s of layer \"%s\" is not finite (%g at index %td): lower .learning_rate, scale the input, or set .clip_norm",
 			r->step, r->rank, what, t->name, (double)p[i], first + i);
@@ -3456,7 +3469,7 @@ static void dt__backward(dt__replica *set, int n, int seeded) {
 }
 
 // Variables that no backward reached have gradient 0.
-static void dt__gradients_complete(dt__replica *r, ptrdiff_t from) {
+static void dt__gradients_complete(dt__replica *r, dt__n from) {
 	int i;
 	DT__FOR(i, r->graph->n_variables) {
 		const dt__variable *v = r->graph->variable[i];
@@ -3500,7 +3513,7 @@ static void dt__gradients_clear(dt__replica *r) {
 // ---- what several operations share
 
 // y = or += a * x
-static void dt__copy(ptrdiff_t n, float a, const float *x, float *y, int add) {
+static void dt__copy(dt__n n, float a, const float *x, float *y, int add) {
 	if (a != 1 || add) dt__cpu()->linear(n, a, x, 1, add ? y : NULL, 0, 0, y);
 	else if (n > 0 && x != y) memcpy(y, x, 4 * (size_t)n);
 }
@@ -3521,7 +3534,7 @@ static int dt__needs_image(dt_tensor *t) {
 
 // One axis: outputs for n inputs, or 0 if the kernel does not fit.
 static int dt__conv_size(int n, int kernel, int stride, int dilation, int padding) {
-	ptrdiff_t extent = (ptrdiff_t)dilation * (kernel - 1) + 1, in = (ptrdiff_t)n + 2 * (ptrdiff_t)padding;
+	dt__n extent = (dt__n)dilation * (kernel - 1) + 1, in = (dt__n)n + 2 * (dt__n)padding;
 	if (padding == DT_SAME) return (n - 1) / stride + 1;
 	return in < extent ? 0 : (int)((in - extent) / stride + 1);
 }
@@ -3568,24 +3581,23 @@ DT__SHAPE(dense) {
 	dt__walk_features(t->variable[0], 1, x->hwc, o->units);
 	return 0;
 }
-static ptrdiff_t dt__dense_scratch(const dt_tensor *t, ptrdiff_t rows, int back) {
-	ptrdiff_t in = dt__last(t->in[0]), out = dt__last(t), m = rows * (t->size / out);
-	ptrdiff_t dw = dt__gemm_scratch(in, out, m), dx = dt__gemm_scratch(m, in, out);
+static dt__n dt__dense_scratch(const dt_tensor *t, dt__n rows, int back) {
+	dt__n in = dt__last(t->in[0]), out = dt__last(t), m = rows * (t->size / out);
+	dt__n dw = dt__gemm_scratch(in, out, m), dx = dt__gemm_scratch(m, in, out);
 	return back ? DT__MAX(dw, dx) : dt__gemm_scratch(m, out, in);
 }
 DT__BOTH_WAYS(dense) {
-	ptrdiff_t in = dt__last(t->in[0]), out = dt__last(t), m = dt__rows(r, t);
+	dt__n in = dt__last(t->in[0]), out = dt__last(t), m = dt__rows(r, t);
 	const float *x = dt__x(r, t, 0), *w = dt__weights(r, t, 0), *dy = dt__gradient(r, t);
 	float *scratch = dt__at(r, t->scratch[back]), *d;
 	int add;
 	if (!back) { // Y = X W + b
-		dt__gemm(m, out, in, x, in, 1, w, out, 1, dt__value(r, t), out, 0, scratch);
-		dt__finish(r, t);
+		if (dt__gemm(m, out, in, x, in, 1, w, out, 1, dt__value(r, t), out, t->relu * DT__RECTIFIES, dt__bias(r, t), scratch)) dt__finish(r, t);
 		return;
 	}
-	if ((d = dt__dw(r, t, 0, &add))) dt__gemm(in, out, m, x, 1, in, dy, out, 1, d, out, add, scratch); // dW = X^T dY
+	if ((d = dt__dw(r, t, 0, &add))) dt__gemm(in, out, m, x, 1, in, dy, out, 1, d, out, add, NULL, scratch); // dW = X^T dY
 	if ((d = dt__dw(r, t, 1, &add))) dt__cpu()->column_moments(m, out, NULL, NULL, dy, d, NULL, add);
-	if ((d = dt__dx(r, t, 0, &add))) dt__gemm(m, in, out, dy, out, 1, w, 1, out, d, in, add, scratch); // dX = dY W^T
+	if ((d = dt__dx(r, t, 0, &add))) dt__gemm(m, in, out, dy, out, 1, w, 1, out, d, in, add, NULL, scratch); // dX = dY W^T
 }
 DT__OP(dense, DT__READS_X | DT__ALL_ROWS, dense, dense, dt__dense_scratch);
 DT__LAYER(dense, dense)
@@ -3602,10 +3614,10 @@ DT__LAYER(dense, dense)
 // With a stride, backward data is one such pass for each class of positions.
 
 typedef struct {
-	ptrdiff_t h, w, c, oh, ow, f, kh, kw, s, dil, groups, cg, fg, top, left;
-	ptrdiff_t hp, wp; // the used part of the padded image
-	ptrdiff_t pitch; // from a row of the image, padded or not, to the next
-	ptrdiff_t span, spans; // contiguous values under a kernel row, and how many such pieces it has
+	dt__n h, w, c, oh, ow, f, kh, kw, s, dil, groups, cg, fg, top, left;
+	dt__n hp, wp; // the used part of the padded image
+	dt__n pitch; // from a row of the image, padded or not, to the next
+	dt__n span, spans; // contiguous values under a kernel row, and how many such pieces it has
 	int padded, depthwise, simple, winograd;
 } dt__conv;
 
@@ -3634,12 +3646,12 @@ static dt__conv dt__conv_of(const dt_tensor *t) {
 }
 
 // Floats of packed weights: n columns per group, the rest as rows.
-static ptrdiff_t dt__conv_packed(dt__conv v, ptrdiff_t rows, ptrdiff_t n) { return v.groups * v.kh * v.kw * rows * dt__ceil(n, dt__cpu()->columns / 2); }
+static dt__n dt__conv_packed(dt__conv v, dt__n rows, dt__n n) { return v.groups * v.kh * v.kw * rows * dt__ceil(n, dt__cpu()->columns / 2); }
 
 DT__SHAPE(conv) {
 	DT__SET_OPTIONS(dt_conv2d_options, t);
 	int file[4] = {o->filters, 0, o->kernel, DT__ELSE(o->kernel_w, o->kernel)};
-	ptrdiff_t floats;
+	dt__n floats;
 	dt__conv v;
 	if (dt__needs_image(t)) return 1;
 	o->kernel_w = file[3]; o->stride = DT__ELSE(o->stride, 1);
@@ -3661,8 +3673,8 @@ DT__SHAPE(conv) {
 	if (dt__parameters(t, o->share, 4, file, o->init, o->init_value, o->no_bias, o->frozen)) return 1;
 	if (!o->share) {
 		dt__variable *w = t->variable[0];
-		ptrdiff_t tap = v.depthwise ? v.c : v.cg * v.fg, dim[5] = {v.groups, v.fg, v.cg, v.kh, v.kw};
-		ptrdiff_t stride[5] = {v.depthwise ? 1 : v.kh * v.kw * tap, 1, v.fg, v.kw * tap, tap};
+		dt__n tap = v.depthwise ? v.c : v.cg * v.fg, dim[5] = {v.groups, v.fg, v.cg, v.kh, v.kw};
+		dt__n stride[5] = {v.depthwise ? 1 : v.kh * v.kw * tap, 1, v.fg, v.kw * tap, tap};
 		w->fan_out = v.fg * v.kh * v.kw; w->walk_rank = 5;
 		memcpy(w->walk_dim, dim, sizeof dim);
 		memcpy(w->walk_stride, stride, sizeof stride);
@@ -3672,15 +3684,15 @@ DT__SHAPE(conv) {
 
 // How one axis of dX comes from dY: position p, counted from the padding's start, gets taps r, r + s, … of the kernel,
 // with its class r = p % s, from dY at p / s, p / s - 1, …
-static ptrdiff_t dt__conv_taps(ptrdiff_t kernel, ptrdiff_t s, ptrdiff_t r) { return (kernel - r + s - 1) / s; }
+static dt__n dt__conv_taps(dt__n kernel, dt__n s, dt__n r) { return (kernel - r + s - 1) / s; }
 
 // dY padded so that all exist: before, and in all.
-static ptrdiff_t dt__conv_before(ptrdiff_t kernel, ptrdiff_t s) { return dt__conv_taps(kernel, s, 0) - 1; }
-static ptrdiff_t dt__conv_lines(ptrdiff_t n, ptrdiff_t padding, ptrdiff_t kernel, ptrdiff_t s) { return (n - 1 + padding) / s + 1 + dt__conv_before(kernel, s); }
+static dt__n dt__conv_before(dt__n kernel, dt__n s) { return dt__conv_taps(kernel, s, 0) - 1; }
+static dt__n dt__conv_lines(dt__n n, dt__n padding, dt__n kernel, dt__n s) { return (n - 1 + padding) / s + 1 + dt__conv_before(kernel, s); }
 
 // out = or += the image x, moved down by top and right by left, which may be negative; zeros around it.
-static void dt__move_image(const float *x, ptrdiff_t h, ptrdiff_t w, ptrdiff_t c, ptrdiff_t top, ptrdiff_t left, ptrdiff_t h_out, ptrdiff_t w_out, float *out, int add) {
-	ptrdiff_t first = DT__MIN(DT__MAX(left, 0), w_out), last = DT__MAX(DT__MIN(w + left, w_out), first), y;
+static void dt__move_image(const float *x, dt__n h, dt__n w, dt__n c, dt__n top, dt__n left, dt__n h_out, dt__n w_out, float *out, int add) {
+	dt__n first = DT__MIN(DT__MAX(left, 0), w_out), last = DT__MAX(DT__MIN(w + left, w_out), first), y;
 	for (y = 0; y < h_out; y++, out += w_out * c) {
 		int outside = y < top || y - top >= h;
 		if (!outside) dt__copy((last - first) * c, 1, x + ((y - top) * w + first - left) * c, out + first * c, add);
@@ -3690,14 +3702,14 @@ static void dt__move_image(const float *x, ptrdiff_t h, ptrdiff_t w, ptrdiff_t c
 	}
 }
 
-static const float *dt__conv_image(const dt__replica *r, const dt_tensor *t, dt__conv v, ptrdiff_t i, float *scratch) {
+static const float *dt__conv_image(const dt__replica *r, const dt_tensor *t, dt__conv v, dt__n i, float *scratch) {
 	const float *image = dt__x(r, t, 0) + i * t->in[0]->size;
 	if (v.padded) dt__move_image(image, v.h, v.w, v.c, v.top, v.left, v.hp, v.wp, scratch, 0);
 	return v.padded ? scratch : image;
 }
 
 // Weights [n_k][n] as panels for the micro-kernel.
-static void dt__pack_panels(const float *p, ptrdiff_t step, ptrdiff_t stride_k, ptrdiff_t n, ptrdiff_t n_k, float *out) {
+static void dt__pack_panels(const float *p, dt__n step, dt__n stride_k, dt__n n, dt__n n_k, float *out) {
 	dt__operand o = {p, step, stride_k, 0, 1, NULL};
 	dt__pack_tiles(&o, n, dt__cut_columns(n), n_k, out);
 }
@@ -3706,12 +3718,12 @@ static void dt__depthwise_run(dt__replica *r, dt_tensor *t, dt__conv v, int back
 	const dt__kernels *k = dt__cpu();
 	const float *weight = dt__weights(r, t, 0), *x = dt__x(r, t, 0), *dy = dt__gradient(r, t);
 	float *y = dt__value(r, t), *dw = back ? dt__dw(r, t, 0, NULL) : NULL, *dx = back ? dt__dx(r, t, 0, NULL) : NULL;
-	ptrdiff_t i, oy, ox, ky, kx;
+	dt__n i, oy, ox, ky, kx;
 	if (!back) dt__zero(r->rows * t->size, y);
 	DT__FOR(i, r->rows) DT__FOR(oy, v.oh) DT__FOR(ox, v.ow)
 		DT__FOR(ky, v.kh) DT__FOR(kx, v.kw) {
-			ptrdiff_t iy = oy * v.s + ky * v.dil - v.top, ix = ox * v.s + kx * v.dil - v.left;
-			ptrdiff_t at = ((i * v.h + iy) * v.w + ix) * v.c, out = ((i * v.oh + oy) * v.ow + ox) * v.c, tap = (ky * v.kw + kx) * v.c;
+			dt__n iy = oy * v.s + ky * v.dil - v.top, ix = ox * v.s + kx * v.dil - v.left;
+			dt__n at = ((i * v.h + iy) * v.w + ix) * v.c, out = ((i * v.oh + oy) * v.ow + ox) * v.c, tap = (ky * v.kw + kx) * v.c;
 			if (iy < 0 || iy >= v.h || ix < 0 || ix >= v.w) continue;
 			if (!back) k->multiply(v.c, x + at, weight + tap, y + out, 1);
 			if (dw) k->multiply(v.c, x + at, dy + out, dw + tap, 1);
@@ -3730,40 +3742,40 @@ static void dt__depthwise_run(dt__replica *r, dt_tensor *t, dt__conv v, int back
 enum { DT__PLACES = 36 };
 
 // From place to place of n tiles of c channels; not a power of two, which would crowd one corner of the cache.
-static ptrdiff_t dt__places(ptrdiff_t n, ptrdiff_t c) { return n * c + 16; }
+static dt__n dt__places(dt__n n, dt__n c) { return n * c + 16; }
 
 // About so many floats of both operands go through the products at once.
 #ifndef DT_WINOGRAD_FLOATS
 #define DT_WINOGRAD_FLOATS 98304
 #endif
-static ptrdiff_t dt__winograd_tiles(dt__conv v) { return dt__ceil(DT__MAX(DT_WINOGRAD_FLOATS / (DT__PLACES * (v.c + v.f)), 1), 8); }
-static ptrdiff_t dt__winograd_panels(dt__conv v) { return v.f * dt__ceil(v.c, dt__cpu()->columns / 2); }
+static dt__n dt__winograd_tiles(dt__conv v) { return dt__ceil(DT__MAX(DT_WINOGRAD_FLOATS / (DT__PLACES * (v.c + v.f)), 1), 8); }
+static dt__n dt__winograd_panels(dt__conv v) { return v.f * dt__ceil(v.c, dt__cpu()->columns / 2); }
 
-static ptrdiff_t dt__winograd_scratch(dt__conv v, int back) {
-	ptrdiff_t weights = v.f * v.c, panels = dt__winograd_panels(v), moved = 2 * dt__places(dt__winograd_tiles(v), DT__MAX(v.c, v.f));
+static dt__n dt__winograd_scratch(dt__conv v, int back) {
+	dt__n weights = v.f * v.c, panels = dt__winograd_panels(v), moved = 2 * dt__places(dt__winograd_tiles(v), DT__MAX(v.c, v.f));
 	return DT__PLACES * (back ? weights + panels + DT__MAX(moved, weights) : weights + moved);
 }
 
 // Images, and squares that begin so far above and left of a tile.
-typedef struct { float *image; ptrdiff_t h, w, c, size, above, left; } dt__squares;
+typedef struct { float *image; dt__n h, w, c, size, above, left; } dt__squares;
 
 // Tiles [from, to), th * tw of an image, to or from their 36 places.
-static void dt__winograd_move(int kind, dt__squares s, ptrdiff_t th, ptrdiff_t tw, ptrdiff_t from, ptrdiff_t to, float *places, int add) {
+static void dt__winograd_move(int kind, dt__squares s, dt__n th, dt__n tw, dt__n from, dt__n to, float *places, int how) {
 	dt__square place = {6 * dt__places(to - from, s.c), dt__places(to - from, s.c), 0, 6, 0, 6};
-	ptrdiff_t t;
+	dt__n t;
 	for (t = from; t < to; t++, places += s.c) {
-		ptrdiff_t y = t / tw % th * 4 - s.above, x = t % tw * 4 - s.left;
+		dt__n y = t / tw % th * 4 - s.above, x = t % tw * 4 - s.left;
 		dt__square square = {s.w * s.c, s.c, (int)DT__MAX(-y, 0), (int)DT__MIN(s.h - y, s.size), (int)DT__MAX(-x, 0), (int)DT__MIN(s.w - x, s.size)};
 		float *corner = s.image + ((t / (th * tw) * s.h + y) * s.w + x) * s.c;
-		if (kind == DT__WINOGRAD_OUTPUT) dt__cpu()->winograd(kind, s.c, places, &place, corner, &square, add);
+		if (kind == DT__WINOGRAD_OUTPUT) dt__cpu()->winograd(kind, s.c, places, &place, corner, &square, how);
 		else dt__cpu()->winograd(kind, s.c, corner, &square, places, &place, 0);
 	}
 }
 
-// y = or += rows of x times weights; without weights, y is dY and sums += x^T y. step: floats of weights or sums from place to
+// y = or += rows of x times weights + bias, or its relu; without weights, y is dY and sums += x^T y. step: floats of weights or sums from place to
 // place. in: room for dt__winograd_tiles of both.
-static void dt__winograd_pass(ptrdiff_t rows, dt__conv v, dt__squares x, dt__squares y, const dt__operand *weights, float *sums, ptrdiff_t step, float *in, int add) {
-	ptrdiff_t th = (y.h + 3) / 4, tw = (y.w + 3) / 4, tiles = dt__winograd_tiles(v), from, to, n, i;
+static void dt__winograd_pass(dt__n rows, dt__conv v, dt__squares x, dt__squares y, const dt__operand *weights, const float *bias, float *sums, dt__n step, float *in, int how) {
+	dt__n th = (y.h + 3) / 4, tw = (y.w + 3) / 4, tiles = dt__winograd_tiles(v), from, to, n, i;
 	float *out = in + DT__PLACES * dt__places(tiles, x.c);
 	for (from = 0; from < rows * th * tw; from = to) {
 		to = DT__MIN(from + tiles, rows * th * tw); n = to - from;
@@ -3774,16 +3786,16 @@ static void dt__winograd_pass(ptrdiff_t rows, dt__conv v, dt__squares x, dt__squ
 			dt__operand a = {xs, weights ? x.c : 1, weights ? 1 : x.c, 0, 0, NULL}, b = {ys, 1, y.c, 0, 0, NULL};
 			if (weights) {
 				b = *weights; b.p += i * step;
-				dt__tiles(1, 0, 0, n, y.c, 1, x.c, &a, &b, ys, y.c, 0, NULL);
+				dt__tiles(1, 0, 0, n, y.c, 1, x.c, &a, &b, ys, y.c, 0, i == 7 ? bias : NULL); // this place goes to all outputs
 			} else dt__tiles(1, 0, 0, x.c, y.c, 1, n, &a, &b, sums + i * step, y.c, 1, NULL);
 		}
-		if (weights) dt__winograd_move(DT__WINOGRAD_OUTPUT, y, th, tw, from, to, out, add);
+		if (weights) dt__winograd_move(DT__WINOGRAD_OUTPUT, y, th, tw, from, to, out, how);
 	}
 }
 
 // 3 x 3 weights [c][f] to their places; flipped: last to first.
 static void dt__winograd_weights(dt__conv v, const float *weights, int flipped, float *places) {
-	ptrdiff_t n = v.c * v.f, tap = flipped ? -n : n, i;
+	dt__n n = v.c * v.f, tap = flipped ? -n : n, i;
 	dt__square in = {3 * tap, tap, 0, 3, 0, 3}, out = {6 * n, n, 0, 6, 0, 6};
 	for (i = 0; i < n; i += v.f) dt__cpu()->winograd(DT__WINOGRAD_WEIGHTS, v.f, weights + (flipped ? 8 * n : 0) + i, &in, places + i, &out, 0);
 }
@@ -3792,36 +3804,36 @@ static void dt__winograd_forward(dt__replica *r, dt_tensor *t, dt__conv v) {
 	dt__squares x = {dt__x(r, t, 0), v.h, v.w, v.c, 6, v.top, v.left}, y = {dt__value(r, t), v.oh, v.ow, v.f, 4, 0, 0};
 	dt__operand b = {weights, 1, v.f, 0, 0, NULL};
 	if (r->from == 0) dt__winograd_weights(v, dt__weights(r, t, 0), 0, weights); // for all strips
-	dt__winograd_pass(r->rows, v, x, y, &b, NULL, v.c * v.f, weights + DT__PLACES * v.c * v.f, 0);
+	dt__winograd_pass(r->rows, v, x, y, &b, dt__bias(r, t), NULL, v.c * v.f, weights + DT__PLACES * v.c * v.f, t->relu * DT__RECTIFIES);
 }
 
 // The sums of dW's places go on over all strips; the last transforms them.
 static void dt__winograd_backward_weights(dt__replica *r, dt_tensor *t, dt__conv v) {
-	ptrdiff_t n = v.c * v.f, i;
+	dt__n n = v.c * v.f, i;
 	float *sums = dt__at(r, t->scratch[1]), *dw;
 	dt__squares x = {dt__x(r, t, 0), v.h, v.w, v.c, 6, v.top, v.left}, dy = {dt__gradient(r, t), v.oh, v.ow, v.f, 4, 0, 0};
 	dt__square places = {6 * n, n, 0, 6, 0, 6}, kernel = {3 * n, n, 0, 3, 0, 3};
 	int add;
 	if (r->from == 0) dt__zero(DT__PLACES * n, sums);
-	dt__winograd_pass(r->rows, v, x, dy, NULL, sums, n, sums + DT__PLACES * (n + dt__winograd_panels(v)), 0);
+	dt__winograd_pass(r->rows, v, x, dy, NULL, NULL, sums, n, sums + DT__PLACES * (n + dt__winograd_panels(v)), 0);
 	if (r->from + r->rows < r->run_rows) return;
 	dw = dt__dw(r, t, 0, &add);
 	for (i = 0; i < n; i += v.f) dt__cpu()->winograd(DT__WINOGRAD_DW, v.f, sums + i, &places, dw + i, &kernel, add);
 }
 
 static void dt__winograd_backward_data(dt__replica *r, dt_tensor *t, dt__conv v, float *dx, int add) {
-	ptrdiff_t n = v.c * v.f, panels = dt__winograd_panels(v), i;
+	dt__n n = v.c * v.f, panels = dt__winograd_panels(v), i;
 	float *packed = dt__at(r, t->scratch[1]) + DT__PLACES * n, *in = packed + DT__PLACES * panels;
 	dt__squares dy = {dt__gradient(r, t), v.oh, v.ow, v.f, 6, 2 - v.top, 2 - v.left}, x = {dx, v.h, v.w, v.c, 4, 0, 0};
 	dt__operand b = {packed, 1, 0, 0, 1, NULL};
 	if (r->from == 0) dt__winograd_weights(v, dt__weights(r, t, 0), 1, in); // for all strips
 	DT__WHILE(i, DT__PLACES, r->from == 0) dt__pack_panels(in + i * n, v.f, 1, v.c, v.f, packed + i * panels);
-	dt__winograd_pass(r->rows, v, dy, x, &b, NULL, panels, in, add);
+	dt__winograd_pass(r->rows, v, dy, x, &b, NULL, NULL, panels, in, add);
 }
 
-static ptrdiff_t dt__conv_scratch(const dt_tensor *t, ptrdiff_t rows, int back) {
+static dt__n dt__conv_scratch(const dt_tensor *t, dt__n rows, int back) {
 	dt__conv v = dt__conv_of(t);
-	ptrdiff_t image = v.padded ? v.hp * v.wp * v.c : 0, other;
+	dt__n image = v.padded ? v.hp * v.wp * v.c : 0, other;
 	if (v.depthwise) return 0;
 	if (v.winograd) return dt__winograd_scratch(v, back);
 	if (!back) return image + dt__conv_packed(v, v.cg, v.fg) + t->slack;
@@ -3836,32 +3848,32 @@ DT__PHASE(conv_forward) {
 	const float *weight = dt__weights(r, t, 0), *bias = dt__bias(r, t), *image;
 	float *y = dt__value(r, t), *packed = dt__at(r, t->scratch[0]), *scratch = packed;
 	// A simple kernel is one product, others one for each row: [k2][span] values with [fg] weights each.
-	ptrdiff_t parts = v.simple ? 1 : v.kh, k2 = v.simple ? v.kh : v.kw, step2 = v.simple ? v.pitch : v.dil * v.c;
-	ptrdiff_t part = k2 * v.span, part_floats = part * dt__ceil(v.fg, k->columns / 2), i, g, oy, ky, lines;
+	dt__n parts = v.simple ? 1 : v.kh, k2 = v.simple ? v.kh : v.kw, step2 = v.simple ? v.pitch : v.dil * v.c;
+	dt__n part = k2 * v.span, part_floats = part * dt__ceil(v.fg, k->columns / 2), i, g, oy, ky, lines;
 	int packs = part_floats > part * v.fg; // only if the last panel is partial
 	if (v.winograd) dt__winograd_forward(r, t, v);
-	if (v.depthwise) dt__depthwise_run(r, t, v, 0);
-	if (v.winograd || v.depthwise) { dt__finish(r, t); return; }
+	if (v.depthwise) { dt__depthwise_run(r, t, v, 0); dt__finish(r, t); }
+	if (v.winograd || v.depthwise) return;
 	for (g = 0; packs && g < v.groups * parts; g++, scratch += part_floats)
 		if (r->from == 0) dt__pack_panels(weight + g * part * v.fg, 1, v.fg, v.fg, part, scratch); // for all strips
 	if (packs) weight = packed;
 	DT__FOR(i, r->rows) {
 		image = dt__conv_image(r, t, v, i, scratch);
 		for (oy = 0; oy < v.oh; oy += lines, y += lines * v.ow * v.f) {
-			lines = DT__MIN(8, v.oh - oy); // a relu finds them in the cache
+			lines = DT__MIN(8, v.oh - oy);
 			DT__FOR(g, v.groups) DT__FOR(ky, parts) {
 				dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + g * v.cg, v.s * v.c, 1, step2, 0, NULL};
 				dt__operand b = {weight + (g * parts + ky) * part_floats, 1, v.fg, v.span * v.fg, packs, NULL};
-				dt__tiles(lines, v.s * v.pitch, v.ow * v.f, v.ow, v.fg, k2, v.span, &a, &b, y + g * v.fg, v.f, ky > 0, bias && ky == 0 ? bias + g * v.fg : NULL);
+				dt__tiles(lines, v.s * v.pitch, v.ow * v.f, v.ow, v.fg, k2, v.span, &a, &b, y + g * v.fg, v.f,
+						(ky > 0) | (ky == parts - 1) * t->relu * DT__RECTIFIES, bias && ky == 0 ? bias + g * v.fg : NULL);
 			}
-			if (t->relu) k->linear(lines * v.ow * v.f, 1, y, 0, NULL, 0, 1, y);
 		}
 	}
 }
 
 static void dt__conv_direct_weights(dt__replica *r, dt_tensor *t, dt__conv v, float *dw, int add) {
 	// Rows of both images that stay in the first cache for all of dW.
-	ptrdiff_t i, g, oy, ky, kx, block = dt__block(v.oh, DT__MAX(8192 / (v.s * v.pitch + v.ow * v.f), 1), 1);
+	dt__n i, g, oy, ky, kx, block = dt__block(v.oh, DT__MAX(8192 / (v.s * v.pitch + v.ow * v.f), 1), 1);
 	if (!add && r->rows == 0) dt__zero(t->variable[0]->size, dw);
 	DT__FOR(i, r->rows) {
 		const float *image = dt__conv_image(r, t, v, i, dt__at(r, t->scratch[1]) + (t->in[0]->back ? dt__conv_packed(v, v.fg, v.cg) : 0)), *dy = dt__gradient(r, t) + i * t->size;
@@ -3879,8 +3891,8 @@ static void dt__conv_direct_weights(dt__replica *r, dt_tensor *t, dt__conv v, fl
 static void dt__conv_backward_classes(dt__replica *r, dt_tensor *t, dt__conv v, float *dx, int add) {
 	const dt__kernels *k = dt__cpu();
 	float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(v, v.f, v.c), *panels = packed;
-	ptrdiff_t above = dt__conv_before(v.kh, v.s), before = dt__conv_before(v.kw, v.s), wide = dt__conv_lines(v.w, v.left, v.kw, v.s);
-	ptrdiff_t half = k->columns / 2, tap_floats = v.f * dt__ceil(v.c, half), i, j, y, x, ky, kx, n;
+	dt__n above = dt__conv_before(v.kh, v.s), before = dt__conv_before(v.kw, v.s), wide = dt__conv_lines(v.w, v.left, v.kw, v.s);
+	dt__n half = k->columns / 2, tap_floats = v.f * dt__ceil(v.c, half), i, j, y, x, ky, kx, n;
 	for (y = 0; r->from == 0 && y < v.s; y++) // for all strips: panels class by class, each [columns of c][taps][f]
 		DT__FOR(x, v.s) for (j = 0; j < v.c; j += k->columns)
 			for (n = DT__MIN(dt__ceil(v.c - j, half), k->columns), ky = dt__conv_taps(v.kh, v.s, y) - 1; ky >= 0; ky--)
@@ -3889,9 +3901,9 @@ static void dt__conv_backward_classes(dt__replica *r, dt_tensor *t, dt__conv v, 
 	DT__FOR(i, r->rows) {
 		dt__move_image(dt__gradient(r, t) + i * t->size, v.oh, v.ow, v.f, above, before, dt__conv_lines(v.h, v.top, v.kh, v.s), wide, image, 0);
 		DT__FOR(y, DT__MIN(v.s, v.h)) { // the first position of each class
-			ptrdiff_t row = (y + v.top) / v.s + above, class_y = (y + v.top) % v.s, ny = dt__conv_taps(v.kh, v.s, class_y);
+			dt__n row = (y + v.top) / v.s + above, class_y = (y + v.top) % v.s, ny = dt__conv_taps(v.kh, v.s, class_y);
 			DT__FOR(x, DT__MIN(v.s, v.w)) {
-				ptrdiff_t class_x = (x + v.left) % v.s, nx = dt__conv_taps(v.kw, v.s, class_x);
+				dt__n class_x = (x + v.left) % v.s, nx = dt__conv_taps(v.kw, v.s, class_x);
 				dt__operand a = {image + ((row - ny + 1) * wide + (x + v.left) / v.s + before - nx + 1) * v.f, v.f, 1, wide * v.f, 0, NULL};
 				dt__operand b = {packed, 1, 0, 0, 1, NULL};
 				DT__FOR(j, class_y) b.p += dt__conv_taps(v.kh, v.s, j) * v.kw * tap_floats;
@@ -3906,7 +3918,7 @@ static void dt__conv_backward_classes(dt__replica *r, dt_tensor *t, dt__conv v, 
 static void dt__conv_backward_taps(dt__replica *r, dt_tensor *t, dt__conv v, float *dx, int add) {
 	const dt__kernels *k = dt__cpu();
 	float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(v, v.fg, v.cg);
-	ptrdiff_t tap_floats = v.fg * dt__ceil(v.cg, k->columns / 2), i, g, ky, kx, oy;
+	dt__n tap_floats = v.fg * dt__ceil(v.cg, k->columns / 2), i, g, ky, kx, oy;
 	for (g = 0; r->from == 0 && g < v.groups * v.kh * v.kw; g++) // for all strips
 		dt__pack_panels(dt__weights(r, t, 0) + g * v.cg * v.fg, v.fg, 1, v.cg, v.fg, packed + g * tap_floats);
 	DT__FOR(i, r->rows) {
@@ -3958,14 +3970,14 @@ DT__SHAPE(pool) {
 }
 
 // A row of averages over n rows of the image; padding does not count.
-static void dt__average_row(const dt_tensor *t, ptrdiff_t n, const float *x, float *y, const float *dy, float *dx) {
+static void dt__average_row(const dt_tensor *t, dt__n n, const float *x, float *y, const float *dy, float *dx) {
 	DT__OPTIONS(dt_pool2d_options, t);
-	ptrdiff_t w = t->in[0]->dim[2], c = t->dim[3], ox, ky, kx;
+	dt__n w = t->in[0]->dim[2], c = t->dim[3], ox, ky, kx;
 	DT__FOR(ox, t->dim[2]) {
-		ptrdiff_t left = ox * o->stride - o->padding, first = DT__MAX(left, 0), last = DT__MIN(left + o->size, w);
+		dt__n left = ox * o->stride - o->padding, first = DT__MAX(left, 0), last = DT__MIN(left + o->size, w);
 		float share = 1 / (float)(n * (last - first));
 		DT__FOR(ky, n) for (kx = first; kx < last; kx++) {
-			ptrdiff_t at = (ky * w + kx) * c;
+			dt__n at = (ky * w + kx) * c;
 			if (dx) dt__copy(c, share, dy + ox * c, dx + at, 1);
 			else dt__copy(c, share, x + at, y + ox * c, ky > 0 || kx > first);
 		}
@@ -3977,7 +3989,7 @@ DT__BOTH_WAYS(pool) {
 	DT__OPTIONS(dt_pool2d_options, t);
 	const dt_tensor *in = t->in[0];
 	dt__pool_row p = {t->dim[2], in->dim[2], in->dim[3], 0, o->size, o->stride, o->padding, t->relu};
-	ptrdiff_t i, row = p.n_in * p.c, out = p.n_out * p.c;
+	dt__n i, row = p.n_in * p.c, out = p.n_out * p.c;
 	const float *dy = dt__gradient(r, t), *x = dt__value(r, in);
 	float *y = dt__value(r, t);
 	int32_t *which = t->saved_row ? (int32_t *)(void *)dt__saved(r, t) : NULL;
@@ -3987,7 +3999,7 @@ DT__BOTH_WAYS(pool) {
 	if (back && !dx) return;
 	if (dx && !add && !(apart && covered)) dt__zero(r->rows * in->size, dx);
 	DT__FOR(i, r->rows * t->dim[1]) {
-		ptrdiff_t top = i % t->dim[1] * o->stride - o->padding, first = DT__MAX(top, 0), at = i / t->dim[1] * in->size + first * row, to = i * out;
+		dt__n top = i % t->dim[1] * o->stride - o->padding, first = DT__MAX(top, 0), at = i / t->dim[1] * in->size + first * row, to = i * out;
 		p.rows = DT__MIN(top + o->size, in->dim[1]) - first;
 		if (!t->saved_row) dt__average_row(t, p.rows, x + at, y + to, dx ? dy + to : NULL, dx ? dx + at : NULL);
 		else if (dx) dt__cpu()->maximum_back(&p, which + to, dy + to, dx + at, add || !apart);
@@ -4005,7 +4017,7 @@ DT__SHAPE(global_avgpool) {
 	return dt__set_shape(t, 2, t->dim);
 }
 DT__BOTH_WAYS(global_avgpool) {
-	ptrdiff_t i, c = t->size, n = t->in[0]->size / c;
+	dt__n i, c = t->size, n = t->in[0]->size / c;
 	int add;
 	float *y = dt__value(r, t), *dx = back ? dt__dx(r, t, 0, &add) : NULL, share = 1 / (float)n;
 	DT__WHILE(i, r->rows * n, dx) dt__copy(c, share, dt__gradient(r, t) + i / n * c, dx + i * c, add);
@@ -4043,7 +4055,7 @@ DT__SHAPE(reshape) {
 	DT__OPTIONS(dt_reshape_options, t);
 	const dt_tensor *x = t->in[0];
 	int open = 0, i;
-	ptrdiff_t known = 1;
+	dt__n known = 1;
 	dt__shape_text text, other;
 	for (i = 1; i < DT_MAX_RANK && o->shape[i - 1]; i++) {
 		t->dim[i] = o->shape[i - 1];
@@ -4098,13 +4110,13 @@ static int dt__batchnorm_fixed(const dt__replica *r, const dt_tensor *t) { retur
 
 typedef struct { float *sums, *one, *two, *mean, *inv, *a, *b, *d; } dt__batchnorm_saved;
 static dt__batchnorm_saved dt__batchnorm_of(const dt__replica *r, const dt_tensor *t) {
-	ptrdiff_t c = dt__last(t);
+	dt__n c = dt__last(t);
 	float *p = dt__saved(r, t) + 1;
 	dt__batchnorm_saved s = {p - 1, p, p + c, p + 2 * c, p + 3 * c, p + 4 * c, p + 5 * c, p + 6 * c};
 	return s;
 }
 DT__PHASE(batchnorm_forward) {
-	ptrdiff_t c = dt__last(t), i;
+	dt__n c = dt__last(t), i;
 	const float *x = dt__x(r, t, 0), *running = dt__weights(r, t, 2);
 	dt__batchnorm_saved s = dt__batchnorm_of(r, t);
 	double n;
@@ -4128,7 +4140,7 @@ DT__PHASE(batchnorm_forward) {
 }
 DT__PHASE(batchnorm_forward_after) {
 	DT__OPTIONS(dt_batchnorm_options, t);
-	ptrdiff_t c = dt__last(t), i;
+	dt__n c = dt__last(t), i;
 	const float *weight = dt__weights(r, t, 0), *bias = dt__weights(r, t, 1), *running = dt__weights(r, t, 2), *running_var = dt__weights(r, t, 3);
 	dt__batchnorm_saved s = dt__batchnorm_of(r, t);
 	int fixed = dt__batchnorm_fixed(r, t);
@@ -4147,7 +4159,7 @@ DT__PHASE(batchnorm_forward_after) {
 	dt__cpu()->columns_affine(dt__rows(r, t), c, dt__x(r, t, 0), s.a, NULL, NULL, s.b, t->relu, dt__value(r, t), 0);
 }
 DT__PHASE(batchnorm_backward) {
-	ptrdiff_t c = dt__last(t), i;
+	dt__n c = dt__last(t), i;
 	dt__batchnorm_saved s = dt__batchnorm_of(r, t);
 	float *d;
 	int add;
@@ -4161,7 +4173,7 @@ DT__PHASE(batchnorm_backward) {
 
 // dx = weight / deviation * (dy - mean(dy) - xhat * mean(dy * xhat)), as dy * a + x * b + d per column
 DT__PHASE(batchnorm_backward_after) {
-	ptrdiff_t c = dt__last(t), i;
+	dt__n c = dt__last(t), i;
 	const float *weight = dt__weights(r, t, 0);
 	dt__batchnorm_saved s = dt__batchnorm_of(r, t);
 	int add, fixed = dt__batchnorm_fixed(r, t) || s.sums[0] == 0;
@@ -4177,7 +4189,7 @@ DT__PHASE(batchnorm_backward_after) {
 
 static void dt__batchnorm_update(dt__replica *r, dt_tensor *t, int pass) {
 	DT__OPTIONS(dt_batchnorm_options, t);
-	ptrdiff_t c = dt__last(t), i;
+	dt__n c = dt__last(t), i;
 	float *sums = r->gradients + t->statistics, *one = sums + 1, *two = one + c;
 	float *mean = dt__weights(r, t, 2), *var = dt__weights(r, t, 3);
 	double n = (double)sums[0];
@@ -4209,7 +4221,7 @@ DT__SHAPE(layernorm) {
 }
 DT__BOTH_WAYS(layernorm) {
 	DT__OPTIONS(dt_layernorm_options, t);
-	ptrdiff_t c = dt__last(t), n = dt__rows(r, t), i;
+	dt__n c = dt__last(t), n = dt__rows(r, t), i;
 	const float *x = dt__x(r, t, 0), *w = dt__weights(r, t, 0), *b = dt__bias(r, t), *dy = dt__gradient(r, t);
 	float *y = dt__value(r, t), *saved = dt__saved(r, t), unused[2], *dx = NULL, *dw = NULL, *db = NULL;
 	int add;
@@ -4233,7 +4245,7 @@ DT__SHAPE(dropout) {
 DT__BOTH_WAYS(dropout) {
 	double rate = *(const double *)t->options;
 	uint64_t key = dt__random(r->seed, (uint64_t)t->number, (uint64_t)r->step);
-	ptrdiff_t i, n = t->size;
+	dt__n i, n = t->size;
 	int add = 0;
 	const float *x = back ? dt__gradient(r, t) : dt__x(r, t, 0);
 	float *y = back ? dt__dx(r, t, 0, &add) : dt__value(r, t);
@@ -4253,7 +4265,7 @@ DT__BOTH_WAYS(activation) {
 	DT__OPTIONS(dt__activation_options, t);
 	const float *x = dt__x(r, t, 0), *dy = dt__gradient(r, t);
 	float *y = dt__value(r, t), *dx;
-	ptrdiff_t n = r->rows * t->size;
+	dt__n n = r->rows * t->size;
 	int add;
 	if (!back) dt__cpu()->activate(o->kind, n, x, y, o->slope);
 	else if ((dx = dt__dx(r, t, 0, &add))) dt__cpu()->activate_back(o->kind, n, x, y, dy, dx, add, o->slope);
@@ -4282,7 +4294,7 @@ dt_tensor *dt_leaky_relu(dt_tensor *x, double slope) {
 
 // dx = y * (dy - sum(dy * y))
 DT__BOTH_WAYS(softmax) {
-	ptrdiff_t c = dt__last(t), n = dt__rows(r, t) * c, i;
+	dt__n c = dt__last(t), n = dt__rows(r, t) * c, i;
 	int add;
 	const float *dy = dt__gradient(r, t);
 	float *y = dt__value(r, t), *dx = back ? dt__dx(r, t, 0, &add) : NULL, top;
@@ -4341,7 +4353,7 @@ dt_tensor *dt_scale(dt_tensor *x, double factor, double offset) {
 }
 
 DT__BOTH_WAYS(mul) {
-	ptrdiff_t n = r->rows * t->size;
+	dt__n n = r->rows * t->size;
 	int i, add;
 	if (!back) dt__cpu()->multiply(n, dt__x(r, t, 0), dt__x(r, t, 1), dt__value(r, t), 0);
 	DT__WHILE(i, 2, back) {
@@ -4366,12 +4378,12 @@ static int dt__axis(dt_tensor *t) {
 
 DT__BOTH_WAYS(move) {
 	DT__OPTIONS(dt_slice_options, t);
-	ptrdiff_t blocks = r->rows, inner = 1, n_y = t->dim[o->axis], from = DT__MAX(o->begin, 0), to = from - o->begin, b, k, n;
+	dt__n blocks = r->rows, inner = 1, n_y = t->dim[o->axis], from = DT__MAX(o->begin, 0), to = from - o->begin, b, k, n;
 	int i, add = 0;
 	for (i = 1; i < o->axis; i++) blocks *= t->dim[i];
 	for (i = o->axis + 1; i < t->rank; i++) inner *= t->dim[i];
 	for (i = 0; i < t->n_in; i++, to += n) {
-		ptrdiff_t n_x = t->in[i]->dim[o->axis], run; // indexes, and how many of them move at once
+		dt__n n_x = t->in[i]->dim[o->axis], run; // indexes, and how many of them move at once
 		float *x = dt__x(r, t, i), *y = dt__value(r, t);
 		n = DT__MIN(n_x, n_y);
 		run = o->step == 1 ? n : 1;
@@ -4381,7 +4393,7 @@ DT__BOTH_WAYS(move) {
 			if (!x) continue;
 		} else if (t->n_in == 1 && n < n_y) dt__zero(r->rows * t->size, y);
 		DT__FOR(b, blocks) for (k = 0; k < n; k += run) {
-			ptrdiff_t at_x = (b * n_x + from + k * o->step) * inner, at_y = (b * n_y + to + k) * inner;
+			dt__n at_x = (b * n_x + from + k * o->step) * inner, at_y = (b * n_y + to + k) * inner;
 			if (back) dt__copy(run * inner, 1, y + at_y, x + at_x, add);
 			else dt__copy(run * inner, 1, x + at_x, y + at_y, 0);
 		}
@@ -4449,7 +4461,7 @@ DT__SHAPE(embedding) {
 }
 DT__BOTH_WAYS(embedding) {
 	DT__OPTIONS(dt_embedding_options, t);
-	ptrdiff_t n = r->rows * t->in[0]->size, c = o->features, i;
+	dt__n n = r->rows * t->in[0]->size, c = o->features, i;
 	const int32_t *x = (const int32_t *)(const void *)dt__x(r, t, 0);
 	float *dw = back ? dt__dw(r, t, 0, NULL) : NULL;
 	DT__WHILE(i, n, dw || !back) {
@@ -4467,7 +4479,7 @@ DT__LAYER(embedding, embedding)
 
 DT__SHAPE(custom) {
 	DT__OPTIONS(dt_custom_options, t);
-	ptrdiff_t size = 1;
+	dt__n size = 1;
 	int i;
 	if (!o->forward) return dt__bad(t, ".forward is NULL: a callback is needed");
 	memcpy(t->dim + 1, o->shape[0] ? o->shape : t->in[0]->dim + 1, sizeof o->shape);
@@ -4516,7 +4528,7 @@ DT__SHAPE(loss) {
 	DT__SET_OPTIONS(dt_loss_options, t);
 	const dt_tensor *p = t->in[0], *target = t->n_in > 1 ? t->in[1] : NULL;
 	dt__shape_text one, two;
-	ptrdiff_t classes = dt__last(p);
+	dt__n classes = dt__last(p);
 	int cross = o->kind == DT_CROSS_ENTROPY;
 	if (p->type != DT_FLOAT32) return dt__bad(t, "the prediction holds integers");
 	if ((unsigned)o->kind - 1 >= DT_VALUE) return dt__bad(t, "kind %d is no loss", (int)o->kind);
@@ -4534,7 +4546,7 @@ DT__SHAPE(loss) {
 	t->saved_row = p->size;
 	return 0;
 }
-static ptrdiff_t dt__loss_scratch(const dt_tensor *t, ptrdiff_t rows, int back) {
+static dt__n dt__loss_scratch(const dt_tensor *t, dt__n rows, int back) {
 	return back ? 0 : dt__last(t->in[0]);
 }
 
@@ -4551,12 +4563,12 @@ static void dt__count(dt__replica *r, int right, int right_top) {
 
 // One row: returns its loss, sets weight and gradient d. soft: the label as floats, or NULL.
 //   q: the target distribution times class weights, Q its sum:  loss = Q log(sum exp x) - q x,  d = Q softmax(x) - q
-static double dt__cross_entropy_row(dt__replica *r, const dt_tensor *t, const float *x, ptrdiff_t classes, int label, const float *soft, double *weight, float *d) {
+static double dt__cross_entropy_row(dt__replica *r, const dt_tensor *t, const float *x, dt__n classes, int label, const float *soft, double *weight, float *d) {
 	DT__OPTIONS(dt_loss_options, t);
 	const float *cw = o->class_weights;
 	double smooth = o->label_smoothing, lse, total = 0, dot = 0;
 	float top;
-	ptrdiff_t k, best = label, before = 0;
+	dt__n k, best = label, before = 0;
 	int pass;
 	*weight = cw && !soft ? (double)cw[label] : 1; // as PyTorch: one-hot and soft rows count 1
 	lse = (double)dt__cpu()->softmax(classes, x, d, &top); // all logits count from the largest: no digits are lost
@@ -4577,7 +4589,7 @@ static double dt__cross_entropy_row(dt__replica *r, const dt_tensor *t, const fl
 static void dt__cross_entropy_forward(dt__replica *r, dt_tensor *t, double *sum, double *weights) {
 	DT__OPTIONS(dt_loss_options, t);
 	const dt_tensor *p = t->in[0];
-	ptrdiff_t classes = dt__last(p), per_sample = p->size / classes, n = r->rows * per_sample, i, k;
+	dt__n classes = dt__last(p), per_sample = p->size / classes, n = r->rows * per_sample, i, k;
 	const float *labels = dt__loss_labels(r, t), *x = dt__value(r, p);
 	float *saved = r->training ? dt__saved(r, t) : NULL, *row = dt__at(r, t->scratch[0]);
 	DT__FOR(i, n) {
@@ -4619,7 +4631,7 @@ static void dt__pointwise_forward(dt__replica *r, dt_tensor *t, double *sum, dou
 	const float *labels = dt__loss_labels(r, t), *x = dt__value(r, p);
 	float *saved = r->training ? dt__saved(r, t) : NULL;
 	double share = o->reduction == DT_SUM || o->kind == DT_VALUE ? 1 : 1 / (double)p->size;
-	ptrdiff_t i, k;
+	dt__n i, k;
 	DT__FOR(i, r->rows) {
 		double sw = r->sample_weight ? (double)r->sample_weight[i] : 1, d;
 		for (k = i * p->size; k < (i + 1) * p->size; k++) {
@@ -4732,11 +4744,11 @@ static void dt__losses_balance(dt__replica *r) {
 // ---- labels
 
 // Convert one sample's labels to the form that the loss keeps; dst may be src.
-static int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_type type, ptrdiff_t index, dt_error *err) {
+static int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_type type, dt__n index, dt_error *err) {
 	DT__OPTIONS(dt_loss_options, t);
 	const dt_tensor *p = t->in[0];
 	const uint8_t *bytes = (const uint8_t *)src;
-	ptrdiff_t i, classes = dt__last(p);
+	dt__n i, classes = dt__last(p);
 	DT__FOR(i, t->size) {
 		float f = 0;
 		int32_t v = 0;
@@ -4824,7 +4836,7 @@ static double dt__rate_of(const dt__optimizer *p, long step) {
 }
 
 // The gradient is scale * g. step counts from 1.
-static void dt__optimizer_apply(const dt__optimizer *p, ptrdiff_t at, ptrdiff_t n, float *w, const float *g, float *const *slot, double scale, double rate, long step, int no_decay) {
+static void dt__optimizer_apply(const dt__optimizer *p, dt__n at, dt__n n, float *w, const float *g, float *const *slot, double scale, double rate, long step, int no_decay) {
 	const dt__kernels *k = dt__cpu();
 	float *slot0 = slot[0] ? slot[0] + at : NULL, *slot1 = slot[1] ? slot[1] + at : NULL;
 	dt__factors f = p->f;
@@ -4860,7 +4872,7 @@ struct dt_dataset {
 	dt_error *err; // of opening: functions return not 0 once they have told it why
 	dt_dataset_info info;
 	long n_all; // before folding
-	ptrdiff_t x_stride, y_stride; // bytes; 0: those of the model's sample
+	dt__n x_stride, y_stride; // bytes; 0: those of the model's sample
 	dt__part part[DT__MAX_PARTS];
 #ifndef DTRAIN_NO_STDIO
 	dt__list paths[2]; // of x, of labels
@@ -4868,7 +4880,7 @@ struct dt_dataset {
 #endif
 	int n_parts, n_files;
 	void *x, *y; // if made here
-	ptrdiff_t y_values; // of a label; 0 -> 1
+	dt__n y_values; // of a label; 0 -> 1
 	int (*read[2])(const dt_dataset *d, const uint8_t *from, long i, dt_type to, float *x, dt_error *err); // a sample, its label; NULL: values lie there
 	char *columns; // see dt_dataset_columns
 };
@@ -4900,9 +4912,9 @@ static long dt__unfold(const dt_dataset *d, long i) { // index in a fold -> inde
 }
 
 // n values of type to floats (bytes / 255) or int32, as the input is; dst may hold src at its end.
-static int dt__set_values(float *dst, const void *src, dt_type type, dt_type to, ptrdiff_t n, ptrdiff_t index, dt_error *err) {
+static int dt__set_values(float *dst, const void *src, dt_type type, dt_type to, dt__n n, dt__n index, dt_error *err) {
 	const uint8_t *bytes = (const uint8_t *)src;
-	ptrdiff_t i;
+	dt__n i;
 	if (type == DT_UINT8 && to == DT_FLOAT32) { dt__cpu()->from_bytes(n, bytes, 1.0f / 255, dst); return 0; }
 	if (type == to || (type == DT_ONE_HOT && to == DT_FLOAT32)) { memmove(dst, src, (size_t)n * 4); return 0; }
 	DT__FOR(i, n) {
@@ -4919,7 +4931,7 @@ static int dt__set_values(float *dst, const void *src, dt_type type, dt_type to,
 	return 0;
 }
 
-static ptrdiff_t dt__type_size(dt_type type) { return type == DT_UINT8 ? 1 : 4; }
+static dt__n dt__type_size(dt_type type) { return type == DT_UINT8 ? 1 : 4; }
 
 static int dt__open_fold(dt_dataset *d) { // sets info.n
 	const dt_source *s = &d->source;
@@ -4981,13 +4993,13 @@ static const dt__file *dt__add_file(dt_dataset *d, const char *path) { // it sta
 // ---- IDX, and pairs of files: samples and labels
 
 // A header's sizes against the bytes that follow it; bytes of a sample to *stride.
-static int dt__check_size(const dt_dataset *d, const char *path, const size_t *dim, int rank, size_t width, size_t follow, ptrdiff_t *stride) {
+static int dt__check_size(const dt_dataset *d, const char *path, const size_t *dim, int rank, size_t width, size_t follow, dt__n *stride) {
 	size_t bytes = width;
 	int i;
 	for (i = rank - 1; i >= 0; bytes *= dim[i--])
 		if (dim[i] == 0 || (i && dim[i] > INT_MAX) || bytes > SIZE_MAX / dim[i])
 			return dt__bad_file(d->err, "\"%s\": size %d of its shape is %zu: %s", path, i + 1, dim[i], dim[i] ? "no memory holds so many values" : "it holds no sample");
-	*stride = (ptrdiff_t)(bytes / dim[0]);
+	*stride = (dt__n)(bytes / dim[0]);
 	if (bytes == follow) return 0;
 	return dt__bad_file(d->err, "\"%s\" is %s: its header promises %zu bytes, %zu follow", path, bytes > follow ? "cut" : "too long", bytes, follow);
 }
@@ -5002,7 +5014,7 @@ static int dt__add_pair(dt_dataset *d, const char *const *path, const void *x, s
 }
 
 // IDX: 0 0 type(8: bytes) rank, rank big-endian sizes, the bytes.
-static int dt__read_idx(dt_dataset *d, const char *path, int labels, size_t *dim, const uint8_t **data, ptrdiff_t *stride) {
+static int dt__read_idx(dt_dataset *d, const char *path, int labels, size_t *dim, const uint8_t **data, dt__n *stride) {
 	const dt__file *f = dt__add_file(d, path);
 	unsigned start = !f || f->size < 4 ? 0 : dt__read_be32(f->data), rank = start - 0x0800;
 	size_t header = 4 + 4 * (size_t)rank;
@@ -5173,7 +5185,7 @@ dt_dataset_info dt_dataset_describe(const dt_dataset *d) {
 static int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_type, float *x, const dt_tensor *loss, dt_type y_type, float *y, long index, dt_error *err) {
 	const uint8_t *from, *label = NULL;
 	const dt__part *p = d->part;
-	ptrdiff_t n = t->size, values = DT__ELSE(d->y_values, 1);
+	dt__n n = t->size, values = DT__ELSE(d->y_values, 1);
 	long i = dt__unfold(d, index), k = i;
 	int code;
 	if (d->source.read && !x) return 0;
@@ -5205,7 +5217,7 @@ static int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_ty
 // ---- augmentation of one image x [h, w, c], in place
 
 static void dt__shift_image(float *x, int h, int w, int c, int down, int right, int mirror) {
-	ptrdiff_t line = (ptrdiff_t)w * c, by = (ptrdiff_t)right * c, kept = line - DT__MAX(by, -by);
+	dt__n line = (dt__n)w * c, by = (dt__n)right * c, kept = line - DT__MAX(by, -by);
 	int i, k;
 	if (!down && !right && !mirror) return;
 	DT__FOR(i, h) {
@@ -5221,7 +5233,7 @@ static void dt__shift_image(float *x, int h, int w, int c, int down, int right, 
 // Crop and flip (training only), normalise, then (training only) the user's own.
 static int dt__augment(const dt_options *o, const dt_tensor *t, float *x, int training, long epoch, long index, dt_error *err) {
 	uint64_t random = dt__random(o->seed ^ UINT64_C(0x617567), (uint64_t)epoch, (uint64_t)index);
-	ptrdiff_t i;
+	dt__n i;
 	int k, c = t->dim[t->rank - 1], code;
 	if (training && t->rank == 4) {
 		int h = t->dim[1], w = t->dim[2];
@@ -5252,13 +5264,13 @@ static int dt__augment(const dt_options *o, const dt_tensor *t, float *x, int tr
 
 // ---- reduction of slices
 
-typedef struct { ptrdiff_t begin, end; } dt__span;
+typedef struct { dt__n begin, end; } dt__span;
 
-static ptrdiff_t dt__length(dt__span s) { return s.end - s.begin; }
+static dt__n dt__length(dt__span s) { return s.end - s.begin; }
 
 // Slice i of n values in parts, even to one unit. With units of a cache line two owners never share one.
-static dt__span dt__slice_of(ptrdiff_t n, ptrdiff_t unit, int parts, int i) {
-	ptrdiff_t units = (n + unit - 1) / unit, each = units / parts, more = units % parts;
+static dt__span dt__slice_of(dt__n n, dt__n unit, int parts, int i) {
+	dt__n units = (n + unit - 1) / unit, each = units / parts, more = units % parts;
 	dt__span s = {DT__MIN(n, (each * i + DT__MIN(i, more)) * unit), DT__MIN(n, (each * (i + 1) + DT__MIN(i + 1, more)) * unit)};
 	return s;
 }
@@ -5268,7 +5280,7 @@ static void dt__copy_span(dt__span s, const float *from, float *to) { dt__copy(d
 // Combine a slice of buf[0..n-1] into buf[0], by a binary tree over the index, a piece of L1 at a time; the others are
 // scratch. spread: the result goes to all of them.
 static void dt__reduce_slice(float *const *buf, int n, dt__span s, dt_reduction how, int spread) {
-	ptrdiff_t at, count, j;
+	dt__n at, count, j;
 	int i, step;
 	for (at = s.begin; at < s.end; at += count) {
 		count = DT__MIN(s.end - at, 1024);
@@ -5316,7 +5328,7 @@ static int dt__order_answers(int kind) { return kind < DT__SETUP || kind == DT__
 typedef struct {
 	int kind;
 	float *out, *into, *sums; // [all] that leaves; [trained] that comes, and what lies behind it
-	ptrdiff_t trained, all;
+	dt__n trained, all;
 	dt__order order; // and then the answer
 } dt__push;
 
@@ -5344,8 +5356,8 @@ static int dt__is_null(dt_error *err, const char *what, const char *name) { retu
 // What others get from a rank: its slice, or in a broadcast all from the root.
 static dt__span dt__comm_slice(const dt_comm *c, int rank) {
 	dt__span s = {0, 0};
-	if (c->kind != DT__BROADCAST) return dt__slice_of((ptrdiff_t)c->n, 1, c->size, rank);
-	if (rank == c->detail) s.end = (ptrdiff_t)c->n;
+	if (c->kind != DT__BROADCAST) return dt__slice_of((dt__n)c->n, 1, c->size, rank);
+	if (rank == c->detail) s.end = (dt__n)c->n;
 	return s;
 }
 
@@ -5355,7 +5367,7 @@ int dt_comm_rank(const dt_comm *c) { return c ? c->rank : 0; }
 int dt_comm_size(const dt_comm *c) { return c ? c->size : 0; }
 void dt_comm_slice(const dt_comm *c, size_t n, size_t *begin, size_t *end) {
 	dt__span s = {0, 0};
-	if (c) s = dt__slice_of((ptrdiff_t)n, 1, c->size, c->rank);
+	if (c) s = dt__slice_of((dt__n)n, 1, c->size, c->rank);
 	*begin = (size_t)s.begin; *end = (size_t)s.end;
 }
 
@@ -5422,7 +5434,7 @@ static int dt__hooks_run(dt_comm *c, float *buf, dt_error *err) {
 		if (dt__length(s)) failed = h->broadcast(h->user, buf + s.begin, (size_t)dt__length(s), i);
 	} else if (c->n) {
 		failed = h->allreduce(h->user, buf, c->n, c->detail == DT_MAX ? DT_MAX : DT_SUM);
-		if (c->detail == DT_MEAN) dt__copy((ptrdiff_t)c->n, 1 / (float)c->size, buf, buf, 0);
+		if (c->detail == DT_MEAN) dt__copy((dt__n)c->n, 1 / (float)c->size, buf, buf, 0);
 	}
 	return failed ? dt__fail(err, DT_ERR_CALLBACK, "%s: the callback of rank %d returned %d", dt__call_of(c), c->rank, failed) : 0;
 }
@@ -5537,7 +5549,7 @@ typedef struct { // arrays of the caller, or samples of a data set
 	long epoch, position; // of the batch's first sample in the epoch
 	int shuffle;
 	int shared; // n is of all processes, and each takes its part
-	ptrdiff_t n; // samples; 0: no forward has left its values
+	dt__n n; // samples; 0: no forward has left its values
 	int training, labelled, checking, parts;
 	const float *seed; // dt_backward_from
 	int input_gradient; // 1: that of the last backward lies at input 0
@@ -5652,10 +5664,10 @@ static void dt__run_job(dt_model *m, void (*job)(dt__replica *set, int n)) {
 }
 
 // Gradients from there on are complete: their sum over the processes goes on while backward does.
-static void dt__leave(dt__replica *set, int n, ptrdiff_t from) {
+static void dt__leave(dt__replica *set, int n, dt__n from) {
 	dt_model *m = set->model;
 	dt_comm *c = m->comm;
-	ptrdiff_t floats = set->complete - from;
+	dt__n floats = set->complete - from;
 	int i, begun = set->complete < m->graph.n_trainable;
 	if (!floats || from == m->graph.n_trainable) return;
 	set->complete = from;
@@ -5674,7 +5686,7 @@ static void dt__leave(dt__replica *set, int n, ptrdiff_t from) {
 
 // Sum [floats] at exchange_at over all replicas of all processes: into all of them (spread), or replica 0's of each process.
 // First within the process, then (between) among them: a binary tree over all replicas where each process has a power of two.
-static void dt__sum_replicas(dt__replica *set, int n, ptrdiff_t floats, int spread, int between, dt_wire wire) {
+static void dt__sum_replicas(dt__replica *set, int n, dt__n floats, int spread, int between, dt_wire wire) {
 	dt_model *m = set->model;
 	int i;
 	DT__FOR(i, n) m->buf[set[i].rank] = set[i].exchange_at;
@@ -5693,14 +5705,14 @@ static void dt__sum_replicas(dt__replica *set, int n, ptrdiff_t floats, int spre
 }
 
 static int dt__shares(const dt_model *m) { return m->processes > 1 && !m->own; } // a batch with other processes
-static void dt__exchange_replicas(dt__replica *set, int n, ptrdiff_t floats) { dt__sum_replicas(set, n, floats, 1, dt__shares(set->model), DT_F32); }
+static void dt__exchange_replicas(dt__replica *set, int n, dt__n floats) { dt__sum_replicas(set, n, floats, 1, dt__shares(set->model), DT_F32); }
 
-static const char *dt__row_of(const void *p, const dt_tensor *t, dt_type type, ptrdiff_t row) {
-	return (const char *)p + row * t->size * (ptrdiff_t)dt__type_size(type);
+static const char *dt__row_of(const void *p, const dt_tensor *t, dt_type type, dt__n row) {
+	return (const char *)p + row * t->size * (dt__n)dt__type_size(type);
 }
 
 // Row i of the replica's part: from a data set,
-static void dt__feed_sample(dt__replica *r, ptrdiff_t i) {
+static void dt__feed_sample(dt__replica *r, dt__n i) {
 	const dt_options *o = &r->model->o;
 	const dt__task *k = &r->model->task;
 	const dt_tensor *t = r->graph->input[0], *loss = NULL;
@@ -5720,10 +5732,10 @@ static void dt__feed_sample(dt__replica *r, ptrdiff_t i) {
 }
 
 // … or from the caller's arrays.
-static void dt__feed_row(dt__replica *r, ptrdiff_t i) {
+static void dt__feed_row(dt__replica *r, dt__n i) {
 	const dt__task *k = &r->model->task;
 	const dt__graph *g = r->graph;
-	ptrdiff_t row = r->first_row + i;
+	dt__n row = r->first_row + i;
 	int l;
 	DT__FOR(l, g->n_inputs) {
 		const dt_tensor *t = g->input[l];
@@ -5742,12 +5754,12 @@ static void dt__feed_row(dt__replica *r, ptrdiff_t i) {
 static void dt__feed(dt__replica *r, int part) {
 	const dt__task *k = &r->model->task;
 	const dt_model *m = r->model;
-	ptrdiff_t from = k->n * part / k->parts, n = k->n * (part + 1) / k->parts - from, i;
-	ptrdiff_t sharers = k->shared ? m->world : m->n_replicas, rank = (k->shared ? m->process * m->n_replicas : 0) + r->rank;
+	dt__n from = k->n * part / k->parts, n = k->n * (part + 1) / k->parts - from, i;
+	dt__n sharers = k->shared ? m->world : m->n_replicas, rank = (k->shared ? m->process * m->n_replicas : 0) + r->rank;
 	double start = dt__now();
 	r->first_row = from + n * rank / sharers;
 	r->rows = from + n * (rank + 1) / sharers - r->first_row;
-	r->first_sample = r->first_row + (k->shared || m->own ? 0 : (ptrdiff_t)m->batch * m->process / m->processes);
+	r->first_sample = r->first_row + (k->shared || m->own ? 0 : (dt__n)m->batch * m->process / m->processes);
 	r->training = k->training; r->labelled = k->labelled; r->checking = k->checking;
 	r->step = m->step;
 	memset(r->chunk_totals, 0, sizeof r->chunk_totals);
@@ -5823,7 +5835,7 @@ static void dt__job_reduce(dt__replica *set, int n) {
 	dt_model *m = set->model;
 	const dt__graph *g = set->graph;
 	int between = dt__shares(m) && !m->servers, i;
-	ptrdiff_t floats = m->task.leaving ? g->kept : m->o.wire ? g->statistics : g->n_gradients;
+	dt__n floats = m->task.leaving ? g->kept : m->o.wire ? g->statistics : g->n_gradients;
 	DT__FOR(i, n) {
 		dt__gradients_complete(&set[i], 0);
 		set[i].exchange_at = set[i].gradients;
@@ -5848,7 +5860,7 @@ static void dt__slice_squares(const dt__replica *r) {
 	int i;
 	for (i = r->rank * m->processes; i < (r->rank + 1) * m->processes; i++) {
 		dt__span s = dt__trained_slice(r->graph, m->world, i);
-		ptrdiff_t count;
+		dt__n count;
 		for (m->squares[i] = 0; s.begin < s.end; s.begin += count) {
 			count = DT__MIN(s.end - s.begin, 4096);
 			m->squares[i] += (double)dt__cpu()->dot(count, g + s.begin, g + s.begin);
@@ -5857,7 +5869,7 @@ static void dt__slice_squares(const dt__replica *r) {
 }
 
 // To the other copies of the variables.
-static void dt__spread(const dt__replica *r, ptrdiff_t begin, ptrdiff_t n) {
+static void dt__spread(const dt__replica *r, dt__n begin, dt__n n) {
 	const dt_model *m = r->model;
 	int i;
 	DT__FOR(i, m->n_replicas) dt__copy(n, 1, r->variables + begin, m->replica[i].variables + begin, 0);
@@ -5887,7 +5899,7 @@ static void dt__update_slice(dt__replica *r, double scale) {
 	int i;
 	DT__WHILE(i, r->graph->n_variables, !m->servers) {
 		const dt__variable *v = r->graph->variable[i];
-		ptrdiff_t from = DT__MAX(s.begin, v->offset), to = DT__MIN(s.end, v->offset + v->size);
+		dt__n from = DT__MAX(s.begin, v->offset), to = DT__MIN(s.end, v->offset + v->size);
 		if (from >= to) continue; // as all that are not trained, which lie behind
 		dt__optimizer_apply(&m->optimizer, from, to - from, r->variables, g + from, m->slot, scale, m->rate, m->step + 1, v->no_decay);
 	}
@@ -5966,10 +5978,10 @@ static double dt__initial_scale(const dt__variable *v) {
 }
 
 // Gram-Schmidt, twice, over the shorter side of w.
-static void dt__make_orthogonal(ptrdiff_t rows, ptrdiff_t columns, double scale, float *w) {
-	ptrdiff_t n = DT__MIN(rows, columns), length = DT__MAX(rows, columns), a, b, i;
-	ptrdiff_t between = rows <= columns ? columns : 1; // from vector to vector
-	ptrdiff_t step = rows <= columns ? 1 : columns; // along one
+static void dt__make_orthogonal(dt__n rows, dt__n columns, double scale, float *w) {
+	dt__n n = DT__MIN(rows, columns), length = DT__MAX(rows, columns), a, b, i;
+	dt__n between = rows <= columns ? columns : 1; // from vector to vector
+	dt__n step = rows <= columns ? 1 : columns; // along one
 	int pass;
 	DT__FOR(a, n) {
 		float *x = w + a * between;
@@ -5991,8 +6003,8 @@ static void dt__make_orthogonal(ptrdiff_t rows, ptrdiff_t columns, double scale,
 // Its memory as matrices: outputs are columns where they lie side by side, each group of a convolution is one.
 static void dt__orthogonal_variable(const dt__variable *v, float *w) {
 	int conv = v->rank == 4 && v->walk_rank == 5 && v->walk_stride[0] != 1;
-	ptrdiff_t groups = conv ? v->walk_dim[0] : 1, size = v->size / groups, first = v->rank > 1 ? v->dim[0] / groups : 1;
-	ptrdiff_t columns = conv || (v->rank > 1 && v->walk_stride[0] == 1) ? first : size / first;
+	dt__n groups = conv ? v->walk_dim[0] : 1, size = v->size / groups, first = v->rank > 1 ? v->dim[0] / groups : 1;
+	dt__n columns = conv || (v->rank > 1 && v->walk_stride[0] == 1) ? first : size / first;
 	for (; groups; groups--, w += size) dt__make_orthogonal(size / columns, columns, DT__ELSE(v->init_value, 1), w);
 }
 
@@ -6001,7 +6013,7 @@ static void dt__initialise_variable(const dt__variable *v, uint64_t seed, float 
 	uint64_t key = dt__random_key(seed, (uint64_t)v->number + 1), bits;
 	int normal = v->init % 2 || v->init == DT_ORTHOGONAL, last = v->walk_rank - 1;
 	double scale = v->init == DT_CONSTANT ? 0 : dt__initial_scale(v);
-	ptrdiff_t i, j;
+	dt__n i, j;
 	for (i = 0; i < v->size; i += v->walk_dim[last]) {
 		float *line = w + dt__walk(v, i);
 		for (j = 0; j < v->walk_dim[last]; j++, line += v->walk_stride[last]) {
@@ -6021,7 +6033,7 @@ static void dt__initialise(dt_model *m) {
 }
 
 // On a cache line of its own. Counting goes on where memory is lacking, for the message.
-static void *dt__reserve(dt_model *m, ptrdiff_t count, size_t size) {
+static void *dt__reserve(dt_model *m, dt__n count, size_t size) {
 	size_t bytes = (size_t)count * size + DT__ALIGN - 1, total;
 	uint8_t *p;
 	if (m->pool.measuring) { dt__count_piece(&m->pool, bytes, &total); return NULL; }
@@ -6048,11 +6060,11 @@ static int dt__model_memory(dt_model *m, dt_error *err) {
 		dt__replica none, *r = m->replica ? &m->replica[i] : &none;
 		r->graph = g; r->model = m; r->rank = i; r->seed = m->o.seed;
 		r->exchange = dt__exchange_replicas;
-		r->written = DT__RESERVE(uint8_t, 2 * (ptrdiff_t)g->n);
+		r->written = DT__RESERVE(uint8_t, 2 * (dt__n)g->n);
 		r->variable_written = DT__RESERVE(uint8_t, g->n_variables);
 		r->gradients = DT__RESERVE(float, g->n_gradients);
 		r->block = DT__RESERVE(float, g->block_floats);
-		if (g->profile) r->seconds = DT__RESERVE(double, 2 * (ptrdiff_t)g->n + DT__PROFILED_ALL);
+		if (g->profile) r->seconds = DT__RESERVE(double, 2 * (dt__n)g->n + DT__PROFILED_ALL);
 		if (!i || m->strategy != DT_CENTRAL) variables = DT__RESERVE(float, g->n_floats);
 		r->variables = variables;
 	}
@@ -6125,7 +6137,7 @@ static int dt__model_sizes(dt_model *m, dt_error *err) {
 	if (m->batch / sharers < m->parts)
 		return dt__refuse(err, "the batch of %d samples has fewer than one for each of %d processes and %d parts (.accumulate)", m->batch, sharers, m->parts);
 	if (!m->strategy) m->strategy = o->strategy == DT_MULTIWORKER ? o->strategy : m->n_replicas == 1 ? DT_ONE : DT__ELSE(o->strategy, DT_MIRRORED);
-	m->graph.rows = (((ptrdiff_t)m->batch + m->parts - 1) / m->parts + all - 1) / all;
+	m->graph.rows = (((dt__n)m->batch + m->parts - 1) / m->parts + all - 1) / all;
 	return 0;
 }
 
@@ -6164,7 +6176,7 @@ static int dt__model_data(dt_model *m, dt_error *err) {
 
 static int dt__data_fits(const dt_model *m, const dt_dataset *d, int labelled, dt_error *err) {
 	const dt_tensor *t = m->graph.input[0];
-	ptrdiff_t size = 1;
+	dt__n size = 1;
 	dt__shape_text text;
 	int i;
 	DT__WHILE(i, DT_MAX_RANK - 1, d->info.input[i]) size *= d->info.input[i];
@@ -6370,7 +6382,7 @@ static int dt__stretch(dt_model *m, long batches, dt_error *err) {
 	dt__order order = {0, 0, 0, 0, (uint64_t)m->step, m->stop, batches, m->served, 0, 0, 0, 0, q->f,
 		q->kind, q->n_slots, o->sync, o->staleness, o->backup, o->full_rate};
 	int code = 0;
-	ptrdiff_t i;
+	dt__n i;
 	p->trained = m->graph.n_trainable; p->all = m->graph.n_gradients;
 	p->into = m->replica[0].variables; p->sums = m->replica[0].gradients;
 	if (!m->process && (!m->served || m->changed)) {
@@ -6378,7 +6390,7 @@ static int dt__stretch(dt_model *m, long batches, dt_error *err) {
 		code = m->comm->push(m->comm, p, err);
 		DT__FOR(i, m->graph.n_variables) {
 			const dt__variable *v = m->graph.variable[i];
-			ptrdiff_t k;
+			dt__n k;
 			DT__WHILE(k, v->size, v->offset < p->trained) p->sums[v->offset + k] = (float)v->no_decay;
 		}
 		p->kind = DT__SETUP_DECAY; p->out = p->sums;
@@ -6524,7 +6536,7 @@ float *dt_gradients(dt_model *m, size_t *n) {
 }
 
 // Rows of a buffer, in the order of the batch.
-static void dt__gather_rows(const dt_model *m, int buffer, ptrdiff_t size, float *out) {
+static void dt__gather_rows(const dt_model *m, int buffer, dt__n size, float *out) {
 	int i;
 	DT__FOR(i, m->n_replicas) {
 		const dt__replica *r = &m->replica[i];
@@ -6607,13 +6619,13 @@ int dt_predict_source(dt_model *m, const dt_source *s, long begin, long n, float
 static void dt__count_confusion(const dt_model *m, const dt_tensor *loss, dt_metrics *out) {
 	DT__OPTIONS(dt_loss_options, loss);
 	const dt_tensor *t = m->graph.output;
-	ptrdiff_t classes = t->dim[t->rank - 1], i, k;
+	dt__n classes = t->dim[t->rank - 1], i, k;
 	int j;
 	DT__FOR(j, m->n_replicas) {
 		const dt__replica *r = &m->replica[j];
 		const float *x = dt__value(r, t);
 		for (i = 0; i < r->rows * loss->size; i++, x += classes) {
-			ptrdiff_t best = 0;
+			dt__n best = 0;
 			int32_t label;
 			memcpy(&label, dt__value(r, loss) + i, sizeof label);
 			for (k = 1; k < classes; k++) if (x[k] > x[best]) best = k;
@@ -6665,7 +6677,7 @@ int dt_evaluate(dt_model *m, const dt_source *s, dt_metrics *metrics, dt_error *
 // The diagonal's share of a row of the confusion matrix, or of a column.
 static double dt__share_right(const dt_metrics *metrics, int label, int column) {
 	const long *confusion = metrics ? metrics->confusion : NULL;
-	ptrdiff_t n, i;
+	dt__n n, i;
 	long all = 0;
 	if (!confusion || label < 0 || label >= metrics->classes) return (double)NAN;
 	n = metrics->classes;
@@ -6950,9 +6962,9 @@ typedef struct dt__net {
 	uint64_t call, calls[2]; // number of the running collective; of collectives so far, of servers' rounds
 	dt_server *server; // that this process is, or NULL
 	float *buf, *into[2]; // what leaves; where results go: below `trained`, and behind it
-	ptrdiff_t trained;
+	dt__n trained;
 	dt__span mine; // what this rank adds up, or hands out; up to ready it is done
-	ptrdiff_t ready;
+	dt__n ready;
 	char (*roster)[64]; // [n], addresses
 	dt_error cause; // why everything ends
 	dt__hand heart, courier;
@@ -6961,7 +6973,7 @@ typedef struct dt__net {
 	void *segment;  size_t segment_bytes;
 	int turn; // of the areas
 	int ring, step; // a long sum goes round; its next step
-	dt_wire wire; float *wide; ptrdiff_t wide_n; // a sum in 16 bits: where it came from
+	dt_wire wire; float *wide; dt__n wide_n; // a sum in 16 bits: where it came from
 } dt__net;
 
 #define DT__CHUNK 131072 // floats of a frame
@@ -7037,7 +7049,7 @@ static void dt__net_lost(dt__net *net, const dt__link *l, const char *why) {
 static uint8_t *dt__server_place(dt__net *net, dt__link *l);
 
 // Are the floats that come the next of a span, which counts from `begin` on?
-static int dt__link_expects(const dt__link *l, const dt__span *s, ptrdiff_t begin) {
+static int dt__link_expects(const dt__link *l, const dt__span *s, dt__n begin) {
 	const dt__frame *f = &l->frame;
 	return f->bytes % 4 == 0 && f->offset == (uint64_t)(begin + s->begin) && f->bytes / 4 <= (size_t)dt__length(*s);
 }
@@ -7047,7 +7059,7 @@ static uint8_t *dt__net_place(void *user, dt__link *l) {
 	dt__net *net = (dt__net *)user;
 	const dt__frame *f = &l->frame;
 	dt__span *s = f->type == DT__PART ? &l->part_in : &l->result_in;
-	ptrdiff_t peer = l - net->link;
+	dt__n peer = l - net->link;
 	dt_comm other = net->comm, *own = &net->comm;
 	if (f->type < DT__PART) return dt__place_small(NULL, l);
 	if (net->server) return dt__server_place(net, l);
@@ -7061,7 +7073,7 @@ static uint8_t *dt__net_place(void *user, dt__link *l) {
 	}
 	l->greeted = 1;
 	if (!f->bytes) return l->small;
-	if (s == &l->result_in) return (uint8_t *)(net->into[s->begin + (ptrdiff_t)f->bytes / 4 > net->trained] + s->begin);
+	if (s == &l->result_in) return (uint8_t *)(net->into[s->begin + (dt__n)f->bytes / 4 > net->trained] + s->begin);
 	return (uint8_t *)(net->room + peer * dt__length(net->mine) + (s->begin - net->mine.begin));
 }
 
@@ -7069,7 +7081,7 @@ static uint8_t *dt__net_place(void *user, dt__link *l) {
 static int dt__net_pull(dt__net *net, dt__link *l) {
 	int rank = (int)(l - net->link), got = dt__link_read(l, dt__net_place, net);
 	const dt__frame *f = &l->frame;
-	ptrdiff_t count = (ptrdiff_t)(f->bytes / 4);
+	dt__n count = (dt__n)(f->bytes / 4);
 	if (got == 0) return 0;
 	if (got == -2) dt__net_lost(net, l, "it sent damaged bytes");
 	else if (got == -1 && !l->left) dt__net_lost(net, l, "its connection has ended");
@@ -7096,7 +7108,7 @@ static int dt__net_push(dt__net *net, dt__link *l) {
 	const dt_comm *c = &net->comm;
 	int order = c->kind == DT__PUSHING && !l->announced, result = l->announced && !dt__length(l->part_out);
 	dt__span *s = result ? &l->result_out : &l->part_out;
-	ptrdiff_t count = order ? 0 : DT__MIN((result ? DT__MIN(net->ready, s->end) : s->end) - s->begin, DT__CHUNK);
+	dt__n count = order ? 0 : DT__MIN((result ? DT__MIN(net->ready, s->end) : s->end) - s->begin, DT__CHUNK);
 	if (dt__link_idle(l) && (!result || count > 0)) {
 		dt__frame f = dt__frame_of(order ? DT__ORDER : result ? DT__RESULT : DT__PART, c->rank, order ? sizeof l->order : 4 * (size_t)count);
 		f.kind = (uint8_t)c->kind; f.detail = c->detail; f.n = c->n; f.call = net->call;
@@ -7108,23 +7120,23 @@ static int dt__net_push(dt__net *net, dt__link *l) {
 }
 
 // Values of 16 bits, two in the place of a float.
-static void dt__pack(dt_wire wire, ptrdiff_t n, const float *x, float *packed) {
+static void dt__pack(dt_wire wire, dt__n n, const float *x, float *packed) {
 	uint16_t *to = (uint16_t *)(void *)packed;
-	ptrdiff_t i;
+	dt__n i;
 	DT__FOR(i, n) to[i] = (uint16_t)(wire == DT_F16 ? dt__to_half(x[i]) : dt__to_bfloat(x[i]));
 }
-static void dt__unpack(dt_wire wire, ptrdiff_t n, const float *packed, float *x) {
+static void dt__unpack(dt_wire wire, dt__n n, const float *packed, float *x) {
 	const uint16_t *from = (const uint16_t *)(const void *)packed;
-	ptrdiff_t i;
+	dt__n i;
 	DT__FOR(i, n) x[i] = wire == DT_F16 ? dt__half(from[i]) : dt__float_from((uint32_t)from[i] << 16);
 }
 
 // Sums of packed values are rounded once. wide: [size] pieces.
-static void dt__net_add_packed(const dt__net *net, ptrdiff_t n, float *wide) {
+static void dt__net_add_packed(const dt__net *net, dt__n n, float *wide) {
 	int size = net->comm.size;
 	float **part = net->part, **sum = part + size;
 	dt__span s = {0, 0};
-	ptrdiff_t at;
+	dt__n at;
 	int i;
 	for (at = 0; at < n; at += DT__PIECE) {
 		s.end = 2 * DT__MIN(n - at, DT__PIECE);
@@ -7139,7 +7151,7 @@ static int dt__everybody(const dt_comm *c) { return c->kind == DT__ALLREDUCE && 
 // Add up what all have sent of the own slice.
 static void dt__net_add(dt__net *net) {
 	const dt_comm *c = &net->comm;
-	ptrdiff_t all = net->mine.end, size = dt__length(net->mine);
+	dt__n all = net->mine.end, size = dt__length(net->mine);
 	dt__span s = {0, 0};
 	dt__link *l;
 	int i;
@@ -7169,7 +7181,7 @@ static void dt__link_begin(dt__link *l, int part) {
 }
 
 // n floats of each rank.
-static int dt__net_room(dt__net *net, ptrdiff_t n) {
+static int dt__net_room(dt__net *net, dt__n n) {
 	size_t floats = (size_t)n * (size_t)net->comm.size;
 	if (floats <= net->room_floats) return 0;
 	free(net->room);
@@ -7183,7 +7195,7 @@ static int dt__net_begin(dt__net *net, float *buf) {
 	const dt_comm *c = &net->comm;
 	int sums = dt__sums(c), everybody = dt__everybody(c), i;
 	dt__span whole = {0, 0};
-	whole.end = (ptrdiff_t)c->n; net->call = ++net->calls[0];
+	whole.end = (dt__n)c->n; net->call = ++net->calls[0];
 	net->buf = net->into[0] = net->into[1] = buf;
 	net->mine = everybody ? whole : dt__comm_slice(c, c->rank);
 	DT__FOR(i, net->n) {
@@ -7245,7 +7257,7 @@ static int dt__ring_step(dt__net *net) {
 	DT__FOR(i, net->n) dt__link_begin(&net->link[i], 0);
 	next->announced = before->greeted = 0;
 	next->result_out = s; before->result_in = dt__comm_slice(c, (c->rank + 2 * n - t - 1) % n);
-	net->call = ++net->calls[0]; net->ready = (ptrdiff_t)c->n;
+	net->call = ++net->calls[0]; net->ready = (dt__n)c->n;
 	net->into[0] = net->into[1] = t < n - 1 ? net->room : net->buf;
 	return 1;
 }
@@ -7254,7 +7266,7 @@ static void dt__net_prepare(dt_comm *c, float *buf) {
 	dt__net *net = c->net;
 	int long_sum = c->kind == DT__ALLREDUCE && c->n > 2 * DT__SHORT;
 	dt_wire wire = c->wire;
-	ptrdiff_t n = (ptrdiff_t)c->n, words = (n + 1) / 2, each = (words - 1) / c->size + 1;
+	dt__n n = (dt__n)c->n, words = (n + 1) / 2, each = (words - 1) / c->size + 1;
 	net->began = dt__now(); net->ring = 0; net->wire = c->wire = DT_F32;
 	if (net->cause.code || dt__check_call(c, buf, &net->cause)) return;
 	if (long_sum && c->detail == DT_SUM && wire) {
@@ -7392,7 +7404,7 @@ static void dt__desk_meet(dt__net *net) {
 }
 
 // Of values at .. at + count - 1, counted from there: what a rank adds up, or hands out.
-static dt__span dt__desk_slice(const dt_comm *c, int rank, ptrdiff_t at, ptrdiff_t count) {
+static dt__span dt__desk_slice(const dt_comm *c, int rank, dt__n at, dt__n count) {
 	dt__span s = dt__comm_slice(c, rank);
 	if (dt__sums(c)) return dt__slice_of(count, 16, c->size, rank);
 	s.begin = DT__MAX(s.begin - at, 0); s.end = DT__MAX(DT__MIN(s.end - at, count), s.begin);
@@ -7400,7 +7412,7 @@ static dt__span dt__desk_slice(const dt_comm *c, int rank, ptrdiff_t at, ptrdiff
 }
 
 // Those values by way of the areas. A rank brings what others add up, or its own; sums, in the tree's order, go to all areas.
-static void dt__desk_piece(dt__net *net, float *buf, ptrdiff_t at, ptrdiff_t count) {
+static void dt__desk_piece(dt__net *net, float *buf, dt__n at, dt__n count) {
 	const dt_comm *c = &net->comm;
 	int sums = dt__sums(c), own = c->rank, i;
 	net->turn ^= 1; net->desk[own].call[net->turn] = *c;
@@ -7418,7 +7430,7 @@ static void dt__desk_piece(dt__net *net, float *buf, ptrdiff_t at, ptrdiff_t cou
 
 static int dt__desk_run(dt_comm *c, float *buf, dt_error *err) {
 	dt__net *net = c->net;
-	ptrdiff_t n = (ptrdiff_t)c->n, at;
+	dt__n n = (dt__n)c->n, at;
 	dt__link *l;
 	int i;
 	if (!net->cause.code) dt__check_call(c, buf, &net->cause);
@@ -7937,7 +7949,7 @@ typedef struct { // a worker, as its server sees it; spans count from the server
 	dt__order order;
 	dt__frame frame; // as the order came, for the answer
 	int state, again; // again: nothing is applied
-	ptrdiff_t done; // values worked on
+	dt__n done; // values worked on
 	uint64_t last, pushes, arrived; // number of its last push; pushes since the last stretch; when this order came
 	float sums[2]; // weight and seeds
 	double scale;
@@ -7950,9 +7962,9 @@ struct dt_server {
 	dt__optimizer optimizer;
 	int sync, full_rate, backup, workers, stopped, n_queue, n_group;
 	double ahead; // most steps that a worker may be; 0: any number
-	ptrdiff_t begin, trained, all; // its slice; with what lies behind
+	dt__n begin, trained, all; // its slice; with what lies behind
 	float *variables, *slot[2], **part; // part: [workers]
-	ptrdiff_t *border;  int n_borders; // where weight decay ends and begins, in turn
+	dt__n *border;  int n_borders; // where weight decay ends and begins, in turn
 	uint64_t version, base, orders; // updates; before this stretch; orders so far
 	int64_t cursor, batches, stop;
 	double sum_staleness;
@@ -7984,7 +7996,7 @@ static int dt__server_setup(dt_server *s, const dt__order *o) {
 	}
 	dt__server_forget(s);
 	s->optimizer.kind = (dt_optimizer)(int)o->kind; s->optimizer.f = o->f;
-	s->begin = (ptrdiff_t)o->begin; s->trained = (ptrdiff_t)o->trained; s->all = (ptrdiff_t)o->all;
+	s->begin = (dt__n)o->begin; s->trained = (dt__n)o->trained; s->all = (dt__n)o->all;
 	s->variables = (float *)calloc(each * (size_t)(1 + (int)o->n_slots + s->workers), 4);
 	if (!s->variables) {
 		dt__no_room(&s->net->cause, "a parameter server has no memory for %td values of %d workers", s->all, s->workers);
@@ -7997,17 +8009,17 @@ static int dt__server_setup(dt_server *s, const dt__order *o) {
 
 // A mask has come: remember where it changes.
 static void dt__server_mask(dt_server *s, const float *mask) {
-	ptrdiff_t i;
+	dt__n i;
 	for (i = s->n_borders = 0; i < s->trained; i++) if (mask[i] != (i ? mask[i - 1] : 0)) {
-		ptrdiff_t *more = (ptrdiff_t *)realloc(s->border, ((size_t)s->n_borders + 1) * sizeof *more);
+		dt__n *more = (dt__n *)realloc(s->border, ((size_t)s->n_borders + 1) * sizeof *more);
 		if (!more) { dt__no_room(&s->net->cause, "a parameter server has no memory for its settings"); return; }
 		s->border = more; more[s->n_borders++] = i;
 	}
 }
 
 // Gradients g of values from .. end - 1.
-static void dt__server_apply(dt_server *s, const dt__client *c, ptrdiff_t from, ptrdiff_t end, const float *g) {
-	ptrdiff_t at, to;
+static void dt__server_apply(dt_server *s, const dt__client *c, dt__n from, dt__n end, const float *g) {
+	dt__n at, to;
 	int i = 0;
 	end = DT__MIN(end, s->trained);
 	for (at = from; at < end; at = to) {
@@ -8086,9 +8098,9 @@ static void dt__server_begin(dt_server *s, dt__client *const *who, int n) {
 }
 
 // Work on what has come of some pushes together, up to limit: 1 if there was some.
-static int dt__server_advance(dt_server *s, dt__client *const *who, int n, ptrdiff_t limit) {
+static int dt__server_advance(dt_server *s, dt__client *const *who, int n, dt__n limit) {
 	const dt__client *first = *who;
-	ptrdiff_t from = first->done, to = limit, values;
+	dt__n from = first->done, to = limit, values;
 	dt__span piece = {0, 0};
 	int i;
 	DT__FOR(i, n) to = DT__MIN(to, who[i]->link->part_in.begin);
@@ -8171,7 +8183,7 @@ static void dt__server_stretch(dt_server *s) {
 }
 
 static int dt__server_work(dt_server *s) {
-	ptrdiff_t limit = s->all;
+	dt__n limit = s->all;
 	int i, moved = 0;
 	DT__FOR(i, s->workers) {
 		dt__client *c = &s->client[i];
@@ -8202,7 +8214,7 @@ static int dt__server_send(dt_server *s, int rank) {
 	dt__link *l = c->link;
 	if (c->state != DT__COMES && dt__link_idle(l)) {
 		dt__frame f = c->frame;
-		ptrdiff_t at = l->result_out.begin, end = DT__MIN(DT__MIN(c->done, l->result_out.end), at < s->trained ? s->trained : s->all);
+		dt__n at = l->result_out.begin, end = DT__MIN(DT__MIN(c->done, l->result_out.end), at < s->trained ? s->trained : s->all);
 		f.rank = s->net->comm.rank;
 		f.type = c->state == DT__AT_WORK ? DT__ANSWER : DT__RESULT;
 		if (c->state == DT__AT_WORK) {
@@ -8554,7 +8566,7 @@ typedef struct { pid_t child; int fd; size_t n; char text[2048]; } dt__outlet; /
 static void dt__outlet_show(dt__outlet *p, FILE *to, int rank, int workers, int json, char *last, size_t size) {
 	while (p->n) {
 		char *end = (char *)memchr(p->text, '\n', p->n);
-		int n = (int)(end ? end - p->text : (ptrdiff_t)p->n);
+		int n = (int)(end ? end - p->text : (dt__n)p->n);
 		if (!end && p->fd >= 0 && p->n < sizeof p->text) return;
 		if (json && !rank && to == stdout && n >= 9 && !strncmp(p->text, "{\"status\"", 9)) dt__format(last, size, "%.*s", n, p->text);
 		else if (rank) fprintf(to, "[%s %d] %.*s\n", rank < workers ? "worker" : "ps", rank % workers, n, p->text);
@@ -8737,11 +8749,11 @@ static int dt__next_stored(const dt_model *m, int moments, dt__stored *s) { // 0
 	}
 	return 0;
 }
-static float *dt__element(const dt__stored *s, ptrdiff_t i) { return s->values + dt__walk(s->v, i); } // in file order
+static float *dt__element(const dt__stored *s, dt__n i) { return s->values + dt__walk(s->v, i); } // in file order
 
 static int dt__copy_parameter(dt_model *m, const char *what, const char *name, float *out, const float *in, size_t n, dt_error *err) {
 	dt__stored s = DT_DEFAULTS;
-	ptrdiff_t i;
+	dt__n i;
 	if (!m || !name || (!out && !in)) return dt__is_null(err, what, !m ? "model" : !name ? "name" : "array");
 	while (dt__next_stored(m, 0, &s)) {
 		if (strcmp(s.name, name)) continue;
@@ -8771,7 +8783,7 @@ static int dt__write_values(const dt_model *m, int moments, dt__write write, voi
 	uint8_t bytes[4 * DT__PIECE];
 	int code = 0;
 	while (!code && dt__next_stored(m, moments, &s)) {
-		ptrdiff_t i, left = 0, step = s.v->walk_stride[s.v->walk_rank - 1]; size_t n = 0;
+		dt__n i, left = 0, step = s.v->walk_stride[s.v->walk_rank - 1]; size_t n = 0;
 		const float *p = NULL;
 		for (i = 0; i < s.v->size && !code; i++, left--, p += step) {
 			if (!left) { p = dt__element(&s, i); left = s.v->walk_dim[s.v->walk_rank - 1]; }
@@ -9155,7 +9167,7 @@ static void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_load_op
 
 static int dt__load_values(dt_model *m, const dt__tensors *t, const dt__stored *s, const dt__entry *e) {
 	uint8_t bytes[4 * DT__PIECE];
-	ptrdiff_t i, k, count, width = dt__dtype[e->dtype].bits / 8;
+	dt__n i, k, count, width = dt__dtype[e->dtype].bits / 8;
 	for (i = 0; i < s->v->size; i += count) {
 		const uint8_t *p;
 		count = DT__MIN(s->v->size - i, DT__PIECE);

@@ -107,7 +107,7 @@ static void own_share(const share *h) {
     ptrdiff_t m = s->m, n = s->n, i = 0, j = 0, ai = s->at ? 1 : s->k, ak = s->at ? s->m : 1, bk = s->bt ? 1 : s->n, bj = s->bt ? s->k : 1;
     if (threads == 2 && m >= n) { i = h->part ? m / 2 : 0; m = h->part ? m - m / 2 : m / 2; }
     else if (threads == 2) { j = h->part ? n / 2 / 32 * 32 : 0; n = h->part ? n - n / 2 / 32 * 32 : n / 2 / 32 * 32; }
-    dt__gemm(m, n, s->k, h->p->a + i * ai, ai, ak, h->p->b + j * bj, bk, bj, h->p->c + i * s->n + j, s->n, 0, h->p->scratch[h->part]);
+    dt__gemm(m, n, s->k, h->p->a + i * ai, ai, ak, h->p->b + j * bj, bk, bj, h->p->c + i * s->n + j, s->n, 0, NULL, h->p->scratch[h->part]);
 }
 // The second thread waits for its share as a replica at a barrier does: spinning.
 static share *volatile given;

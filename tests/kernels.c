@@ -183,31 +183,40 @@ static float *place_matrix(int area, const float *from, ptrdiff_t rows, ptrdiff_
     return p;
 }
 
-/* One call: the products, no other byte of C, and no more scratch than dt__gemm_scratch says. The bound holds each of
+/* One call: the products, bias and relu in the same pass wherever C is made of tiles, no other byte of C, and no more
+ * scratch than dt__gemm_scratch says. The bound holds each of
  * k roundings of half a unit in partial sums of at most sum |a b|; roundings that do not all point one way make it
  * sqrt(k), with a factor 4 for luck. */
-static void product(int s, int real, int ta, int tb, int add, ptrdiff_t gap_a, ptrdiff_t gap_b, ptrdiff_t gap_c, int noted) {
+static void product(int s, int real, int ta, int tb, int add, int relu, int biased, ptrdiff_t gap_a, ptrdiff_t gap_b, ptrdiff_t gap_c, int noted) {
     ptrdiff_t m = shape[s].m, n = shape[s].n, k = shape[s].k, ai, ak, bk, bj, ci = n + gap_c, i, j;
     ptrdiff_t c_floats = m && n ? (m - 1) * ci + n : 0, scratch_floats = dt__gemm_scratch(m, n, k);
     float *a = place_matrix(0, shape_a[s][real], m, k, ta, gap_a, &ai, &ak);
     float *b = place_matrix(1, shape_b[s][real], k, n, tb, gap_b, &bk, &bj);
-    float *c = place(2, NULL, c_floats), *scratch = guarded(3, scratch_floats);
+    float *c = place(2, NULL, c_floats), *scratch = guarded(3, scratch_floats), *bias = guarded(4, n);
+    int left;
     const double *want = shape_want[s][real], *size = shape_size[s][real];
     for (i = 0; i < scratch_floats; i++) scratch[i] = (float)NAN;
     if (add) for (i = 0; i < m; i++) for (j = 0; j < n; j++) c[i * ci + j] = (float)((i * 3 + j) % 7 - 3);
-    dt__gemm(m, n, k, a, ai, ak, b, bk, bj, c, ci, add, scratch);
+    for (j = 0; j < n; j++) bias[j] = (float)(j % 5 - 2);
+    left = dt__gemm(m, n, k, a, ai, ak, b, bk, bj, c, ci, add * DT__ADDS | relu * DT__RECTIFIES, biased ? bias : NULL, scratch);
+#ifndef DTRAIN_BLAS
+    CHECK_MSG(left == 0 || m == 1 || (n > 1 && ta), "[%ld %ld %ld]: bias and relu are left to the caller", (long)m, (long)n, (long)k);
+#endif
+    if (relu || biased) noted = 0;  /* which products leave them depends on the width of panels */
+    if (left) biased = relu = 0;
     for (i = 0; i < m; i++) {
         for (j = 0; j < n; j++) {
-            double start = add ? (double)((i * 3 + j) % 7 - 3) : 0, e = want[i * n + j] + start;
-            double bound = real ? (4 + 4 * sqrt((double)k)) * 6e-8 * (size[i * n + j] + fabs(start)) : 0;
+            double start = add ? (double)((i * 3 + j) % 7 - 3) : 0, e = want[i * n + j] + start + (biased ? (double)bias[j] : 0);
+            double bound = real ? (4 + 4 * sqrt((double)k)) * 6e-8 * (size[i * n + j] + fabs(start) + 2 * biased) : 0;
+            if (relu && e < 0) e = 0;
             if (noted && (i * n + j) % 5 == 0) note(c[i * ci + j], bound);
             if (!near(c[i * ci + j], e, bound) && check_failed++ < 10)
-                printf("  [%ld %ld %ld] %s numbers, A%s B%s, add %d, gaps %ld %ld %ld: C(%ld, %ld) = %.9g, expected %.9g (bound %.3g)\n", (long)m, (long)n, (long)k, real ? "real" : "whole", ta ? " transposed" : "",
-                       tb ? " transposed" : "", add, (long)gap_a, (long)gap_b, (long)gap_c, (long)i, (long)j, (double)c[i * ci + j], e, bound);
+                printf("  [%ld %ld %ld] %s numbers, A%s B%s, add %d, relu %d, bias %d, gaps %ld %ld %ld: C(%ld, %ld) = %.9g, expected %.9g (bound %.3g)\n", (long)m, (long)n, (long)k, real ? "real" : "whole", ta ? " transposed" : "",
+                       tb ? " transposed" : "", add, relu, biased, (long)gap_a, (long)gap_b, (long)gap_c, (long)i, (long)j, (double)c[i * ci + j], e, bound);
         }
         for (j = n; n && i + 1 < m && j < ci; j++) CHECK_MSG(c[i * ci + j] == SENTINEL, "[%d %d %d]: writes between the rows of C", (int)m, (int)n, (int)k);
     }
-    if (k == 0 && !add) for (i = 0; i < c_floats; i++) if (i % ci < n && c[i] != 0) { CHECK(!"an empty sum is 0"); break; }
+    if (k == 0 && !add && !biased) for (i = 0; i < c_floats; i++) if (i % ci < n && c[i] != 0) { CHECK(!"an empty sum is 0"); break; }
 }
 
 static void test_products(void) {
@@ -219,8 +228,9 @@ static void test_products(void) {
             if (work > 1e5 && gap != (ta ^ add)) continue;
             if (work > 1e6 && add != (ta ^ tb)) continue;
             at_begin = (way + s) % 5 == 0;
-            product(s, 0, ta, tb, add, gap * 3, gap * 5, gap * 2, 0);
-            if (work <= 1e5 ? way % 3 == 0 : add != (ta ^ tb)) product(s, 1, ta, tb, add, gap, gap, gap * 7, (s + way) % 4 == 0);
+            product(s, 0, ta, tb, add, (way ^ s) & 1, (way >> 1 ^ s) & 1, gap * 3, gap * 5, gap * 2, 0);
+            if (work <= 1e5) product(s, 0, ta, tb, add, ~(way ^ s) & 1, (way ^ s) & 1, gap, 0, gap, 0);
+            if (work <= 1e5 ? way % 3 == 0 : add != (ta ^ tb)) product(s, 1, ta, tb, add, (way >> 2 ^ s) & 1, (way ^ s) & 1, gap, gap, gap * 7, (s + way) % 4 == 0);
         }
     }
 }
@@ -238,7 +248,7 @@ static void test_products_not_finite(void) {
                 for (i = 0; i < n * n; i++) { a[i] = 1; b[i] = 1; }
                 a[n * n - 1] = (float)NAN;  /* the last row of A, whichever way it lies */
                 b[0] = (float)INFINITY;     /* the first column of B */
-                dt__gemm(n, n, n, a, ta ? 1 : n, ta ? n : 1, b, tb ? 1 : n, tb ? n : 1, c, n, 0, scratch);
+                dt__gemm(n, n, n, a, ta ? 1 : n, ta ? n : 1, b, tb ? 1 : n, tb ? n : 1, c, n, DT__RECTIFIES, NULL, scratch);
                 for (i = 0; i < n; i++)
                     for (j = 0; j < n; j++) NEAR(c[i * n + j], i == n - 1 ? NAN : j == 0 ? INFINITY : (double)n, 0, "size %d, (%d, %d)", (int)n, i, j);
             }

@@ -44,7 +44,14 @@ undefined() {  # what the implementation asks the linker for and should not
     return $found
 }
 
+products() {  # every shape, step and transposition, against sums in double
+    $CC $CFLAGS $flags tests/kernels.c -o "$scratch/kernels" $LDFLAGS $libs $LDLIBS && "$scratch/kernels" >"$scratch/log" 2>&1 && return
+    grep -v '^ok' "$scratch/log" | head -20
+    return 1
+}
+
 check "$1 runs" run
+[ "$1" != BLAS ] || check "BLAS multiplies" products
 case " $names " in
 *" NO_"*) if command -v nm >/dev/null; then check "$1 links" undefined; else skip "$1 links" "no nm"; fi ;;
 esac
