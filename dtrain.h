@@ -1166,14 +1166,12 @@ DT__FORMAT(3) static int dt__fail(dt_error *err, int code, const char *format, .
 #define dt__no_room(err, ...) dt__fail(err, DT_ERR_MEMORY, __VA_ARGS__)
 #define dt__bad_file(err, ...) dt__fail(err, DT_ERR_FORMAT, __VA_ARGS__)
 #define dt__bad_job(err, ...) dt__fail(err, DT_ERR_CONFIG, __VA_ARGS__)
+#define dt__is_null(err, name) dt__refuse(err, "%s: the %s is NULL", __func__, name)
+#define dt__disabled(err, name) dt__fail(err, DT_ERR_DISABLED, "%s: this build has %s: build without it", __func__, name)
 
 static int dt__code(const dt_error *err, int otherwise) { return err && err->code ? err->code : otherwise; }
 
 static int dt__pass_error(dt_error *to, const dt_error *from) { if (to && !to->code) *to = *from; return from->code; }
-
-static int dt__disabled(dt_error *err, const char *what, const char *name) {
-	return dt__fail(err, DT_ERR_DISABLED, "%s: this build has %s: build without it", what, name);
-}
 
 // ---- sizes and memory
 
@@ -1295,14 +1293,13 @@ __attribute__((target("sse4.2"))) static uint32_t dt__crc_words(uint32_t crc, co
 }
 #endif
 static uint32_t dt__crc32c(uint32_t crc, const void *data, size_t n) {
-	static const uint32_t table[16] = {
-		0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1, 0x417b1dbc, 0x5125dad3, 0x61c69362, 0x7198540d,
-		0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9, 0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75};
+	uint32_t table[16], i, k;
 	const uint8_t *p = (const uint8_t *)data;
 	crc = ~crc;
 #if DT__X86
 	if (n > 15 && __builtin_cpu_supports("sse4.2")) { crc = dt__crc_words(crc, p, n); p += n & ~(size_t)3; n &= 3; }
 #endif
+	DT__WHILE(i, 16, n) for (table[i] = i, k = 0; k < 4; k++) table[i] = table[i] >> 1 ^ (table[i] & 1) * 0x82f63b78;
 	while (n--) {
 		crc ^= *p++;
 		crc = crc >> 4 ^ table[crc & 15]; crc = crc >> 4 ^ table[crc & 15];
@@ -1640,7 +1637,7 @@ static int dt__file_read(const char *what, const char *path, dt__file *out, dt_e
 	fclose(f);
 	return code;
 }
-#endif // DTRAIN_NO_STDIO
+#endif
 
 // ---- threads: atomics, cores, and a barrier that spins briefly, then sleeps
 
@@ -2609,7 +2606,7 @@ static void dt__tiles(dt__n lines, dt__n next, dt__n next_c, dt__n m, dt__n n, d
 
 static dt__n dt__gemm_scratch(dt__n m, dt__n n, dt__n k) {
 	dt__n kc = DT__MIN(k, DT__KC), columns = dt__cpu()->columns;
-	if (n <= columns / 2 && m > columns) return m * n + dt__gemm_scratch(n, m, k); // see dt__gemm
+	if (n <= columns / 2 && m > columns) return m * n + dt__gemm_scratch(n, m, k);
 	return kc * (DT__MIN(m, DT__MC) + dt__cpu()->tile[0].rows + dt__ceil(DT__MIN(n, DT__NC), columns) + columns);
 }
 
@@ -3452,7 +3449,6 @@ static void dt__run_segments(dt__replica *set, int n, int back, int seeded) {
 		if (back && set->leave) set->leave(set, n, s->complete);
 	}
 }
-static void dt__forward(dt__replica *set, int n) { dt__run_segments(set, n, 0, 0); }
 
 // seeded: from net's output, whose gradient is there; else from the losses.
 static void dt__backward(dt__replica *set, int n, int seeded) {
@@ -3491,8 +3487,8 @@ static void dt__gradients_clear(dt__replica *r) {
 // Uses: >>graph, >>kernels.
 // Promise: forward and backward run with any number of rows, 0 included; backward adds where asked to.
 
-#define DT__SET_OPTIONS(type, t) type *o = (type *)(t)->options
-#define DT__OPTIONS(type, t) DT__SET_OPTIONS(const type, t)
+#define DT__SET_OPTIONS(layer, t) dt_##layer##_options *o = (dt_##layer##_options *)(t)->options
+#define DT__OPTIONS(layer, t) const DT__SET_OPTIONS(layer, t)
 #define DT__ELSE(value, standard) ((value) != 0 ? (value) : (standard))
 // In front of a body: dt__<op>_shape; dt__<name>, a phase; forward and backward in one, dt__<op>_run.
 #define DT__SHAPE(op) static int dt__##op##_shape(dt_tensor *t)
@@ -3568,7 +3564,7 @@ static void dt__finish(const dt__replica *r, const dt_tensor *t) {
 // ---- dense: Y [rows, out] = X [rows, in] W [in, out] + b
 
 DT__SHAPE(dense) {
-	DT__OPTIONS(dt_dense_options, t);
+	DT__OPTIONS(dense, t);
 	const dt_tensor *x = t->in[0];
 	int file[2] = {o->units, x->dim[x->rank - 1]};
 	if (dt__needs_floats(t)) return 1;
@@ -3622,7 +3618,7 @@ typedef struct {
 } dt__conv;
 
 static dt__conv dt__conv_of(const dt_tensor *t) {
-	DT__OPTIONS(dt_conv2d_options, t);
+	DT__OPTIONS(conv2d, t);
 	const int *x = t->in[0]->dim;
 	dt__conv v;
 	v.h = x[1]; v.w = x[2]; v.c = x[3];
@@ -3649,7 +3645,7 @@ static dt__conv dt__conv_of(const dt_tensor *t) {
 static dt__n dt__conv_packed(dt__conv v, dt__n rows, dt__n n) { return v.groups * v.kh * v.kw * rows * dt__ceil(n, dt__cpu()->columns / 2); }
 
 DT__SHAPE(conv) {
-	DT__SET_OPTIONS(dt_conv2d_options, t);
+	DT__SET_OPTIONS(conv2d, t);
 	int file[4] = {o->filters, 0, o->kernel, DT__ELSE(o->kernel_w, o->kernel)};
 	dt__n floats;
 	dt__conv v;
@@ -3849,7 +3845,7 @@ DT__PHASE(conv_forward) {
 	float *y = dt__value(r, t), *packed = dt__at(r, t->scratch[0]), *scratch = packed;
 	// A simple kernel is one product, others one for each row: [k2][span] values with [fg] weights each.
 	dt__n parts = v.simple ? 1 : v.kh, k2 = v.simple ? v.kh : v.kw, step2 = v.simple ? v.pitch : v.dil * v.c;
-	dt__n part = k2 * v.span, part_floats = part * dt__ceil(v.fg, k->columns / 2), i, g, oy, ky, lines;
+	dt__n part = k2 * v.span, part_floats = part * dt__ceil(v.fg, k->columns / 2), i, g, ky;
 	int packs = part_floats > part * v.fg; // only if the last panel is partial
 	if (v.winograd) dt__winograd_forward(r, t, v);
 	if (v.depthwise) { dt__depthwise_run(r, t, v, 0); dt__finish(r, t); }
@@ -3859,14 +3855,11 @@ DT__PHASE(conv_forward) {
 	if (packs) weight = packed;
 	DT__FOR(i, r->rows) {
 		image = dt__conv_image(r, t, v, i, scratch);
-		for (oy = 0; oy < v.oh; oy += lines, y += lines * v.ow * v.f) {
-			lines = DT__MIN(8, v.oh - oy);
-			DT__FOR(g, v.groups) DT__FOR(ky, parts) {
-				dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + g * v.cg, v.s * v.c, 1, step2, 0, NULL};
-				dt__operand b = {weight + (g * parts + ky) * part_floats, 1, v.fg, v.span * v.fg, packs, NULL};
-				dt__tiles(lines, v.s * v.pitch, v.ow * v.f, v.ow, v.fg, k2, v.span, &a, &b, y + g * v.fg, v.f,
-						(ky > 0) | (ky == parts - 1) * t->relu * DT__RECTIFIES, bias && ky == 0 ? bias + g * v.fg : NULL);
-			}
+		DT__FOR(g, v.groups) DT__FOR(ky, parts) {
+			dt__operand a = {image + ky * v.dil * v.pitch + g * v.cg, v.s * v.c, 1, step2, 0, NULL};
+			dt__operand b = {weight + (g * parts + ky) * part_floats, 1, v.fg, v.span * v.fg, packs, NULL};
+			dt__tiles(v.oh, v.s * v.pitch, v.ow * v.f, v.ow, v.fg, k2, v.span, &a, &b, y + i * t->size + g * v.fg, v.f,
+					(ky > 0) | (ky == parts - 1) * t->relu * DT__RECTIFIES, bias && ky == 0 ? bias + g * v.fg : NULL);
 		}
 	}
 }
@@ -3918,17 +3911,17 @@ static void dt__conv_backward_classes(dt__replica *r, dt_tensor *t, dt__conv v, 
 static void dt__conv_backward_taps(dt__replica *r, dt_tensor *t, dt__conv v, float *dx, int add) {
 	const dt__kernels *k = dt__cpu();
 	float *packed = dt__at(r, t->scratch[1]), *image = packed + dt__conv_packed(v, v.fg, v.cg);
-	dt__n tap_floats = v.fg * dt__ceil(v.cg, k->columns / 2), i, g, ky, kx, oy;
+	dt__n tap_floats = v.fg * dt__ceil(v.cg, k->columns / 2), i, g, ky, kx;
 	for (g = 0; r->from == 0 && g < v.groups * v.kh * v.kw; g++) // for all strips
 		dt__pack_panels(dt__weights(r, t, 0) + g * v.cg * v.fg, v.fg, 1, v.cg, v.fg, packed + g * tap_floats);
 	DT__FOR(i, r->rows) {
 		const float *dy = dt__gradient(r, t) + i * t->size;
 		dt__zero(v.hp * v.wp * v.c, image);
-		DT__FOR(oy, v.oh) DT__FOR(g, v.groups) DT__FOR(ky, v.kh) DT__FOR(kx, v.kw) {
-			dt__operand a = {dy + oy * v.ow * v.f + g * v.fg, v.f, 1, 0, 0, NULL};
+		DT__FOR(g, v.groups) DT__FOR(ky, v.kh) DT__FOR(kx, v.kw) {
+			dt__operand a = {dy + g * v.fg, v.f, 1, 0, 0, NULL};
 			dt__operand b = {packed + ((g * v.kh + ky) * v.kw + kx) * tap_floats, 1, 0, 0, 1, NULL};
-			float *out = image + ((oy * v.s + ky * v.dil) * v.wp + kx * v.dil) * v.c + g * v.cg;
-			dt__tiles(1, 0, 0, v.ow, v.cg, 1, v.fg, &a, &b, out, v.s * v.c, 1, NULL);
+			float *out = image + (ky * v.wp + kx) * v.dil * v.c + g * v.cg;
+			dt__tiles(v.oh, v.ow * v.f, v.s * v.wp * v.c, v.ow, v.cg, 1, v.fg, &a, &b, out, v.s * v.c, 1, NULL);
 		}
 		dt__move_image(image, v.hp, v.wp, v.c, -v.top, -v.left, v.h, v.w, dx + i * t->in[0]->size, add);
 	}
@@ -3959,7 +3952,7 @@ DT__LAYER(conv2d, conv2d)
 // ---- pooling
 
 DT__SHAPE(pool) {
-	DT__SET_OPTIONS(dt_pool2d_options, t);
+	DT__SET_OPTIONS(pool2d, t);
 	if (dt__needs_image(t)) return 1;
 	o->stride = DT__ELSE(o->stride, o->size);
 	if (o->size < 1 || o->stride < 1 || o->padding < 0 || o->padding > o->size / 2 || o->size > 32767)
@@ -3971,7 +3964,7 @@ DT__SHAPE(pool) {
 
 // A row of averages over n rows of the image; padding does not count.
 static void dt__average_row(const dt_tensor *t, dt__n n, const float *x, float *y, const float *dy, float *dx) {
-	DT__OPTIONS(dt_pool2d_options, t);
+	DT__OPTIONS(pool2d, t);
 	dt__n w = t->in[0]->dim[2], c = t->dim[3], ox, ky, kx;
 	DT__FOR(ox, t->dim[2]) {
 		dt__n left = ox * o->stride - o->padding, first = DT__MAX(left, 0), last = DT__MIN(left + o->size, w);
@@ -3986,7 +3979,7 @@ static void dt__average_row(const dt_tensor *t, dt__n n, const float *x, float *
 
 // Only a maximum saves something.
 DT__BOTH_WAYS(pool) {
-	DT__OPTIONS(dt_pool2d_options, t);
+	DT__OPTIONS(pool2d, t);
 	const dt_tensor *in = t->in[0];
 	dt__pool_row p = {t->dim[2], in->dim[2], in->dim[3], 0, o->size, o->stride, o->padding, t->relu};
 	dt__n i, row = p.n_in * p.c, out = p.n_out * p.c;
@@ -4052,7 +4045,7 @@ static int dt__set_other_shape(dt_tensor *t, int rank) {
 }
 
 DT__SHAPE(reshape) {
-	DT__OPTIONS(dt_reshape_options, t);
+	DT__OPTIONS(reshape, t);
 	const dt_tensor *x = t->in[0];
 	int open = 0, i;
 	dt__n known = 1;
@@ -4094,7 +4087,7 @@ static int dt__norm_variables(dt_tensor *t, const dt_tensor *share, int n, int n
 	return 0;
 }
 DT__SHAPE(batchnorm) {
-	DT__SET_OPTIONS(dt_batchnorm_options, t);
+	DT__SET_OPTIONS(batchnorm, t);
 	o->momentum = DT__ELSE(o->momentum, 0.1); o->epsilon = DT__ELSE(o->epsilon, 1e-5);
 	if (!(o->momentum > 0 && o->momentum <= 1) || !(o->epsilon > 0 && o->epsilon < 1))
 		return dt__bad(t, ".momentum %g, .epsilon %g: both lie between 0 and 1", o->momentum, o->epsilon);
@@ -4139,7 +4132,7 @@ DT__PHASE(batchnorm_forward) {
 	DT__WHILE(i, t->n_statistics, !r->rehearsing) r->gradients[t->statistics + i] += s.sums[i];
 }
 DT__PHASE(batchnorm_forward_after) {
-	DT__OPTIONS(dt_batchnorm_options, t);
+	DT__OPTIONS(batchnorm, t);
 	dt__n c = dt__last(t), i;
 	const float *weight = dt__weights(r, t, 0), *bias = dt__weights(r, t, 1), *running = dt__weights(r, t, 2), *running_var = dt__weights(r, t, 3);
 	dt__batchnorm_saved s = dt__batchnorm_of(r, t);
@@ -4188,7 +4181,7 @@ DT__PHASE(batchnorm_backward_after) {
 }
 
 static void dt__batchnorm_update(dt__replica *r, dt_tensor *t, int pass) {
-	DT__OPTIONS(dt_batchnorm_options, t);
+	DT__OPTIONS(batchnorm, t);
 	dt__n c = dt__last(t), i;
 	float *sums = r->gradients + t->statistics, *one = sums + 1, *two = one + c;
 	float *mean = dt__weights(r, t, 2), *var = dt__weights(r, t, 3);
@@ -4212,7 +4205,7 @@ DT__LAYER(batchnorm, batchnorm)
 // ---- layer norm. saved: mean and 1 / deviation of every row
 
 DT__SHAPE(layernorm) {
-	DT__SET_OPTIONS(dt_layernorm_options, t);
+	DT__SET_OPTIONS(layernorm, t);
 	o->epsilon = DT__ELSE(o->epsilon, 1e-5);
 	if (!(o->epsilon > 0 && o->epsilon < 1)) return dt__bad(t, ".epsilon %g: it lies between 0 and 1", o->epsilon);
 	if (dt__norm_variables(t, o->share, 2, o->no_bias, o->frozen)) return 1;
@@ -4220,7 +4213,7 @@ DT__SHAPE(layernorm) {
 	return 0;
 }
 DT__BOTH_WAYS(layernorm) {
-	DT__OPTIONS(dt_layernorm_options, t);
+	DT__OPTIONS(layernorm, t);
 	dt__n c = dt__last(t), n = dt__rows(r, t), i;
 	const float *x = dt__x(r, t, 0), *w = dt__weights(r, t, 0), *b = dt__bias(r, t), *dy = dt__gradient(r, t);
 	float *y = dt__value(r, t), *saved = dt__saved(r, t), unused[2], *dx = NULL, *dw = NULL, *db = NULL;
@@ -4262,7 +4255,7 @@ dt_tensor *dt_dropout(dt_tensor *x, double rate) { return dt__layer1(&dt__dropou
 
 typedef struct { int kind; float slope; } dt__activation_options;
 DT__BOTH_WAYS(activation) {
-	DT__OPTIONS(dt__activation_options, t);
+	DT__OPTIONS(_activation, t);
 	const float *x = dt__x(r, t, 0), *dy = dt__gradient(r, t);
 	float *y = dt__value(r, t), *dx;
 	dt__n n = r->rows * t->size;
@@ -4329,9 +4322,9 @@ static dt_tensor *dt__layer2(const dt__op *op, dt_tensor *a, dt_tensor *b, const
 	return dt__layer(op, in, 2, options, options_size, NULL);
 }
 
-typedef struct { float factor[2], offset; } dt__linear;
+typedef struct { float factor[2], offset; } dt__linear_options;
 DT__BOTH_WAYS(linear) {
-	DT__OPTIONS(dt__linear, t);
+	DT__OPTIONS(_linear, t);
 	int i = t->n_in - 1; // back, b first: a's gradient may lie on dy
 	if (!back) dt__cpu()->linear(r->rows * t->size, o->factor[0], dt__x(r, t, 0), o->factor[1], i ? dt__x(r, t, 1) : NULL, o->offset, t->relu, dt__value(r, t));
 	for (; back && i >= 0; i--) dt__pass_back(r, t, i, o->factor[i], dt__gradient(r, t));
@@ -4339,14 +4332,14 @@ DT__BOTH_WAYS(linear) {
 DT__OP(add, DT__PASSES | DT__PER_FEATURE, pair, linear, NULL);
 DT__OP(sub, DT__PASSES | DT__PER_FEATURE, pair, linear, NULL);
 static dt_tensor *dt__sum(const dt__op *op, dt_tensor *a, dt_tensor *b, float factor) {
-	dt__linear o = {{1, factor}, 0};
+	dt__linear_options o = {{1, factor}, 0};
 	return dt__layer2(op, a, b, &o, sizeof o);
 }
 dt_tensor *dt_add(dt_tensor *a, dt_tensor *b) { return dt__sum(&dt__add, a, b, 1); }
 dt_tensor *dt_sub(dt_tensor *a, dt_tensor *b) { return dt__sum(&dt__sub, a, b, -1); }
 DT__OP(scale, DT__IN_PLACE | DT__PER_FEATURE, same, linear, NULL);
 dt_tensor *dt_scale(dt_tensor *x, double factor, double offset) {
-	dt__linear o = {{(float)factor, 0}, (float)offset};
+	dt__linear_options o = {{(float)factor, 0}, (float)offset};
 	if (x && !(factor - factor == 0 && offset - offset == 0))
 		dt__refuse(&x->graph->error, "dt_scale: factor %g, offset %g: both must be finite", factor, offset);
 	return dt__layer1(&dt__scale, x, &o, sizeof o, NULL);
@@ -4369,7 +4362,7 @@ dt_tensor *dt_mul(dt_tensor *a, dt_tensor *b) { return dt__layer2(&dt__mul, a, b
 
 // A negative axis counts from the end. t starts with its first input's shape.
 static int dt__axis(dt_tensor *t) {
-	DT__SET_OPTIONS(dt_slice_options, t);
+	DT__SET_OPTIONS(slice, t);
 	int rank = t->in[0]->rank, asked = o->axis;
 	if (o->axis < 0) o->axis += rank;
 	if (o->axis < 1 || o->axis >= rank) return dt__bad(t, "axis %d: the input has axes 1 to %d behind the batch", asked, rank - 1);
@@ -4377,7 +4370,7 @@ static int dt__axis(dt_tensor *t) {
 }
 
 DT__BOTH_WAYS(move) {
-	DT__OPTIONS(dt_slice_options, t);
+	DT__OPTIONS(slice, t);
 	dt__n blocks = r->rows, inner = 1, n_y = t->dim[o->axis], from = DT__MAX(o->begin, 0), to = from - o->begin, b, k, n;
 	int i, add = 0;
 	for (i = 1; i < o->axis; i++) blocks *= t->dim[i];
@@ -4401,7 +4394,7 @@ DT__BOTH_WAYS(move) {
 }
 
 DT__SHAPE(concat) {
-	DT__OPTIONS(dt_slice_options, t);
+	DT__OPTIONS(slice, t);
 	const int *b = t->in[1]->dim;
 	if (dt__axis(t) || dt__pair_fits(t, o->axis)) return 1;
 	if (b[o->axis] > INT_MAX - t->dim[o->axis]) return dt__bad(t, "axis %d becomes too large", o->axis);
@@ -4415,7 +4408,7 @@ dt_tensor *dt_concat(dt_tensor *a, dt_tensor *b, int axis) {
 }
 
 DT__SHAPE(slice) {
-	DT__SET_OPTIONS(dt_slice_options, t);
+	DT__SET_OPTIONS(slice, t);
 	int n, end = o->end;
 	if (dt__axis(t)) return 1;
 	n = t->dim[o->axis]; o->step = DT__ELSE(o->step, 1);
@@ -4430,7 +4423,7 @@ DT__OP(slice, 0, slice, move, NULL);
 DT__LAYER(slice, slice)
 
 DT__SHAPE(pad) {
-	DT__SET_OPTIONS(dt_slice_options, t);
+	DT__SET_OPTIONS(slice, t);
 	int *n;
 	if (dt__axis(t)) return 1;
 	n = &t->dim[o->axis];
@@ -4448,7 +4441,7 @@ dt_tensor *dt_pad(dt_tensor *x, int axis, int before, int after) {
 // ---- embedding
 
 DT__SHAPE(embedding) {
-	DT__SET_OPTIONS(dt_embedding_options, t);
+	DT__SET_OPTIONS(embedding, t);
 	const dt_tensor *x = t->in[0];
 	int file[2] = {o->tokens, o->features};
 	if (x->type != DT_INT32) return dt__bad(t, "the input holds floats: give the input .input_type (or .type) DT_INT32");
@@ -4460,7 +4453,7 @@ DT__SHAPE(embedding) {
 	return dt__set_shape(t, x->rank + 1, t->dim) || dt__parameters(t, o->share, 2, file, o->init, o->init_value, 1, o->frozen);
 }
 DT__BOTH_WAYS(embedding) {
-	DT__OPTIONS(dt_embedding_options, t);
+	DT__OPTIONS(embedding, t);
 	dt__n n = r->rows * t->in[0]->size, c = o->features, i;
 	const int32_t *x = (const int32_t *)(const void *)dt__x(r, t, 0);
 	float *dw = back ? dt__dw(r, t, 0, NULL) : NULL;
@@ -4478,7 +4471,7 @@ DT__LAYER(embedding, embedding)
 // ---- custom
 
 DT__SHAPE(custom) {
-	DT__OPTIONS(dt_custom_options, t);
+	DT__OPTIONS(custom, t);
 	dt__n size = 1;
 	int i;
 	if (!o->forward) return dt__bad(t, ".forward is NULL: a callback is needed");
@@ -4490,7 +4483,7 @@ DT__SHAPE(custom) {
 	return dt__add_variable(t, NULL, 0, "weight", i, o->weight, o->init, o->init_value, o->frozen);
 }
 DT__BOTH_WAYS(custom) {
-	DT__OPTIONS(dt_custom_options, t);
+	DT__OPTIONS(custom, t);
 	dt_custom_call c = DT_DEFAULTS;
 	int i, code;
 	c.n = (int)r->rows; c.n_inputs = t->n_in; c.y = dt__value(r, t); c.training = r->training;
@@ -4525,7 +4518,7 @@ dt_tensor *dt_custom_opt(dt_custom_options o) {
 // Promise: definitions equal PyTorch's. Labels are checked when they are fed, not when they do harm.
 
 DT__SHAPE(loss) {
-	DT__SET_OPTIONS(dt_loss_options, t);
+	DT__SET_OPTIONS(loss, t);
 	const dt_tensor *p = t->in[0], *target = t->n_in > 1 ? t->in[1] : NULL;
 	dt__shape_text one, two;
 	dt__n classes = dt__last(p);
@@ -4564,7 +4557,7 @@ static void dt__count(dt__replica *r, int right, int right_top) {
 // One row: returns its loss, sets weight and gradient d. soft: the label as floats, or NULL.
 //   q: the target distribution times class weights, Q its sum:  loss = Q log(sum exp x) - q x,  d = Q softmax(x) - q
 static double dt__cross_entropy_row(dt__replica *r, const dt_tensor *t, const float *x, dt__n classes, int label, const float *soft, double *weight, float *d) {
-	DT__OPTIONS(dt_loss_options, t);
+	DT__OPTIONS(loss, t);
 	const float *cw = o->class_weights;
 	double smooth = o->label_smoothing, lse, total = 0, dot = 0;
 	float top;
@@ -4587,7 +4580,7 @@ static double dt__cross_entropy_row(dt__replica *r, const dt_tensor *t, const fl
 }
 
 static void dt__cross_entropy_forward(dt__replica *r, dt_tensor *t, double *sum, double *weights) {
-	DT__OPTIONS(dt_loss_options, t);
+	DT__OPTIONS(loss, t);
 	const dt_tensor *p = t->in[0];
 	dt__n classes = dt__last(p), per_sample = p->size / classes, n = r->rows * per_sample, i, k;
 	const float *labels = dt__loss_labels(r, t), *x = dt__value(r, p);
@@ -4626,7 +4619,7 @@ static double dt__pointwise(const dt_loss_options *o, double x, double y, double
 }
 
 static void dt__pointwise_forward(dt__replica *r, dt_tensor *t, double *sum, double *weights) {
-	DT__OPTIONS(dt_loss_options, t);
+	DT__OPTIONS(loss, t);
 	const dt_tensor *p = t->in[0];
 	const float *labels = dt__loss_labels(r, t), *x = dt__value(r, p);
 	float *saved = r->training ? dt__saved(r, t) : NULL;
@@ -4644,7 +4637,7 @@ static void dt__pointwise_forward(dt__replica *r, dt_tensor *t, double *sum, dou
 	}
 }
 DT__BOTH_WAYS(loss) {
-	DT__OPTIONS(dt_loss_options, t);
+	DT__OPTIONS(loss, t);
 	double sum = 0, weights = 0;
 	if (back) { dt__pass_back(r, t, 0, (float)o->weight * (r->graph->mixed_losses ? r->weight_scale[t->loss_number] : 1), dt__saved(r, t)); return; }
 	if (o->kind == DT_CROSS_ENTROPY) dt__cross_entropy_forward(r, t, &sum, &weights);
@@ -4683,7 +4676,7 @@ static void dt__losses_finish(dt__graph *g) {
 	int i, sums = 0, odd = 0;
 	DT__FOR(i, g->n_losses) {
 		dt_tensor *t = g->loss[i];
-		DT__OPTIONS(dt_loss_options, t);
+		DT__OPTIONS(loss, t);
 		t->loss_number = i;
 		if (t->n_in == 1 && o->kind != DT_VALUE) t->label = g->n_labels++;
 		sums += o->reduction == DT_SUM;
@@ -4703,7 +4696,7 @@ static double dt__totals_loss(const dt__graph *g, const double *totals) {
 	double loss = 0;
 	int i;
 	DT__FOR(i, g->n_losses) {
-		DT__OPTIONS(dt_loss_options, g->loss[i]);
+		DT__OPTIONS(loss, g->loss[i]);
 		double w = o->reduction == DT_MEAN ? totals[2 * i + 1] : 1;
 		if (w != 0) loss += o->weight * totals[2 * i] / w;
 	}
@@ -4745,7 +4738,7 @@ static void dt__losses_balance(dt__replica *r) {
 
 // Convert one sample's labels to the form that the loss keeps; dst may be src.
 static int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_type type, dt__n index, dt_error *err) {
-	DT__OPTIONS(dt_loss_options, t);
+	DT__OPTIONS(loss, t);
 	const dt_tensor *p = t->in[0];
 	const uint8_t *bytes = (const uint8_t *)src;
 	dt__n i, classes = dt__last(p);
@@ -4794,11 +4787,10 @@ static int dt__slots(dt_optimizer kind, double momentum) {
 
 static int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *err) {
 	int adam = o->optimizer == DT_ADAM || o->optimizer == DT_ADAMW, heavy = o->optimizer == DT_MOMENTUM || o->optimizer == DT_NESTEROV, i;
-	const struct { const char *flag; double *to, value, below; } number[] = {
+#define DT__N(field, standard, below) {#field, &p->f.field, dt__default(o->field, standard), below}
+	const struct { const char *flag; double *to, value, below; } v[] = {
 		{"learning_rate", &p->rate, DT__ELSE(o->learning_rate, adam ? 1e-3 : 1e-2), 1e6},
-		{"momentum", &p->f.momentum, dt__default(o->momentum, heavy ? 0.9 : 0), 1},
-		{"beta1", &p->f.beta1, dt__default(o->beta1, 0.9), 1}, {"beta2", &p->f.beta2, dt__default(o->beta2, 0.999), 1},
-		{"alpha", &p->f.alpha, dt__default(o->alpha, 0.99), 1}, {"epsilon", &p->f.epsilon, dt__default(o->epsilon, 1e-8), 1},
+		DT__N(momentum, heavy ? 0.9 : 0, 1), DT__N(beta1, 0.9, 1), DT__N(beta2, 0.999, 1), DT__N(alpha, 0.99, 1), DT__N(epsilon, 1e-8, 1),
 		{"weight_decay", &p->f.decay, dt__default(o->weight_decay, o->optimizer == DT_ADAMW ? 0.01 : 0), 1e6},
 		{"clip_norm", &p->clip, dt__default(o->clip_norm, 0), HUGE_VAL},
 		{"final_rate", &p->final_rate, o->final_rate, 1e6},
@@ -4807,10 +4799,11 @@ static int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *e
 		{"decay_steps", NULL, (double)o->decay_steps, HUGE_VAL}, {"optimizer", NULL, (double)o->optimizer, DT_RMSPROP + 1},
 		{"schedule", NULL, (double)o->schedule, DT_LINEAR_DECAY + 1}
 	};
-	DT__FOR(i, DT__COUNT(number)) {
-		if (!(number[i].value >= 0 && number[i].value < number[i].below))
-			return dt__refuse(err, ".%s is %g: it must be at least 0 and below %g", number[i].flag, number[i].value, number[i].below);
-		if (number[i].to) *number[i].to = number[i].value;
+#undef DT__N
+	DT__FOR(i, DT__COUNT(v)) {
+		if (!(v[i].value >= 0 && v[i].value < v[i].below))
+			return dt__refuse(err, ".%s is %g: it must be at least 0 and below %g", v[i].flag, v[i].value, v[i].below);
+		if (v[i].to) *v[i].to = v[i].value;
 	}
 	p->kind = o->optimizer; p->schedule = o->schedule; p->total = o->total_steps;
 	p->decay_steps = o->decay_steps; p->rate_at = o->rate_at; p->user = o->user;
@@ -5082,7 +5075,7 @@ static int dt__open_mnist(dt_dataset *d) {
 static int dt__no_files(dt_dataset *d) { return dt__fail(d->err, DT_ERR_DISABLED, "%s: this build has DTRAIN_NO_STDIO: use dt_from or dt_arrays", d->what); }
 #define dt__open_idx dt__no_files
 #define dt__open_mnist dt__no_files
-#endif // DTRAIN_NO_STDIO
+#endif
 
 static int dt__open_memory(dt_dataset *d) {
 	const dt_source *s = &d->source;
@@ -5130,7 +5123,7 @@ dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
 }
 #else
 void dt_dataset_close(dt_dataset *d) {}
-dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) { dt__disabled(err, "dt_dataset_open", "DTRAIN_NO_MALLOC"); return NULL; }
+dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) { dt__disabled(err, "DTRAIN_NO_MALLOC"); return NULL; }
 #endif
 
 static dt_source dt__source(const char *what, int (*opener)(dt_dataset *d)) {
@@ -5143,20 +5136,20 @@ static dt_source dt__files(const char *what, int (*opener)(dt_dataset *d), const
 	s.path = path ? path : ""; s.labels = labels; s.split = (int)split;
 	return s;
 }
-dt_source dt_mnist(const char *folder, dt_split split) { return dt__files("dt_mnist", dt__open_mnist, folder, NULL, split); }
-dt_source dt_idx(const char *images, const char *labels) { return dt__files("dt_idx", dt__open_idx, images, labels, DT_TRAIN); }
+dt_source dt_mnist(const char *folder, dt_split split) { return dt__files(__func__, dt__open_mnist, folder, NULL, split); }
+dt_source dt_idx(const char *images, const char *labels) { return dt__files(__func__, dt__open_idx, images, labels, DT_TRAIN); }
 dt_source dt_arrays(const void *x, dt_type x_type, const void *y, dt_type y_type, long n) {
-	dt_source s = dt__source("dt_arrays", dt__open_memory);
+	dt_source s = dt__source(__func__, dt__open_memory);
 	s.x = x; s.x_type = x_type; s.y = y; s.y_type = y_type; s.n = n;
 	return s;
 }
 dt_source dt_from(int (*read)(void *user, long index, void *x, void *y), void *user, long n) {
-	dt_source s = dt__source("dt_from", dt__open_memory);
+	dt_source s = dt__source(__func__, dt__open_memory);
 	s.read = read; s.user = user; s.n = n;
 	return s;
 }
 dt_source dt_opened(dt_dataset *d) {
-	dt_source s = dt__source("dt_opened", dt__open_opened);
+	dt_source s = dt__source(__func__, dt__open_opened);
 	s.dataset = d;
 	return s;
 }
@@ -5351,8 +5344,6 @@ struct dt_comm {
 	struct dt__net *net;
 };
 
-static int dt__is_null(dt_error *err, const char *what, const char *name) { return dt__refuse(err, "%s: the %s is NULL", what, name); }
-
 // What others get from a rank: its slice, or in a broadcast all from the root.
 static dt__span dt__comm_slice(const dt_comm *c, int rank) {
 	dt__span s = {0, 0};
@@ -5440,7 +5431,7 @@ static int dt__hooks_run(dt_comm *c, float *buf, dt_error *err) {
 }
 
 static int dt__collective(dt_comm *c, dt__kind kind, float *buf, size_t n, int detail, dt_error *err) {
-	if (!c) return dt__is_null(err, "a collective", "comm");
+	if (!c) return dt__refuse(err, "a collective: the comm is NULL");
 	c->kind = kind; c->n = n; c->detail = detail;
 	return c->run(c, buf, err);
 }
@@ -5469,7 +5460,7 @@ int dt_comm_group(int n, dt_comm **out, dt_error *err) {
 	int i;
 	if (n < 1 || n > 1024 || !out) return dt__refuse(err, "dt_comm_group: n is %d: give 1 to 1024, and an array for them", n);
 #ifdef DTRAIN_NO_THREADS
-	if (n > 1) return dt__disabled(err, "dt_comm_group", "DTRAIN_NO_THREADS");
+	if (n > 1) return dt__disabled(err, "DTRAIN_NO_THREADS");
 #endif
 	g = (dt__group *)calloc(1, sizeof *g + (size_t)n * (sizeof *g->comm + sizeof *g->buf));
 #ifndef DTRAIN_NO_THREADS
@@ -5493,7 +5484,7 @@ static void dt__hooks_close(dt_comm *c) {
 
 dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err) {
 	dt_comm *c = NULL;
-	if (!h || !h->allreduce || !h->broadcast) dt__is_null(err, "dt_comm_from", h ? "callback for allreduce or broadcast" : "struct of callbacks");
+	if (!h || !h->allreduce || !h->broadcast) dt__is_null(err, h ? "callback for allreduce or broadcast" : "struct of callbacks");
 	else if (h->size < 1 || h->rank < 0 || h->rank >= h->size) dt__refuse(err, "dt_comm_from: rank %d of %d: give 0 to size - 1", h->rank, h->size);
 	else if (!(c = (dt_comm *)calloc(1, sizeof *c))) dt__no_room(err, "dt_comm_from: no memory");
 	if (!c) return NULL;
@@ -5537,8 +5528,8 @@ static int dt__sum_totals(dt_comm *c, double *totals, dt_error *err) {
 #else // and so no dt_comm
 static int dt__agree(dt_comm *c, int n, const char *const *name, const int64_t *value, dt_error *err) { return 0; }
 static int dt__sum_totals(dt_comm *c, double *totals, dt_error *err) { return 0; }
-int dt_comm_group(int n, dt_comm **out, dt_error *err) { return dt__disabled(err, "dt_comm_group", "DTRAIN_NO_MALLOC"); }
-dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err) { dt__disabled(err, "dt_comm_from", "DTRAIN_NO_MALLOC"); return NULL; }
+int dt_comm_group(int n, dt_comm **out, dt_error *err) { return dt__disabled(err, "DTRAIN_NO_MALLOC"); }
+dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err) { dt__disabled(err, "DTRAIN_NO_MALLOC"); return NULL; }
 #endif
 
 // ---- the model
@@ -5745,7 +5736,7 @@ static void dt__feed_row(dt__replica *r, dt__n i) {
 	}
 	DT__WHILE(l, g->n_losses, k->labelled) {
 		const dt_tensor *t = g->loss[l];
-		DT__OPTIONS(dt_loss_options, t);
+		DT__OPTIONS(loss, t);
 		const char *y = t->label < 0 ? NULL : dt__row_of(k->batch->y[t->label], t, o->label_type, row);
 		if (y) dt__set_labels(t, dt__value(r, t) + i * t->size, y, o->label_type, row, &r->error);
 	}
@@ -5775,7 +5766,7 @@ static void dt__feed(dt__replica *r, int part) {
 static void dt__job_forward_part(dt__replica *set, int n, int part) {
 	int i, j;
 	DT__FOR(i, n) dt__feed(&set[i], part);
-	dt__forward(set, n);
+	dt__run_segments(set, n, 0, 0);
 	DT__FOR(i, n)
 		DT__FOR(j, DT__TOTALS)
 			set[i].global_totals[j] = (part ? set[i].global_totals[j] : 0) + set[i].chunk_totals[j];
@@ -6076,7 +6067,7 @@ static int dt__model_memory(dt_model *m, dt_error *err) {
 }
 
 static int dt__check_options(const dt_options *o, dt_error *err) {
-	const struct { const char *name; long value, most; } number[] = {
+	const struct { const char *name; long value, most; } v[] = {
 		{"batch", o->batch, INT_MAX}, {"replica_batch", o->replica_batch, INT_MAX}, {"replicas", o->replicas, 1024},
 		{"accumulate", o->accumulate, 1 << 20}, {"strategy (a dt_strategy)", (long)o->strategy, DT_PARAMETER_SERVER},
 		{"staleness", o->staleness, INT_MAX}, {"wire (a dt_wire)", (long)o->wire, DT_F16}, {"backup", o->backup, 4096},
@@ -6084,9 +6075,8 @@ static int dt__check_options(const dt_options *o, dt_error *err) {
 		{"label_type (a dt_type)", (long)o->label_type, DT_ONE_HOT}, {"crop", o->crop, 4096}, {"patience", o->patience, INT_MAX},
 		{"epochs", o->epochs, INT_MAX}, {"steps", o->steps, LONG_MAX}};
 	int i;
-	DT__FOR(i, DT__COUNT(number))
-		if (number[i].value < 0 || number[i].value > number[i].most)
-			return dt__refuse(err, ".%s is %ld: give 0 to %ld", number[i].name, number[i].value, number[i].most);
+	DT__FOR(i, DT__COUNT(v))
+		if (v[i].value < 0 || v[i].value > v[i].most) return dt__refuse(err, ".%s is %ld: give 0 to %ld", v[i].name, v[i].value, v[i].most);
 	DT__FOR(i, DT_MAX_CHANNELS)
 		if (!(o->mean[i] - o->mean[i] == 0) || !(o->deviation[i] >= 0 && o->deviation[i] <= DBL_MAX))
 			return dt__refuse(err, ".mean %g, .deviation %g of channel %d: give finite ones, .deviation 0 (off) or more", o->mean[i], o->deviation[i], i);
@@ -6264,7 +6254,7 @@ void dt_model_free(dt_model *m) {
 static dt_model *dt__model_new(const char *what, const dt_options *o, int measuring, dt_error *err) {
 	dt__pool pool;
 	dt_model *m;
-	if (!o) { dt__is_null(err, what, "options struct"); return NULL; }
+	if (!o) { dt__refuse(err, "%s: the options struct is NULL", what); return NULL; }
 	if (!o->alloc != !o->release) { dt__refuse(err, ".alloc and .release belong together: set both or none"); return NULL; }
 	dt__pool_open(&pool, o, measuring);
 	m = (dt_model *)dt__take(&pool, sizeof *m);
@@ -6283,7 +6273,7 @@ static dt_model *dt__model_new(const char *what, const dt_options *o, int measur
 }
 
 size_t dt_model_bytes(const dt_options *o, dt_error *err) {
-	dt_model *m = dt__model_new("dt_model_bytes", o, 1, err);
+	dt_model *m = dt__model_new(__func__, o, 1, err);
 	size_t bytes = m ? m->bytes : 0;
 	dt_model_free(m);
 	return bytes;
@@ -6292,7 +6282,7 @@ size_t dt_model_bytes(const dt_options *o, dt_error *err) {
 dt_model *dt_model_create(const dt_options *o, dt_error *err) {
 	dt_model *m;
 	dt_error why = DT_DEFAULTS;
-	m = dt__model_new("dt_model_create", o, 0, &why);
+	m = dt__model_new(__func__, o, 0, &why);
 #ifndef DTRAIN_NO_MALLOC
 	if (why.code == DT_ERR_MEMORY && o->memory) { // even the graph did not fit: say the whole number
 		size_t bytes = dt_model_bytes(o, NULL);
@@ -6330,7 +6320,7 @@ static int dt__collect_errors(dt_model *m, const char *what, dt_error *err) {
 // step: for a whole step, or else for a forward, which may do without labels.
 static int dt__check_batch(const dt_model *m, const char *what, const dt_batch *b, int step, dt_error *err) {
 	int i, most;
-	if (!m || !b) return dt__is_null(err, what, m ? "batch" : "model");
+	if (!m || !b) return dt__refuse(err, "%s: the %s is NULL", what, m ? "batch" : "model");
 	most = step ? m->local_batch : m->local_batch / m->parts;
 	if (b->n < !m->comm || b->n > most) return dt__refuse(err, "%s: n is %d: give %d to %d samples (.batch)", what, b->n, !m->comm, most);
 	DT__FOR(i, m->graph.n_inputs)
@@ -6440,7 +6430,7 @@ static int dt__step_task(dt_model *m, dt_error *err) {
 }
 
 static int dt__can_train(const dt_model *m, const char *what, dt_error *err) {
-	if (!m) return dt__is_null(err, what, "model");
+	if (!m) return dt__refuse(err, "%s: the model is NULL", what);
 	if (!m->graph.training) return dt__not_now(err, "%s: the model was created with .inference = 1", what);
 	if (m->running) return dt__not_now(err, "%s: dt_train is running on this model: call it afterwards", what);
 	return 0;
@@ -6461,13 +6451,13 @@ float dt_step(dt_model *m, const void *x, const void *y, int n, dt_error *err) {
 float dt_forward(dt_model *m, const dt_batch *b, dt_error *err) {
 	double totals[DT__TOTALS] = {0};
 	int i;
-	if (dt__check_batch(m, "dt_forward", b, 0, err) || (m->graph.training && dt__serve(m, err))) return NAN;
+	if (dt__check_batch(m, __func__, b, 0, err) || (m->graph.training && dt__serve(m, err))) return NAN;
 	dt__new_task(m, b, NULL, 0, b->n);
 	m->task.training = m->graph.training; m->task.labelled = m->graph.n_losses > 0;
 	DT__FOR(i, m->graph.n_labels) m->task.labelled &= b->y[i] != NULL;
 	if (m->state == DT__REDUCED) m->state = DT__ACCUMULATED;
 	dt__run_job(m, dt__job_forward);
-	if (dt__collect_errors(m, "dt_forward", err)) {
+	if (dt__collect_errors(m, __func__, err)) {
 		m->task.n = 0;
 		if (m->state == DT__EMPTY) dt__run_job(m, dt__job_clear); // batch sums of the replicas that did not fail
 		return NAN;
@@ -6490,10 +6480,10 @@ static int dt__backward_task(dt_model *m, const char *what, const float *seed, d
 	return dt__collect_errors(m, what, err);
 }
 
-int dt_backward(dt_model *m, dt_error *err) { return dt__backward_task(m, "dt_backward", NULL, err); }
+int dt_backward(dt_model *m, dt_error *err) { return dt__backward_task(m, __func__, NULL, err); }
 int dt_backward_from(dt_model *m, const float *gradient, dt_error *err) {
-	if (!gradient) return dt__is_null(err, "dt_backward_from", "gradient");
-	return dt__backward_task(m, "dt_backward_from", gradient, err);
+	if (!gradient) return dt__is_null(err, "gradient");
+	return dt__backward_task(m, __func__, gradient, err);
 }
 
 static int dt__has_gradients(const dt_model *m, const char *what, dt_error *err) {
@@ -6503,7 +6493,7 @@ static int dt__has_gradients(const dt_model *m, const char *what, dt_error *err)
 }
 
 int dt_reduce(dt_model *m, dt_error *err) {
-	int code = dt__has_gradients(m, "dt_reduce", err);
+	int code = dt__has_gradients(m, __func__, err);
 	if (code) return code;
 	if (m->state != DT__REDUCED) dt__run_job(m, dt__job_reduce);
 	m->state = DT__REDUCED;
@@ -6511,18 +6501,18 @@ int dt_reduce(dt_model *m, dt_error *err) {
 }
 
 int dt_update(dt_model *m, dt_error *err) {
-	int code = dt__has_gradients(m, "dt_update", err);
+	int code = dt__has_gradients(m, __func__, err);
 	if (code || (code = dt__set_rate(m, err))) return code;
 	dt__run_job(m, dt__job_update);
 	m->state = DT__EMPTY;
-	if ((code = dt__collect_errors(m, "dt_update", err))) return code;
-	if (m->bad) return dt__not_finite(m, "dt_update", err);
+	if ((code = dt__collect_errors(m, __func__, err))) return code;
+	if (m->bad) return dt__not_finite(m, __func__, err);
 	m->step++;
 	return 0;
 }
 
 int dt_clear(dt_model *m, dt_error *err) {
-	int code = dt__can_train(m, "dt_clear", err);
+	int code = dt__can_train(m, __func__, err);
 	if (code) return code;
 	dt__run_job(m, dt__job_clear);
 	m->state = DT__EMPTY;
@@ -6547,7 +6537,7 @@ static void dt__gather_rows(const dt_model *m, int buffer, dt__n size, float *ou
 int dt_output_read(dt_model *m, const char *name, float *out, dt_error *err) {
 	const dt_tensor *t;
 	const dt__named *o;
-	if (!m || !out) return dt__is_null(err, "dt_output_read", m ? "array" : "model");
+	if (!m || !out) return dt__is_null(err, m ? "array" : "model");
 	if (!m->task.n) return dt__not_now(err, "dt_output_read: call dt_forward first");
 	t = m->graph.output;
 	if (name) {
@@ -6561,7 +6551,7 @@ int dt_output_read(dt_model *m, const char *name, float *out, dt_error *err) {
 
 int dt_input_gradient_read(dt_model *m, float *out, dt_error *err) {
 	const dt_tensor *t;
-	if (!m || !out) return dt__is_null(err, "dt_input_gradient_read", m ? "array" : "model");
+	if (!m || !out) return dt__is_null(err, m ? "array" : "model");
 	t = m->graph.input[0];
 	if (!m->o.input_gradient || !t->back || t->type == DT_INT32)
 		return dt__not_now(err, "dt_input_gradient_read: create the model with .input_gradient = 1, and floats as input");
@@ -6594,7 +6584,7 @@ static int dt__predict(dt_model *m, const void *x, const dt_dataset *d, long beg
 }
 
 int dt_predict(dt_model *m, const void *x, long n, float *out, dt_error *err) {
-	if (!m || !x || !out) return dt__is_null(err, "dt_predict", !m ? "model" : !x ? "input" : "output");
+	if (!m || !x || !out) return dt__is_null(err, !m ? "model" : !x ? "input" : "output");
 	if (n < 0) return dt__refuse(err, "dt_predict: n is %ld: give 0 or more", n);
 	if (m->graph.n_inputs > 1) return dt__refuse(err, "dt_predict: net has %d inputs: use dt_forward, dt_output_read", m->graph.n_inputs);
 	return dt__predict(m, x, NULL, 0, n, out, err);
@@ -6603,7 +6593,7 @@ int dt_predict(dt_model *m, const void *x, long n, float *out, dt_error *err) {
 int dt_predict_source(dt_model *m, const dt_source *s, long begin, long n, float *out, dt_error *err) {
 	dt_dataset *d;
 	int code;
-	if (!m || !s || !out) return dt__is_null(err, "dt_predict_source", !m ? "model" : !s ? "source" : "output");
+	if (!m || !s || !out) return dt__is_null(err, !m ? "model" : !s ? "source" : "output");
 	d = dt__open_data(m, s, err);
 	if (!d) return dt__code(err, DT_ERR_IO);
 	code = dt__data_fits(m, d, 0, err);
@@ -6617,7 +6607,7 @@ int dt_predict_source(dt_model *m, const dt_source *s, long begin, long n, float
 // ---- evaluation
 
 static void dt__count_confusion(const dt_model *m, const dt_tensor *loss, dt_metrics *out) {
-	DT__OPTIONS(dt_loss_options, loss);
+	DT__OPTIONS(loss, loss);
 	const dt_tensor *t = m->graph.output;
 	dt__n classes = t->dim[t->rank - 1], i, k;
 	int j;
@@ -6666,7 +6656,7 @@ static int dt__evaluate_data(dt_model *m, const dt_dataset *d, int shared, dt_me
 int dt_evaluate(dt_model *m, const dt_source *s, dt_metrics *metrics, dt_error *err) {
 	dt_dataset *d;
 	int code;
-	if (!m || !s || !metrics) return dt__is_null(err, "dt_evaluate", !m ? "model" : !s ? "source" : "result");
+	if (!m || !s || !metrics) return dt__is_null(err, !m ? "model" : !s ? "source" : "result");
 	d = dt__open_data(m, s, err);
 	if (!d) return dt__code(err, DT_ERR_IO);
 	code = dt__evaluate_data(m, d, 0, metrics, err);
@@ -6770,14 +6760,13 @@ static uint64_t dt__tag(const uint64_t key[2], const void *head, const void *pay
 	const uint8_t *p = (const uint8_t *)head;
 	uint64_t a = key[0] ^ UINT64_C(0x736f6d6570736575), b = key[1] ^ UINT64_C(0x646f72616e646f6d);
 	uint64_t c = key[0] ^ UINT64_C(0x6c7967656e657261), d = key[1] ^ UINT64_C(0x7465646279746573), m;
-	size_t left = n / 8 + 8; // words
-#define DT__BYTE(i) (uint64_t)p[i] << 8 * i // all eight are one load
+	size_t left = n / 8 + 8; // words, in the machines' byte order
 #define DT__TURN(x, k) x = x << k | x >> (64 - k)
 #define DT__SIP a += b; DT__TURN(b, 13); b ^= a; DT__TURN(a, 32); c += d; DT__TURN(d, 16); d ^= c; \
 	a += d; DT__TURN(d, 21); d ^= a; c += b; DT__TURN(b, 17); b ^= c; DT__TURN(c, 32);
 	while (left) {
 		if (left-- == n / 8 + 1) p = (const uint8_t *)payload;
-		if (left) { m = DT__BYTE(0) | DT__BYTE(1) | DT__BYTE(2) | DT__BYTE(3) | DT__BYTE(4) | DT__BYTE(5) | DT__BYTE(6) | DT__BYTE(7); p += 8; }
+		if (left) { memcpy(&m, p, 8); p += 8; }
 		else m = (uint64_t)(n + 56) << 56 | dt__read_le(p, (int)(n % 8));
 		d ^= m;
 		DT__SIP DT__SIP
@@ -6785,7 +6774,6 @@ static uint64_t dt__tag(const uint64_t key[2], const void *head, const void *pay
 	}
 	c ^= 0xff;
 	DT__SIP DT__SIP DT__SIP DT__SIP
-#undef DT__BYTE
 #undef DT__TURN
 #undef DT__SIP
 	return a ^ b ^ c ^ d;
@@ -6809,7 +6797,7 @@ enum { DT__HELLO = 1, DT__CHALLENGE, DT__PROOF, DT__WELCOME, DT__ROSTER, DT__HEA
 
 #define DT__PROTOCOL (1 + 64 * (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__)) // version of joining and frames, and byte order
 typedef struct { // 64 bytes without gaps
-	char magic[5]; // "DTR1" and the version
+	char magic[5]; // … and the version
 	uint8_t type, kind, zero;
 	int32_t rank, detail;
 	uint64_t n, call, offset;
@@ -6976,6 +6964,8 @@ typedef struct dt__net {
 	dt_wire wire; float *wide; dt__n wide_n; // a sum in 16 bits: where it came from
 } dt__net;
 
+#define DT__LOCK(net) pthread_mutex_lock(&(net)->lock)
+#define DT__UNLOCK(net) pthread_mutex_unlock(&(net)->lock)
 #define DT__CHUNK 131072 // floats of a frame
 #define DT__SHORT 4096 // floats up to which everybody adds all: one way, not there and back
 
@@ -7009,9 +6999,9 @@ static void *dt__heart_main(void *user) {
 	dt__link *l;
 	int i;
 	while (poll(&bell, 1, 1000) <= 0) { // until the other end is closed
-		pthread_mutex_lock(&net->lock);
+		DT__LOCK(net);
 		DT__EACH_LINK(net, i, l) dt__link_beat(net, l);
-		pthread_mutex_unlock(&net->lock);
+		DT__UNLOCK(net);
 	}
 	return NULL;
 }
@@ -7221,9 +7211,9 @@ static void dt__net_wait(dt__net *net) {
 		net->poll[n].events = (short)((dt__link_idle(l) ? 0 : POLLOUT) | (l->stage == 1 && !l->payload ? 0 : POLLIN));
 		n++;
 	}
-	pthread_mutex_unlock(&net->lock);
+	DT__UNLOCK(net);
 	poll(net->poll, (nfds_t)n, 200);
-	pthread_mutex_lock(&net->lock);
+	DT__LOCK(net);
 	now = dt__now();
 	DT__EACH_LINK(net, i, l) // unless it was this process that slept
 		if (!dt__link_done(l) && now - DT__MAX(l->heard, net->began) > net->dead &&
@@ -7286,7 +7276,7 @@ static void dt__net_work(dt__net *net) {
 	const dt_comm *c = &net->comm;
 	dt__link *l;
 	int i, open = 1, idle = 0;
-	pthread_mutex_lock(&net->lock);
+	DT__LOCK(net);
 	while (open && !net->cause.code) {
 		int moved = 0;
 		open = 0;
@@ -7299,7 +7289,7 @@ static void dt__net_work(dt__net *net) {
 		idle = moved ? 0 : idle + 1;
 		if (open && idle > c->spins) dt__net_wait(net);
 	}
-	pthread_mutex_unlock(&net->lock);
+	DT__UNLOCK(net);
 	if (!open && net->wire) dt__unpack(net->wire, net->wide_n, net->buf, net->wide);
 }
 
@@ -7386,13 +7376,13 @@ static void dt__desk_meet(dt__net *net) {
 	int i, spin;
 	DT__SWAP(&own->arrived, round);
 	DT__EACH_LINK(net, i, l) if (i < net->comm.size && DT__LOAD(&net->desk[i].sleeping)) { // a frame wakes it
-		pthread_mutex_lock(&net->lock);
+		DT__LOCK(net);
 		dt__link_beat(net, l);
-		pthread_mutex_unlock(&net->lock);
+		DT__UNLOCK(net);
 	}
 	for (spin = net->comm.spins ? 0 : DT__SPINS; !dt__desk_all(net, round) && spin < DT__SPINS; spin++) DT__PAUSE();
 	if (dt__desk_all(net, round)) return;
-	pthread_mutex_lock(&net->lock);
+	DT__LOCK(net);
 	DT__SWAP(&own->sleeping, 1);
 	while (!dt__desk_all(net, round) && !net->cause.code) {
 		dt__net_wait(net);
@@ -7400,7 +7390,7 @@ static void dt__desk_meet(dt__net *net) {
 		DT__FOR(i, net->comm.size) if (net->link[i].left && dt__desk_late(net, i, round)) dt__comm_left(&net->comm, i, &net->cause);
 	}
 	DT__STORE(&own->sleeping, 0);
-	pthread_mutex_unlock(&net->lock);
+	DT__UNLOCK(net);
 }
 
 // Of values at .. at + count - 1, counted from there: what a rank adds up, or hands out.
@@ -7445,25 +7435,26 @@ static void dt__host_of(const void *address, socklen_t n, char *host) { // in nu
 	if (getnameinfo((const struct sockaddr *)address, n, host, DT__HOST_BYTES, NULL, 0, NI_NUMERICHOST)) strcpy(host, "?");
 }
 
-// Is the peer on this host? Both ends have one address then, or each one of the loopback's.
-static int dt__link_local(const dt__link *l) {
+// Is the peer on this host? Both ends have one address then, or each one of the loopback's. own: this end's
+static int dt__is_here(int fd, char *own) {
 	struct sockaddr_storage a;
-	char host[2][DT__HOST_BYTES];
+	char peer[DT__HOST_BYTES];
 	int i;
 	DT__FOR(i, 2) {
 		socklen_t n = sizeof a;
-		if ((i ? getpeername : getsockname)(l->fd, (struct sockaddr *)&a, &n)) return 0;
-		dt__host_of(&a, n, host[i]);
+		if ((i ? getpeername : getsockname)(fd, (struct sockaddr *)&a, &n)) return 0;
+		dt__host_of(&a, n, i ? peer : own);
 	}
-	return !strcmp(host[0], host[1]) || (!strncmp(host[0], "127.", 4) && !strncmp(host[1], "127.", 4));
+	return !strcmp(own, peer) || (!strncmp(own, "127.", 4) && !strncmp(peer, "127.", 4));
 }
 
-// Ranks of one machine share its cores evenly; or, where launchers pin, those they may run on (offers, of dt__desk_open). A quota holds for all.
+// Ranks of one machine share its cores evenly; or, where launchers pin, those they may run on (offers). A quota holds for all.
 static void dt__net_cores(dt__net *net, const uint64_t *offers) {
 	dt_comm *c = &net->comm;
 	dt__link *l;
+	char name[DT__HOST_BYTES];
 	int here = net->link[c->rank].here = 1, bit, i;
-	DT__EACH_LINK(net, i, l) here += l->here = dt__link_local(l);
+	DT__EACH_LINK(net, i, l) here += l->here = dt__is_here(l->fd, name);
 	if (here < net->n) c->start = dt__net_start;
 	c->cores = offers ? 0 : dt__cores() / (double)here;
 	DT__WHILE(bit, 1024, offers) {
@@ -7542,8 +7533,8 @@ typedef struct { // what >>cluster has found out
 	char bind[256]; // the own listener's host, or "", and port, 0: any
 	int port;
 	char job[64]; // processes of another job are not let in
-	char file[256]; // of DTRAIN_RDZV, or ""
-	int store; // MPICH's, or 0
+	char file[280]; // of DTRAIN_RDZV, or torchrun's store, or ""
+	int store; // MPICH's, or 0; -1: torchrun's
 	char source[120]; // which variables said so
 	double patience, dead; // seconds
 	char secret[256];
@@ -7588,7 +7579,7 @@ static void dt__socket_ready(int fd) {
 
 // The own listener, or -1: on loopback if rank 0 is there and .bind says nothing else.
 static int dt__listen(const dt__who *w, int *port, dt_error *err) {
-	char host[256], number[16] = "";
+	char host[256];
 	const char *why = "the address is not known here";
 	struct sockaddr_storage own;
 	socklen_t n = sizeof own;
@@ -7599,7 +7590,7 @@ static int dt__listen(const dt__who *w, int *port, dt_error *err) {
 		return -1;
 	}
 	a = dt__resolve(host, AF_UNSPEC, first);
-	local = a && !w->store && dt__is_loopback(a->ai_addr, a->ai_addrlen);
+	local = a && w->store <= 0 && dt__is_loopback(a->ai_addr, a->ai_addrlen);
 	for (at = a; at; at = at->ai_next) if (family != AF_INET) family = at->ai_family; // IPv6 only where rank 0 has no other
 	if (a) freeaddrinfo(a);
 	if (w->rank) first = w->port;
@@ -7614,9 +7605,8 @@ static int dt__listen(const dt__who *w, int *port, dt_error *err) {
 		}
 		freeaddrinfo(a);
 	}
-	if (fd >= 0 && !getsockname(fd, (struct sockaddr *)&own, &n) && !getnameinfo((struct sockaddr *)&own, n, NULL, 0, number, sizeof number, NI_NUMERICSERV)) {
-		*port = atoi(number);
-		dt__socket_ready(fd);
+	if (fd >= 0 && !getsockname(fd, (struct sockaddr *)&own, &n)) {
+		*port = ntohs(((struct sockaddr_in *)(void *)&own)->sin_port); // so has IPv6
 		return fd;
 	}
 	if (fd >= 0) close(fd);
@@ -7685,27 +7675,77 @@ static void dt__link_seal(dt__link *l, const char *secret, int dialled) {
 	}
 }
 
-// Rank 0 by a file.
+// What a launcher's store says: n bytes, or a line of fewer.
+static size_t dt__hear(const dt__who *w, int fd, void *to, size_t n, int line) {
+	struct pollfd p = {fd, POLLIN, 0};
+	char *c = (char *)to;
+	size_t i;
+	DT__FOR(i, n) {
+		while (poll(&p, 1, (int)(w->patience * 1000)) < 0 && dt__later() && !DT__STOPPED) {}
+		if (recv(fd, c + i, 1, MSG_DONTWAIT) < 1 || (line && c[i] == '\n')) break;
+	}
+	return i;
+}
+
+// Where rank 0 listens, and a word. fd: a connection that tells this host's address, or -1.
+static int dt__meet_listen(dt__who *w, int fd, dt_error *err) {
+	char host[256] = "";
+	uint8_t word[16];
+	int port;
+	if (*w->bind) dt__fill(host, "%s", w->bind);
+	else if (fd < 0) gethostname(host, sizeof host - 1);
+	else if (dt__is_here(fd, host)) dt__address(w->file, host, sizeof host, &port);
+	dt__random_bytes(word);
+	dt__fill(w->job, "%ju", (uintmax_t)dt__read_le(word, 8));
+	if (w->store > 0 && !*w->secret) dt__fill(w->secret, "%s", w->job);
+	do dt__fill(w->chief, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, w->port); // then with its port
+	while (w->listener < 0 && (w->listener = dt__listen(w, &w->port, err)) >= 0);
+	return w->listener < 0;
+}
+
+// By the store of torchrun's agent (c10d's TCPStore), in the host's byte order: rank 0 sets its word, all wait and get it.
+static char *dt__c10d_put(char *p, const char *text) {
+	uint64_t n = strlen(text);
+	memcpy(p, &n, 8);
+	memcpy(p + 8, text, n);
+	return p + 8 + n;
+}
+static int dt__meet_c10d(dt__who *w, dt_error *err) {
+	enum { SET = 1, GET = 3, WAIT = 6 };
+	char m[1024] = "", key[100], word[360] = "", *p = m + 5;
+	const char *why, *run = getenv("TORCHELASTIC_RUN_ID");
+	uint32_t hello = 0x3C85F7CE; // behind a 0
+	uint64_t n = 1;
+	int fd = dt__connect(w->file, 0, &why), ok = fd >= 0;
+	memcpy(m + 1, &hello, 4);
+	dt__fill(key, "dtrain/%s/chief", run ? run : "");
+	if (ok && !w->rank) {
+		ok = !dt__meet_listen(w, fd, err);
+		dt__fill(word, "%s %s", w->chief, w->job);
+		*p = SET; p = dt__c10d_put(dt__c10d_put(p + 1, key), word);
+	}
+	*p = WAIT; memcpy(p + 1, &n, 8);
+	p = dt__c10d_put(p + 9, key);
+	ok = ok && send(fd, m, (size_t)(p - m), MSG_NOSIGNAL) > 0 && dt__hear(w, fd, m, 1, 0) && !*m;
+	*m = GET; p = dt__c10d_put(m + 1, key);
+	ok = ok && send(fd, m, (size_t)(p - m), MSG_NOSIGNAL) > 0 && dt__hear(w, fd, &n, 8, 0) == 8 && n < sizeof word && dt__hear(w, fd, word, n, 0) == n;
+	if (fd >= 0) close(fd);
+	word[ok ? n : 0] = 0;
+	return sscanf(word, "%279s %63s", w->chief, w->job) == 2;
+}
+
+// Or by a file.
 static int dt__meet_read(dt__who *w) {
+	if (w->store) return dt__meet_c10d(w, NULL);
 	FILE *f = fopen(w->file, "r");
 	int ok = f && fscanf(f, "%279s %63s", w->chief, w->job) == 2;
 	if (f) fclose(f);
 	return ok;
 }
-static int dt__meet_listen(dt__who *w, dt_error *err) {
-	char host[256] = "";
-	uint8_t word[16];
-	if (*w->bind || gethostname(host, sizeof host - 1)) dt__fill(host, "%s", w->bind);
-	dt__random_bytes(word);
-	dt__fill(w->job, "%ju", (uintmax_t)dt__read_le(word, 8));
-	if (w->store && !*w->secret) dt__fill(w->secret, "%s", w->job);
-	do dt__fill(w->chief, strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, w->port); // then with its port
-	while (w->listener < 0 && (w->listener = dt__listen(w, &w->port, err)) >= 0);
-	return w->listener < 0;
-}
 static int dt__meet_write(dt__who *w, dt_error *err) {
 	dt__new_file file;
-	if (dt__meet_listen(w, err) || dt__new_file_open(&file, "DTRAIN_RDZV", w->file, err)) return DT_ERR_CONFIG;
+	if (w->store) return dt__meet_c10d(w, err) || err->code ? err->code : dt__bad_job(err, "torchrun's store at %s does not answer: set DTRAIN_CHIEF=host:port", w->file);
+	if (dt__meet_listen(w, -1, err) || dt__new_file_open(&file, "DTRAIN_RDZV", w->file, err)) return DT_ERR_CONFIG;
 	fprintf(file.f, "%s %s\n", w->chief, w->job);
 	return dt__new_file_close(&file, err);
 }
@@ -7713,23 +7753,17 @@ static int dt__meet_write(dt__who *w, dt_error *err) {
 // Or by words that MPICH's mpiexec keeps (PMI-1): one line asks, another answers. found: what it has behind mark.
 static int dt__pmi(const dt__who *w, char found[360], const char *mark, const char *format, ...) {
 	char line[900];
-	size_t n = 0;
-	struct pollfd p = {w->store, POLLIN, 0};
 	DT__WRITER(out, line);
 	DT__VPRINT(&out, format);
-	if (send(p.fd, line, out.n, MSG_NOSIGNAL) < 0) return 0;
-	for (; n < sizeof line - 1; n++) {
-		while (poll(&p, 1, (int)(w->patience * 1000)) < 0 && dt__later() && !DT__STOPPED) {}
-		if (recv(p.fd, line + n, 1, MSG_DONTWAIT) < 1 || line[n] == '\n') break;
-	}
-	line[n] = 0;
+	if (send(w->store, line, out.n, MSG_NOSIGNAL) < 0) return 0;
+	line[dt__hear(w, w->store, line, sizeof line - 1, 1)] = 0;
 	return strstr(line, mark) && sscanf(strstr(line, mark) + strlen(mark), "%359s", found) == 1;
 }
 static int dt__meet_pmi(dt__who *w, dt_error *err) {
 	char said[360], job[360] = "";
 	int ok = dt__pmi(w, said, "rc=", "cmd=init pmi_version=1 pmi_subversion=1\n") && dt__pmi(w, job, "kvsname=", "cmd=get_my_kvsname\n");
 	if (ok && !w->rank) { // its word is also the secret, if there is none
-		if (dt__meet_listen(w, err)) return DT_ERR_CONFIG;
+		if (dt__meet_listen(w, -1, err)) return DT_ERR_CONFIG;
 		ok = dt__pmi(w, said, "rc=", "cmd=put kvsname=%s key=dtrain value=%s,%s\n", job, w->chief, w->job);
 	}
 	ok = ok && dt__pmi(w, said, "cmd=", "cmd=barrier_in\n");
@@ -7868,9 +7902,9 @@ static int dt__join(dt__net *net, dt__who *w, dt_error *err) {
 	double until = dt__now() + w->patience;
 	char host[256], text[64];
 	dt__link *l;
-	int i, port = 0, code = w->store ? dt__meet_pmi(w, err) : *w->file && !w->rank ? dt__meet_write(w, err) : 0, listener;
+	int i, port = 0, code = w->store > 0 ? dt__meet_pmi(w, err) : *w->file && !w->rank ? dt__meet_write(w, err) : 0, listener;
 	while (*w->file && w->rank && !dt__meet_read(w)) {
-		if (dt__now() > until || DT__STOPPED) return dt__fail(err, DT_ERR_PEER, "rank %d waited in vain for rank 0 to write \"%s\"", w->rank, w->file);
+		if (dt__now() > until || DT__STOPPED) return dt__fail(err, DT_ERR_PEER, "rank %d waited in vain for rank 0 to write to \"%s\"", w->rank, w->file);
 		poll(NULL, 0, 50);
 	}
 	if (code) *w->file = 0; // not ours
@@ -7886,7 +7920,7 @@ static int dt__join(dt__net *net, dt__who *w, dt_error *err) {
 	for (i = 1; i < w->rank && !code; i++) code = dt__dial(net, w, i, net->roster[i], port, until, err);
 	if (!code) code = dt__join_accept(net, w, listener, until, err);
 	close(listener);
-	if (*w->file && !w->rank) unlink(w->file);
+	if (*w->file && !w->rank && !w->store) unlink(w->file);
 	if (code || w->rank) return code;
 	dt__address(w->chief, host, sizeof host, &port);
 	DT__EACH_LINK(net, i, l) { // who came from this host is where this one is, as the others call it
@@ -8252,9 +8286,9 @@ int dt_server_run(dt_server *s, dt_error *err) {
 	dt__link *l;
 	double beat = 0;
 	int i, open = 1;
-	if (!s) return dt__is_null(err, "dt_server_run", "server");
+	if (!s) return dt__is_null(err, "server");
 	net = s->net;
-	pthread_mutex_lock(&net->lock);
+	DT__LOCK(net);
 	net->began = dt__now();
 	while (open && !net->cause.code) {
 		int moved = 0;
@@ -8275,7 +8309,7 @@ int dt_server_run(dt_server *s, dt_error *err) {
 		if (DT__LOAD(&s->stopped) || DT__STOPPED)
 			dt__fail(&net->cause, DT_ERR_PEER, "parameter server %d was stopped%s", net->comm.rank - s->workers, DT__STOPPED ? " by a signal" : "");
 	}
-	pthread_mutex_unlock(&net->lock);
+	DT__UNLOCK(net);
 	return dt__net_code(net, err);
 }
 
@@ -8288,7 +8322,7 @@ void dt_server_close(dt_server *s) {
 	free(s);
 }
 #else
-int dt_server_run(dt_server *s, dt_error *err) { return dt__disabled(err, "dt_server_run", "DTRAIN_NO_SOCKETS"); }
+int dt_server_run(dt_server *s, dt_error *err) { return dt__disabled(err, "DTRAIN_NO_SOCKETS"); }
 void dt_server_stop(dt_server *s) {}
 void dt_server_close(dt_server *s) {}
 #endif
@@ -8380,12 +8414,14 @@ static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
 		if (!job) dt__fill(w->job, "parent %d", (int)getppid());
 	}
 	if (*w->chief || !host || w->size < 2) return 0;
-	if (!port || (store && !strcmp(store, "True"))) { // torchrun itself listens there
+	if (port && store && !strcmp(store, "True") && !dt__env("DTRAIN_RDZV")) w->store = -1; // torchrun itself listens there
+	if (!port) {
 		w->tries = 8;
-		dt__fill(own, "%d", 20000 + (int)(dt__crc32c(dt__crc32c(0, w->job, strlen(w->job)), port, port ? strlen(port) : 0) % 12000));
+		dt__fill(own, "%d", 20000 + (int)(dt__crc32c(0, w->job, strlen(w->job)) % 12000));
 		port = own; // systems hand out higher ones
 	}
 	dt__fill(w->chief, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
+	if (w->store) memcpy(w->file, w->chief, sizeof w->file);
 	return 0;
 }
 
@@ -8533,7 +8569,7 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 		return dt__bad_job(err, "rank %d of %d processes (%s), %d of them parameter servers: ranks are 0 to size - 1", w->rank, w->size, w->source, w->servers);
 	if (!c->chief && meet && strcmp(meet, "tcp") && (strncmp(meet, "file:", 5) || dt__fill(w->file, "%s", meet + 5) >= sizeof w->file))
 		return dt__bad_job(err, "DTRAIN_RDZV is \"%.60s\": tcp or file:PATH is needed", meet);
-	if (*w->file) { dt__fill(w->chief, "%s", meet); w->tries = 1; }
+	if (*w->file && !w->store) { dt__fill(w->chief, "%s", meet); w->tries = 1; }
 	meet = strncmp(w->source, "MPICH", 5) ? NULL : dt__env("PMI_FD");
 	if (!*w->chief && meet && (w->store = atoi(meet)) > 0) strcpy(w->chief, "PMI_FD");
 	if (*w->chief) return 0;
@@ -8700,12 +8736,12 @@ static void dt__run_leave(dt_comm *c, const dt_error *err) {
 #else
 static dt_comm *dt__run_cluster(const dt_options *o, int *status, dt_error *err) {
 	*status = o->workers || o->servers || o->print_cluster ? 78 : -1;
-	if (*status > 0) dt__disabled(err, "--workers, --ps, --print-cluster", "DTRAIN_NO_SOCKETS");
+	if (*status > 0) dt__fail(err, DT_ERR_DISABLED, "--workers, --ps, --print-cluster: this build has DTRAIN_NO_SOCKETS: build without it");
 	return NULL;
 }
 static void dt__run_leave(dt_comm *c, const dt_error *err) { dt_comm_close(c); }
-dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) { dt__disabled(err, "dt_comm_open", "DTRAIN_NO_SOCKETS"); return NULL; }
-dt_server *dt_server_open(const dt_cluster *given, dt_error *err) { dt__disabled(err, "dt_server_open", "DTRAIN_NO_SOCKETS"); return NULL; }
+dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) { dt__disabled(err, "DTRAIN_NO_SOCKETS"); return NULL; }
+dt_server *dt_server_open(const dt_cluster *given, dt_error *err) { dt__disabled(err, "DTRAIN_NO_SOCKETS"); return NULL; }
 #endif
 
 // ========
@@ -8719,7 +8755,7 @@ dt_server *dt_server_open(const dt_cluster *given, dt_error *err) { dt__disabled
 
 int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error *err) {
 	const dt__variable *v;
-	if (!m || !out) return dt__is_null(err, "dt_parameter_at", m ? "result" : "model");
+	if (!m || !out) return dt__is_null(err, m ? "result" : "model");
 	if (i < 0 || i >= m->graph.n_variables) return dt__refuse(err, "dt_parameter_at: there is no parameter %d: they are 0..%d", i, m->graph.n_variables - 1);
 	v = m->graph.variable[i];
 	out->name = v->name; out->rank = v->rank;
@@ -8754,7 +8790,7 @@ static float *dt__element(const dt__stored *s, dt__n i) { return s->values + dt_
 static int dt__copy_parameter(dt_model *m, const char *what, const char *name, float *out, const float *in, size_t n, dt_error *err) {
 	dt__stored s = DT_DEFAULTS;
 	dt__n i;
-	if (!m || !name || (!out && !in)) return dt__is_null(err, what, !m ? "model" : !name ? "name" : "array");
+	if (!m || !name || (!out && !in)) return dt__refuse(err, "%s: the %s is NULL", what, !m ? "model" : !name ? "name" : "array");
 	while (dt__next_stored(m, 0, &s)) {
 		if (strcmp(s.name, name)) continue;
 		if ((size_t)s.v->size != n) return dt__fail(err, DT_ERR_SHAPE, "%s: \"%s\" has %td values, n is %zu", what, name, s.v->size, n);
@@ -8767,11 +8803,11 @@ static int dt__copy_parameter(dt_model *m, const char *what, const char *name, f
 }
 
 int dt_parameter_read(dt_model *m, const char *name, float *out, size_t n, dt_error *err) {
-	return dt__copy_parameter(m, "dt_parameter_read", name, out, NULL, n, err);
+	return dt__copy_parameter(m, __func__, name, out, NULL, n, err);
 }
 
 int dt_parameter_write(dt_model *m, const char *name, const float *in, size_t n, dt_error *err) {
-	return dt__copy_parameter(m, "dt_parameter_write", name, NULL, in, n, err);
+	return dt__copy_parameter(m, __func__, name, NULL, in, n, err);
 }
 
 // ---- writing: each part goes to a callback; 0: go on
@@ -8848,7 +8884,7 @@ static int dt__write_safetensors(const dt_model *m, dt__write write, void *user)
 
 int dt_save_to(dt_model *m, dt__write write, void *user, dt_error *err) {
 	int code;
-	if (!m || !write) return dt__is_null(err, "dt_save_to", m ? "callback" : "model");
+	if (!m || !write) return dt__is_null(err, m ? "callback" : "model");
 	code = dt__write_safetensors(m, write, user);
 	return code ? dt__fail(err, DT_ERR_CALLBACK, "dt_save_to: write returned %d", code) : 0;
 }
@@ -8860,12 +8896,12 @@ static int dt__write_file(void *user, const void *data, size_t n) { return fwrit
 int dt_save(dt_model *m, const char *path, dt_error *err) {
 #ifndef DTRAIN_NO_STDIO
 	dt__new_file file; int code;
-	if (!m) return dt__is_null(err, "dt_save", "model");
-	if ((code = dt__new_file_open(&file, "dt_save", path, err))) return code;
+	if (!m) return dt__is_null(err, "model");
+	if ((code = dt__new_file_open(&file, __func__, path, err))) return code;
 	if (dt__write_safetensors(m, dt__write_file, file.f)) return dt__new_file_fail(&file, err, "cannot write");
 	return dt__new_file_close(&file, err);
 #else
-	return dt__disabled(err, "dt_save", "DTRAIN_NO_STDIO");
+	return dt__disabled(err, "DTRAIN_NO_STDIO");
 #endif
 }
 
@@ -8973,16 +9009,15 @@ static int dt__tensors_fail(const dt__tensors *t, const dt__entry *e, const char
 	return dt__bad_file(t->err, "\"%s\" is no valid safetensors file: %s%s", t->path, name, what);
 }
 
-// By place in the data; empty tensors come before the one that begins there.
-static int dt__entry_before(const dt__entry *x, const dt__entry *y) { return x->begin != y->begin ? x->begin < y->begin : x->end < y->end; }
-
-static void dt__sort_entries(dt__entry **e, size_t n) { // Shell's, by Knuth's steps: no libc, no memory, at most O(n^1.5)
+// By place in the data; begin + end tells an empty tensor from the one that begins there. Shell's, by Knuth's steps: no libc, no
+// memory, at most O(n^1.5).
+static void dt__sort_entries(dt__entry **e, size_t n) {
 	size_t step = 1, i, j;
 	while (step < n / 3) step = 3 * step + 1;
 	for (; step; step /= 3)
 		for (i = step; i < n; i++) {
 			dt__entry *moved = e[i];
-			for (j = i; j >= step && dt__entry_before(moved, e[j - step]); j -= step) e[j] = e[j - step];
+			for (j = i; j >= step && moved->begin + moved->end < e[j - step]->begin + e[j - step]->end; j -= step) e[j] = e[j - step];
 			e[j] = moved;
 		}
 }
@@ -9088,7 +9123,7 @@ static int dt__tensors_open(dt__tensors *t, const char *what, const dt_options *
 		if (code) return code;
 		t->memory = t->file.data; t->size = t->file.size;
 #else
-		return dt__disabled(err, o->path, "DTRAIN_NO_STDIO");
+		return dt__fail(err, DT_ERR_DISABLED, "%s: this build has DTRAIN_NO_STDIO: build without it", o->path);
 #endif
 	}
 	return dt__tensors_read(t);
@@ -9233,7 +9268,7 @@ static int dt__load_tensors(dt_model *m, const dt__tensors *t, dt_load_options *
 int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err) {
 	dt__tensors t;
 	int code;
-	if (!m || !o) return dt__is_null(err, "dt_load", m ? "options" : "model");
+	if (!m || !o) return dt__refuse(err, "dt_load: the %s is NULL", m ? "options" : "model");
 	if (!o->path + !o->data + !o->read != 2) return dt__refuse(err, "dt_load: one of .path, .data and .read is needed, and one only");
 	o->loaded = o->missing = o->unexpected = o->misshaped = 0;
 	code = dt__tensors_open(&t, "dt_load", &m->o, o, err);
@@ -9526,7 +9561,7 @@ int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
 	dt_options created;
 	dt__optimizer optimizer;
 	dt_error own = DT_DEFAULTS;
-	int i, code = dt__can_train(m, "dt_train", err);
+	int i, code = dt__can_train(m, __func__, err);
 	if (code) return code;
 	created = m->o; optimizer = m->optimizer;
 	if (run && (code = dt__train_options(m, run, err))) return code;
@@ -9584,31 +9619,32 @@ typedef struct {
 	{DT__##type, name, offsetof(dt_options, field), sizeof(((dt_options *)0)->field), standard, help, names, stores},
 #define DT__FLAG_OF(type, field, ...) DT__FLAG_AS(type, #field, field, __VA_ARGS__)
 #define DT__FLAG(type, field, standard, help) DT__FLAG_OF(type, field, standard, help, NULL, 0)
-#define DT__SWITCH_OF(field, help) DT__FLAG_OF(SWITCH, field, "off", help, NULL, 1)
+#define DT__COUNTS(field, standard, help) DT__FLAG(WHOLE, field, standard, help)
+#define DT__ONLY(field, help) DT__FLAG_OF(SWITCH, field, "off", help, NULL, 1)
 static const dt__flag dt__flags[] = {
 	DT__GROUP("distribution")
 	DT__FLAG_OF(ENUM, strategy, "mirrored if there are several replicas", "how replicas work together", "default one/OneDeviceStrategy mirrored/MirroredStrategy central/CentralStorageStrategy multiworker/MultiWorkerMirroredStrategy ps/ParameterServerStrategy", 0)
-	DT__FLAG(WHOLE, replicas, "one per core", "copies of the model that share a batch")
-	DT__FLAG(WHOLE, batch, "32", "samples per step, over all replicas")
-	DT__FLAG(WHOLE, replica_batch, "off", "instead of --batch: samples per step and replica")
-	DT__FLAG(WHOLE, workers, "0", "start this many workers besides the chief, on this machine")
+	DT__COUNTS(replicas, "one per core", "copies of the model that share a batch")
+	DT__COUNTS(batch, "32", "samples per step, over all replicas")
+	DT__COUNTS(replica_batch, "off", "instead of --batch: samples per step and replica")
+	DT__COUNTS(workers, "0", "start this many workers besides the chief, on this machine")
 	DT__FLAG_AS(WHOLE, "ps", servers, "0", "… and this many parameter servers", NULL, 0)
 	DT__FLAG_OF(ENUM, tier, "custom", "a whole cluster: standard_1 is 4 workers and 3 servers, premium_1 19 and 11", "custom/CUSTOM basic/BASIC standard_1/STANDARD_1 premium_1/PREMIUM_1", 0)
-	DT__SWITCH_OF(sync, "ps: one update from all workers' parts of a batch")
-	DT__FLAG(WHOLE, staleness, "any", "ps: steps that a worker may be ahead of the slowest")
-	DT__SWITCH_OF(full_rate, "ps: stale gradients count in full")
-	DT__FLAG(WHOLE, backup, "0", "ps, sync: the slowest so many workers do not count in a step")
+	DT__ONLY(sync, "ps: one update from all workers' parts of a batch")
+	DT__COUNTS(staleness, "any", "ps: steps that a worker may be ahead of the slowest")
+	DT__ONLY(full_rate, "ps: stale gradients count in full")
+	DT__COUNTS(backup, "0", "ps, sync: the slowest so many workers do not count in a step")
 	DT__FLAG_OF(ENUM, wire, "f32", "multiworker: how gradients travel over TCP", "f32 bf16 f16", 0)
-	DT__SWITCH_OF(print_cluster, "show rank and processes, and what says so, and stop")
+	DT__ONLY(print_cluster, "show rank and processes, and what says so, and stop")
 	DT__GROUP("run")
-	DT__FLAG(WHOLE, epochs, "1", "passes through the training data")
-	DT__FLAG(WHOLE, steps, "as many as --epochs need", "stop after this many steps")
+	DT__COUNTS(epochs, "1", "passes through the training data")
+	DT__COUNTS(steps, "as many as --epochs need", "stop after this many steps")
 	DT__FLAG(UNSIGNED, seed, "0", "of weights, order and dropout")
-	DT__FLAG(WHOLE, patience, "off", "stop after this many epochs without a better test loss")
-	DT__SWITCH_OF(no_shuffle, "take the samples in their own order")
-	DT__FLAG(WHOLE, crop, "0", "random shift of training images by up to this many pixels")
-	DT__SWITCH_OF(flip, "mirror training images by chance")
-	DT__SWITCH_OF(no_nan_guard, "go on with values that are not finite")
+	DT__COUNTS(patience, "off", "stop after this many epochs without a better test loss")
+	DT__ONLY(no_shuffle, "take the samples in their own order")
+	DT__COUNTS(crop, "0", "random shift of training images by up to this many pixels")
+	DT__ONLY(flip, "mirror training images by chance")
+	DT__ONLY(no_nan_guard, "go on with values that are not finite")
 	DT__FLAG(TEXT, save, "nothing", "write the weights here when done (.safetensors)")
 	DT__FLAG(TEXT, load, "nothing", "begin with the weights of this file")
 	DT__GROUP("optimizer")
@@ -9621,22 +9657,22 @@ static const dt__flag dt__flags[] = {
 	DT__FLAG(DOUBLE, epsilon, "1e-8", "keeps divisions finite")
 	DT__FLAG_OF(DOUBLE, weight_decay, "0; adamw: 0.01", "pull of the weights towards zero (-1: none)", NULL, DT_OFF)
 	DT__FLAG_OF(DOUBLE, clip_norm, "off", "largest norm of the whole gradient", NULL, DT_OFF)
-	DT__FLAG(WHOLE, accumulate, "1", "parts that a batch is run in, to save memory")
+	DT__COUNTS(accumulate, "1", "parts that a batch is run in, to save memory")
 	DT__FLAG(TEXT, freeze, "nothing", "parameters to keep, as globs: \"enc*,*.bias\"")
 	DT__FLAG(TEXT, no_decay, "nothing", "parameters without weight decay, as globs")
 	DT__FLAG_OF(ENUM, schedule, "constant", "course of the learning rate", "constant step exponential cosine linear", 0)
-	DT__FLAG(WHOLE, warmup_steps, "0", "steps over which the rate rises to its full size")
-	DT__FLAG(WHOLE, total_steps, "the run's", "end of the cosine or linear schedule")
+	DT__COUNTS(warmup_steps, "0", "steps over which the rate rises to its full size")
+	DT__COUNTS(total_steps, "the run's", "end of the cosine or linear schedule")
 	DT__FLAG(DOUBLE, final_rate, "0", "learning rate at its end")
-	DT__FLAG(WHOLE, decay_steps, "one epoch", "step and exponential schedule: steps per decay")
+	DT__COUNTS(decay_steps, "one epoch", "step and exponential schedule: steps per decay")
 	DT__FLAG(DOUBLE, decay_factor, "step 0.1, exponential 0.96", "… and its factor")
 	DT__FLAG(DOUBLE, label_smoothing, "0", "cross-entropy: share of all labels in the target")
 	DT__GROUP("output")
-	DT__SWITCH_OF(json, "print the result as one JSON object, last")
+	DT__ONLY(json, "print the result as one JSON object, last")
 	DT__FLAG_AS(SWITCH, "quiet", progress, "off", "print nothing but errors", NULL, DT_OFF)
-	DT__SWITCH_OF(profile, "print the time of every layer")
-	DT__SWITCH_OF(no_fusion, "every layer by itself: to compare")
-	DT__SWITCH_OF(print_options, "print every option and stop")
+	DT__ONLY(profile, "print the time of every layer")
+	DT__ONLY(no_fusion, "every layer by itself: to compare")
+	DT__ONLY(print_options, "print every option and stop")
 };
 
 // The size low bytes of *v: enums may be smaller than int on boards.
@@ -9716,7 +9752,7 @@ static int dt__set_flag(dt_options *o, const dt__flag *f, const char *value, dt_
 
 int dt_option_set(dt_options *o, const char *name, const char *value, dt_error *err) {
 	dt__flag f;
-	if (!o || !name) return dt__is_null(err, "dt_option_set", o ? "name" : "options");
+	if (!o || !name) return dt__is_null(err, o ? "name" : "options");
 	if (dt__find_flag(&f, name, strlen(name))) return dt__set_flag(o, &f, value, err);
 	return dt__fail(err, DT_ERR_USAGE, "there is no option \"%.60s\": --help lists them", name);
 }
@@ -9778,7 +9814,7 @@ static void dt__show_options(const dt_options *o) {
 
 int dt_parse(dt_options *o, int argc, char **argv, dt_error *err) {
 	int i;
-	if (!o || (argc > 0 && !argv)) return dt__is_null(err, "dt_parse", o ? "command line" : "options");
+	if (!o || (argc > 0 && !argv)) return dt__is_null(err, o ? "command line" : "options");
 	for (i = 1; i < argc; i++) {
 		const char *name = argv[i], *value = strchr(name, '=');
 		const dt_flag *own = o->flags;
@@ -9931,14 +9967,14 @@ int dt_main_opt(int argc, char **argv, const dt_options *o) {
 	dt_options with;
 	dt_error err = DT_DEFAULTS;
 	int code;
-	if (!o) { fprintf(stderr, "dt_main: the options are NULL\n"); return 64; }
+	if (!o) return dt_run(NULL);
 	with = *o; code = dt_parse(&with, argc, argv, &err);
 	if (code == DT_ERR_STOPPED) return 0;
 	if (code) { fprintf(stderr, "%s: %s\n", argc > 0 ? argv[0] : "dtrain", err.text); return 64; }
 	return dt_run(&with);
 }
 #else
-int dt_parse(dt_options *o, int argc, char **argv, dt_error *err) { return dt__disabled(err, "dt_parse", "DTRAIN_NO_STDIO"); }
+int dt_parse(dt_options *o, int argc, char **argv, dt_error *err) { return dt__disabled(err, "DTRAIN_NO_STDIO"); }
 int dt_run(const dt_options *o) { return DT_ERR_DISABLED; }
 int dt_main_opt(int argc, char **argv, const dt_options *o) { return DT_ERR_DISABLED; }
 #endif

@@ -102,7 +102,7 @@ DT_API int dt_checkpoint_save(dt_model *m, const char *path, dt_error *err) {
     dt__writer state = dt__writer_on(text, sizeof text);
     dt__checkpoint_file c = {NULL, 0};
     dt__new_file file;
-    if (!m) return dt__is_null(err, "dt_checkpoint_save", "model");
+    if (!m) return dt__is_null(err, "model");
     if (m->servers && m->process) return dt__not_now(err, "dt_checkpoint_save: with parameter servers the chief saves");
     if (m->servers && m->served && m->comm && dt__exchange_slots(m, DT__FETCH, err)) return err ? err->code : DT_ERR_PEER;
     if (dt__new_file_open(&file, "dt_checkpoint_save", path, err)) return DT_ERR_IO;
@@ -174,7 +174,7 @@ DT_API int dt_checkpoint_load(dt_model *m, const char *path, dt_error *err) {
     dt_checkpoint_info *c = &dt__checkpoint;
     dt__tensors t;
     int code;
-    if (!m || !path) return dt__is_null(err, "dt_checkpoint_load", m ? "path" : "model");
+    if (!m || !path) return dt__is_null(err, m ? "path" : "model");
     o.path = path;
     code = dt__tensors_open(&t, "dt_checkpoint_load", &m->o, &o, err);
     if (!code) code = dt__state_read(m, &t, state);

@@ -557,7 +557,7 @@ static int dt__open_csv(dt_dataset *d) {
     return code;
 }
 #else
-static int dt__open_csv(dt_dataset *d) { return dt__disabled(d->err, "dt_csv", "DTRAIN_NO_STDIO"); }
+static int dt__open_csv(dt_dataset *d) { return dt__fail(d->err, DT_ERR_DISABLED, "dt_csv: this build has DTRAIN_NO_STDIO: build without it"); }
 #endif
 
 DT_API dt_source dt_csv_opt(dt_csv_options o) {

@@ -204,7 +204,7 @@ static int dt__events_end(dt_events *e, const char *what, dt_error *err) {
 // n texts, that is: least 1 where nothing is no name. A reader refuses an event whole for one byte that is no UTF-8.
 static int dt__events_check_text(const char *what, const char *name, int n, const char *const *texts, size_t least, dt_error *err) {
     int i, k;
-    if (n > 0 && !texts) return dt__is_null(err, what, name);
+    if (n > 0 && !texts) return dt__refuse(err, "%s: the %s is NULL", what, name);
     for (i = 0; i < n; i++) {
         const char *s = texts[i];
         size_t length = s ? strlen(s) : 0, at;
@@ -218,7 +218,7 @@ static int dt__events_check_text(const char *what, const char *name, int n, cons
 }
 
 static int dt__events_check(const dt_events *e, const char *what, long step, int n, const char *const *tags, dt_error *err) {
-    if (!e) return dt__is_null(err, what, "dt_events");
+    if (!e) return dt__refuse(err, "%s: the dt_events is NULL", what);
     if (e->error.code) return dt__pass_error(err, &e->error);
     if (step < 0) return dt__refuse(err, "%s: the step is %ld: 0 is the first", what, step);
     return dt__events_check_text(what, "tag", n, tags, 1, err);
@@ -228,7 +228,7 @@ static int dt__events_check(const dt_events *e, const char *what, long step, int
 
 DT_API int dt_events_scalars(dt_events *e, long step, int n, const char *const *tags, const double *values, dt_error *err) {
     int i, points = 0, code = dt__events_check(e, "dt_events_scalars", step, n, tags, err);
-    if (!code && n > 0 && !values) code = dt__is_null(err, "dt_events_scalars", "values");
+    if (!code && n > 0 && !values) code = dt__is_null(err, "values");
     if (code) return code;
     dt__events_begin(e, step);
     dt__events_open(e, 5);  // summary {1: value {1: tag, 2: float}, …
@@ -268,7 +268,7 @@ DT_API int dt_events_histogram(dt_events *e, long step, const char *tag, const f
     double count[DT__EVENTS_BUCKETS] = {0}, low = INFINITY, high = -INFINITY, width;
     size_t i;
     int k, code = dt__events_check(e, "dt_events_histogram", step, 1, &tag, err);
-    if (!code && n && !values) code = dt__is_null(err, "dt_events_histogram", "values");
+    if (!code && n && !values) code = dt__is_null(err, "values");
     if (code) return code;
     for (i = 0; i < n; i++) {
         double v = (double)values[i];

@@ -367,8 +367,8 @@ static void dt__c_layer(dt__c *e, const dt_tensor *t) {
         case 'I': fprintf(e->f, "%td", dt__c_taps(t)); break;
         case 'E': dt__c_float(e, ((const dt_layernorm_options *)o)->epsilon); break;
         case 'K': dt__c_float(e, (double)((const dt__activation_options *)o)->slope); break;
-        case 'F': dt__c_float(e, (double)((const dt__linear *)o)->factor[0]); break;
-        case 'O': dt__c_float(e, (double)((const dt__linear *)o)->offset); break;
+        case 'F': dt__c_float(e, (double)((const dt__linear_options *)o)->factor[0]); break;
+        case 'O': dt__c_float(e, (double)((const dt__linear_options *)o)->offset); break;
         case 'C':
             v = dt__conv_of(t);
             fprintf(e->f, "%td, %td, %td, %td, %td, %td, %td, %td, %td, %td, %td, %td, %td", v.h, v.w, v.c, v.oh, v.ow, v.f, v.kh, v.kw, v.s, v.dil, v.groups, v.top, v.left);
@@ -448,7 +448,7 @@ DT_API int dt_export_c(dt_model *m, const char *path, dt_export_options *options
     dt__new_file file; dt__pool pool;
     const char *c; ptrdiff_t i;
     int code;
-    if (!m || !path) return dt__is_null(err, "dt_export_c", m ? "path" : "model");
+    if (!m || !path) return dt__is_null(err, m ? "path" : "model");
     e.g = &m->graph; e.w = m->replica[0].variables; e.o = options ? options : &none;
     e.o->difference = e.o->agreement = (double)NAN; e.o->weight_bytes = 0;
     e.prefix = e.o->prefix ? e.o->prefix : "net";
@@ -478,7 +478,7 @@ DT_API int dt_export_c(dt_model *m, const char *path, dt_export_options *options
 #else
 DT_API int dt_export_c(dt_model *m, const char *path, dt_export_options *o, dt_error *err) {
     (void)m; (void)path; (void)o;
-    return dt__disabled(err, "dt_export_c", "DTRAIN_NO_STDIO");
+    return dt__disabled(err, "DTRAIN_NO_STDIO");
 }
 #endif
 #endif

@@ -430,10 +430,10 @@ static void dt__onnx_layer(dt__onnx *e, const dt_tensor *t) {
         dt__onnx_node(e, "Reshape", y, x, a.text);
         dt__onnx_close(e);
     } else if (!strcmp(op, "scale")) {
-        dt__onnx_scalar(e, t, "factor", ((const dt__linear *)o)->factor[0], &b);
+        dt__onnx_scalar(e, t, "factor", ((const dt__linear_options *)o)->factor[0], &b);
         dt__onnx_node(e, "Mul", dt__onnx_own(t, "a", &a), x, b.text);
         dt__onnx_close(e);
-        dt__onnx_scalar(e, t, "offset", ((const dt__linear *)o)->offset, &b);
+        dt__onnx_scalar(e, t, "offset", ((const dt__linear_options *)o)->offset, &b);
         dt__onnx_node(e, "Add", y, a.text, b.text);
         dt__onnx_close(e);
     } else if (dt__glob("softmax,leaky_relu", op)) {
@@ -501,7 +501,7 @@ static int dt__onnx_mark(dt__onnx *e, dt_error *err) {
         if (!dt__glob(DT__ONNX_ANY "," DT__ONNX_IMAGES "," DT__ONNX_OTHERS, t->op->name))
             return dt__refuse(err, "dt_export_onnx: layer \"%s\" is a dt_%s, which has no ONNX form: use other operations", t->name, t->op->name);
         if (!strcmp(t->op->name, "scale")) {
-            const dt__linear *o = (const dt__linear *)t->options;
+            const dt__linear_options *o = (const dt__linear_options *)t->options;
             if (!(fabsf(o->factor[0]) <= FLT_MAX) || !(fabsf(o->offset) <= FLT_MAX))
                 return dt__fail(err, DT_ERR_NUMERIC, "dt_export_onnx: layer \"%s\": factor or offset is beyond float", t->name);
         }
@@ -516,7 +516,7 @@ DT_API int dt_export_onnx(dt_model *m, const char *path, dt_error *err) {
     dt__new_file file; dt__pool pool;
     const char *name; ptrdiff_t i;
     int code, k, n_outputs = 0;
-    if (!m || !path) return dt__is_null(err, "dt_export_onnx", m ? "path" : "model");
+    if (!m || !path) return dt__is_null(err, m ? "path" : "model");
     e.g = &m->graph; e.w = m->replica[0].variables;
     while (dt__onnx_output(&e, n_outputs, &name)) n_outputs++;
     dt__pool_open(&pool, &m->o, 0);
@@ -556,7 +556,7 @@ DT_API int dt_export_onnx(dt_model *m, const char *path, dt_error *err) {
 #else
 DT_API int dt_export_onnx(dt_model *m, const char *path, dt_error *err) {
     (void)m; (void)path;
-    return dt__disabled(err, "dt_export_onnx", "DTRAIN_NO_STDIO");
+    return dt__disabled(err, "DTRAIN_NO_STDIO");
 }
 #endif
 #endif  // DTRAIN_EXPORT_ONNX_H

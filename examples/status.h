@@ -52,9 +52,9 @@ DT_API void dt_status_close(dt_status *s);
 DT_API dt_status *dt_status_open(const char *where, int offset, const char *folder, dt_error *err) {
     (void)where; (void)offset; (void)folder;
 #ifdef DTRAIN_NO_THREADS
-    dt__disabled(err, "--status-port", "DTRAIN_NO_THREADS");
+    dt__fail(err, DT_ERR_DISABLED, "--status-port: this build has DTRAIN_NO_THREADS: build without it");
 #else
-    dt__disabled(err, "--status-port", "DTRAIN_NO_SOCKETS");
+    dt__fail(err, DT_ERR_DISABLED, "--status-port: this build has DTRAIN_NO_SOCKETS: build without it");
 #endif
     return NULL;
 }

@@ -53,7 +53,7 @@ DT_API dt_trace *dt_trace_open(dt_model *m, size_t spans, dt_error *err) {
     const size_t most = SIZE_MAX / 2 / sizeof(dt__trace_span);
     size_t replicas = m ? (size_t)m->n_replicas : 0;
     dt_trace *t;
-    if (!m) { dt__is_null(err, "dt_trace_open", "model"); return NULL; }
+    if (!m) { dt__is_null(err, "model"); return NULL; }
     if (!m->graph.profile) { dt__not_now(err, "dt_trace_open: the model was made without .profile = 1"); return NULL; }
     if (dt__tracing) { dt__not_now(err, "dt_trace_open: another trace is open: dt_trace_close it first"); return NULL; }
     if (!spans || spans > most / replicas) { dt__refuse(err, "dt_trace_open: room for %zu spans is none", spans); return NULL; }

@@ -123,7 +123,7 @@ check "files that are named are there" files
 # may have theirs.
 flags() {
     {
-        sed -n 's/^\tDT__FLAG[A-Z_]*([A-Z]*, *"\{0,1\}\([a-z_0-9]*\)"\{0,1\},.*/\1/p; s/^\tDT__SWITCH_OF(\([a-z_]*\),.*/\1/p' dtrain.h | tr _ -
+        sed -n 's/^\tDT__FLAG[A-Z_]*([A-Z]*, *"\{0,1\}\([a-z_0-9]*\)"\{0,1\},.*/\1/p; s/^\tDT__\(ONLY\|COUNTS\)(\([a-z_]*\),.*/\2/p' dtrain.h | tr _ -
         grep -hoE '\{"[a-z-]+", *&' examples/*.h examples/*.c bench/*.c | sed 's/{"\([a-z-]*\)".*/\1/'
         grep -hoE '"--[a-z-]+' dtrain.h examples/*.h examples/*.c bench/*.c | sed 's/"--//'
     } | sort -u >"$scratch/flags"

@@ -593,6 +593,135 @@ static void test_pmi(void) {
     sigaction(SIGUSR1, &before, NULL);
 }
 
+/* What torchrun's agent keeps for its processes, c10d's TCPStore. spoils: who waits hears that instead, and then nothing. */
+typedef struct { door door; char key[100], value[400]; const char *spoils; size_t n_spoils; pthread_mutex_t lock; pthread_cond_t set; pthread_t thread; } agent;
+typedef struct { agent *a; int fd; } agent_client;
+static int agent_text(int fd, char *text, size_t size) {
+    uint64_t n;
+    if (recv(fd, &n, 8, MSG_WAITALL) != 8) return 0;
+    CHECK(n > 0 && n < size);
+    if (n >= size || recv(fd, text, n, MSG_WAITALL) != (ssize_t)n) return 0;
+    text[n] = 0;
+    return 1;
+}
+static void *agent_client_main(void *user) {
+    agent_client *c = (agent_client *)user;
+    agent *a = c->a;
+    unsigned char op;
+    uint32_t magic;
+    uint64_t n;
+    char key[100];
+    while (recv(c->fd, &op, 1, 0) == 1) {
+        if (op == 0) CHECK(recv(c->fd, &magic, 4, MSG_WAITALL) == 4 && magic == 0x3C85F7CE);
+        else if (op == 1) {
+            char value[400];
+            if (!agent_text(c->fd, key, sizeof key) || !agent_text(c->fd, value, sizeof value)) break;
+            pthread_mutex_lock(&a->lock);
+            strcpy(a->key, key), strcpy(a->value, value);
+            pthread_cond_broadcast(&a->set);
+            pthread_mutex_unlock(&a->lock);
+        } else if (op == 6) {
+            if (recv(c->fd, &n, 8, MSG_WAITALL) != 8 || n != 1 || !agent_text(c->fd, key, sizeof key)) break;
+            pthread_mutex_lock(&a->lock);
+            while (strcmp(a->key, key) && !a->spoils) pthread_cond_wait(&a->set, &a->lock);
+            const char *says = a->spoils ? a->spoils : "";
+            n = a->spoils ? a->n_spoils : 1;
+            pthread_mutex_unlock(&a->lock);
+            if (n == 0 || send(c->fd, says, n, MSG_NOSIGNAL) != 1) break;
+        } else if (op == 3) {
+            char answer[8 + sizeof a->value];
+            if (!agent_text(c->fd, key, sizeof key)) break;
+            pthread_mutex_lock(&a->lock);
+            CHECK_MSG(!strcmp(a->key, key), "the store has no \"%s\"", key);
+            n = strlen(a->value);
+            memcpy(answer, &n, 8), memcpy(answer + 8, a->value, n);
+            pthread_mutex_unlock(&a->lock);
+            for (size_t i = 0; i < 8 + n; i++) {  /* byte by byte, as a network may */
+                if (send(c->fd, answer + i, 1, MSG_NOSIGNAL) != 1) break;
+                if (i % 8 == 3) rest(0.001);
+            }
+        } else { CHECK_MSG(0, "the store does not know operation %d", op); break; }
+    }
+    close(c->fd);
+    free(c);
+    return NULL;
+}
+static void *agent_main(void *user) {
+    agent *a = (agent *)user;
+    int fd;
+    while ((fd = accept(a->door.fd, NULL, NULL)) >= 0) {
+        agent_client *c = (agent_client *)malloc(sizeof *c);
+        pthread_t thread;
+        c->a = a, c->fd = fd;
+        if (pthread_create(&thread, NULL, agent_client_main, c)) { printf("no thread\n"); exit(1); }
+        pthread_detach(thread);
+    }
+    return NULL;
+}
+static void by_agent(const agent *a, peer *p, int n) {
+    set_peers(p, n, (door){-1, 0});
+    for (int i = 0; i < n; i++) {
+        p[i].who.store = -1, p[i].who.listener = -1;
+        snprintf(p[i].who.file, sizeof p[i].who.file, "127.0.0.1:%d", a->door.port);
+        strcpy(p[i].who.chief, p[i].who.file);
+        p[i].pause = i ? 0 : 0.3;  /* the others come first */
+    }
+}
+
+static void test_torchrun_store(void) {
+    enum { N = 3 };
+    static const struct { const char *says; size_t n; } bad[] = {
+        {"", 0}, {"\1", 1}, {"\0\377\377\377\377\377\377\377\377", 9}, {"\0\5\0\0\0\0\0\0\0hello", 14}, {"\0\5\0\0\0\0\0\0\0h", 10}};
+    static agent a;  /* it serves to the end */
+    peer p[N], others[2];
+    door closed = open_door(), living = open_door();
+    close(closed.fd);
+    a.door = open_door();
+    pthread_mutex_init(&a.lock, NULL), pthread_cond_init(&a.set, NULL);
+    pthread_create(&a.thread, NULL, agent_main, &a);
+    setenv("TORCHELASTIC_RUN_ID", "r7", 1);
+    for (int old = 0; old < 3; old++) {  /* no word there; of a job that has ended; of one that goes on */
+        pthread_mutex_lock(&a.lock);
+        strcpy(a.key, old ? "dtrain/r7/chief" : "");
+        snprintf(a.value, sizeof a.value, "127.0.0.1:%d 123", old == 1 ? closed.port : living.port);
+        pthread_mutex_unlock(&a.lock);
+        by_agent(&a, p, N);
+        if (old == 2) {
+            set_peers(others, 2, living);
+            others[1].pause = 1;
+            for (int i = 0; i < 2; i++) start_peer(&others[i]);
+        }
+        for (int i = 0; i < N; i++) start_peer(&p[i]);
+        end_peers(p, N);
+        check_peers(p, N);
+        pthread_mutex_lock(&a.lock);
+        CHECK(!strcmp(a.key, "dtrain/r7/chief") && !strncmp(a.value, "127.0.0.1:", 10) && atoi(a.value + 10) != living.port);
+        CHECK(strchr(a.value, ' ') && !strcmp(strchr(a.value, ' ') + 1, p[2].who.job) && strlen(p[2].who.job) > 10);
+        pthread_mutex_unlock(&a.lock);
+        if (old < 2) continue;
+        end_peers(others, 2);
+        check_peers(others, 2);
+    }
+    for (int i = 0; i <= COUNT(bad); i++) {  /* the last: there is no store */
+        pthread_mutex_lock(&a.lock);
+        if (i < COUNT(bad)) a.spoils = bad[i].says, a.n_spoils = bad[i].n;
+        pthread_mutex_unlock(&a.lock);
+        by_agent(&a, p, 2);
+        for (int k = 0; k < 2; k++) {
+            if (i == COUNT(bad)) snprintf(p[k].who.file, sizeof p[k].who.file, "127.0.0.1:%d", closed.port);
+            p[k].who.patience = 0.3, p[k].pause = 0;
+            start_peer(&p[k]);
+        }
+        for (int k = 0; k < 2; k++) pthread_join(p[k].thread, NULL);
+        CHECK_ERROR(p[0].err, DT_ERR_CONFIG, "does not answer: set DTRAIN_CHIEF");
+        CHECK_ERROR(p[1].err, DT_ERR_PEER, "rank 1 waited in vain for rank 0 to write to \"127.0.0.1:");
+    }
+    unsetenv("TORCHELASTIC_RUN_ID");
+    shutdown(a.door.fd, SHUT_RDWR);
+    close(a.door.fd);
+    pthread_join(a.thread, NULL);
+}
+
 /* FIPS 180-4's examples, and HMAC as RFC 2104 writes it, with short and long keys */
 static void test_hashes(void) {
     static const struct { const char *text; const char *hash; } sha[] = {
@@ -1094,13 +1223,17 @@ static void test_half_families(void) {
     }
 }
 
-/* ports: given, or from the job so that all find the same; torchrun's own store keeps its port */
+/* ports: given, or from the job so that all find the same; torchrun's own store keeps its port, and says where rank 0 is */
 static void test_ports(void) {
     dt_error err;
     dt__who a = environment(TORCHRUN " TORCHELASTIC_USE_AGENT_STORE=True", &err), b = environment(TORCHRUN " TORCHELASTIC_USE_AGENT_STORE=True RANK=0", &err), c;
-    CHECK(!strcmp(a.chief, b.chief) && strcmp(a.chief, "n1:29500") && a.tries > 1 && !strncmp(a.chief, "n1:", 3));
+    CHECK(a.store == -1 && b.store == -1 && !strcmp(a.file, "n1:29500") && !strcmp(b.file, a.file) && a.rank == 2 && b.rank == 0);
+    b = environment(TORCHRUN " TORCHELASTIC_USE_AGENT_STORE=True DTRAIN_CHIEF=h:1", &err);
+    CHECK(!b.store && !*b.file && !strcmp(b.chief, "h:1"));
+    b = environment(TORCHRUN " TORCHELASTIC_USE_AGENT_STORE=True DTRAIN_RDZV=file:/a/b", &err);
+    CHECK(!b.store && !strcmp(b.file, "/a/b") && !strcmp(b.chief, "file:/a/b"));
     b = environment(TORCHRUN " TORCHELASTIC_USE_AGENT_STORE=False", &err);
-    CHECK(!strcmp(b.chief, "n1:29500") && b.tries == 1);
+    CHECK(!strcmp(b.chief, "n1:29500") && b.tries == 1 && !b.store && !*b.file);
     a = environment(SLURM "SLURM_STEP_NODELIST=n[1-2]", &err);
     b = environment(SLURM "SLURM_STEP_NODELIST=n[1-2] SLURM_PROCID=3", &err);
     c = environment(SLURM "SLURM_STEP_NODELIST=n[1-2] SLURM_JOB_ID=78", &err);
@@ -1300,6 +1433,7 @@ int main(void) {
     RUN(test_missing);
     RUN(test_meeting_file);
     RUN(test_pmi);
+    RUN(test_torchrun_store);
     RUN(test_hashes);
     RUN(test_secret);
     RUN(test_tags);
