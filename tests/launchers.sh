@@ -418,6 +418,10 @@ by_agents() {
     for i in 1 2 3; do start $((i - 1)) timeout -k 5 100 ./on.sh $i env DTRAIN_SECRET=0123456789abcdef NODES=3 NODE=$((i - 1)) MASTER=n1 TORCHRUN="$TORCHRUN" "$root/examples/launch/torchrun.sh" 1 $job; done
     ended 0 100 0 1 2 && same 3 out.0
 }
+by_store() {  # the agents find each other on the last host; rank 0 is on the first, and says so in the store of its agent
+    for i in 1 2 3; do start $((i - 1)) timeout -k 5 100 ./on.sh $i env DTRAIN_SECRET=0123456789abcdef "$TORCHRUN" --no-python --nnodes 3 --nproc_per_node 1 --rdzv-backend c10d --rdzv-endpoint n3:29400 --rdzv-id test $job; done
+    ended 0 100 0 1 2 && cat out.0 out.1 out.2 >all && same 3 all
+}
 own_name() {  # a host may have its own name at 127.0.1.1; two of the processes are on the first
     sed 's/^10.77.0.1 n1/127.0.1.1 n1/' hosts.txt >hosts1.txt
     for rank in 0 1 2; do
@@ -519,7 +523,10 @@ else
         check "three hosts, MPICH, DTRAIN_RDZV" under 3 env DTRAIN_SECRET=0123456789abcdef DTRAIN_RDZV="file:$scratch/meet" \
             ./on.sh 1 "$MPIEXEC" -launcher rsh -launcher-exec "$scratch/rsh.sh" -hosts n1,n2,n3 -genvlist DTRAIN_RDZV,DTRAIN_SECRET -np 3
     fi
-    if command -v "$TORCHRUN" >/dev/null; then check "three hosts, torchrun" by_agents; fi
+    if command -v "$TORCHRUN" >/dev/null; then
+        check "three hosts, torchrun" by_agents
+        check "three hosts, torchrun, c10d" by_store
+    fi
     if ! command -v slurmctld >/dev/null || ! command -v munged >/dev/null; then
         skip "three hosts, srun" "no slurmctld, slurmd and munged"
     elif ! slurm_up ./on.sh "n1(10.77.0.1)" "NodeAddr=10.77.0.[1-3]"; then
