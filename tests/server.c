@@ -48,6 +48,8 @@ typedef struct player {
     dt_error err;
     int code, n_losses, number, stop_after, slow;
     int kept;  /* a server that another thread stops, and closes */
+    double busy;  /* a server that does something else for so long, */
+    int mute;  /* … and whose heart does not beat */
     float loss[LOSSES];
     uint32_t crc;
     uint64_t updates;   /* of a server */
@@ -84,6 +86,8 @@ static void *play(void *arg) {
     if (serves(p)) {
         dt_server *s = dt__server_on(dt__net_open(&p->who, &p->err), &p->err);
         __atomic_store_n(&p->server, s, __ATOMIC_RELEASE);
+        if (s && p->mute) dt__hand_stop(&s->net->heart);
+        if (p->busy > 0) rest(p->busy);
         p->code = s ? dt_server_run(s, &p->err) : p->err.code;
         p->ended = dt__now();
         if (s) p->updates = s->version;
@@ -1469,6 +1473,21 @@ static void test_roles(void) {
 }
 
 /* by dt_cluster; and who is one does not open the other */
+/* A server that answers nothing for longer than the dead time is waited for as long as its heart beats, and no longer. */
+static void test_busy_server(void) {
+    player p[3];
+    for (int mute = 0; mute < 2; mute++) {
+        set_world(p, 2, 1);
+        for (int i = 0; i < 3; i++) p[i].who.dead = 2;
+        p[2].busy = 6, p[2].mute = mute;
+        play_all(p, 3);
+        for (int i = 0; i < 2; i++) {
+            if (mute) CHECK_ERROR(p[i].err, DT_ERR_PEER, "is silent"); else CHECK_OK(p[i].err);
+        }
+        if (!mute) { CHECK_OK(p[2].err); CHECK(p[2].updates > 0 && p[0].report.steps > 0); }
+    }
+}
+
 static void test_wrong_door(void) {
     dt_cluster c = DT_DEFAULTS;
     dt_error err = DT_DEFAULTS;
@@ -1541,6 +1560,7 @@ int main(void) {
     TRY(test_specs);
     TRY(test_roles);
     TRY(test_wrong_door);
+    TRY(test_busy_server);
     TRY(test_killed);
     scratch_end();
     return finish();
