@@ -7703,12 +7703,12 @@ static int dt__meet_listen(dt__who *w, int fd, dt_error *err) {
 	return w->listener < 0;
 }
 
-// By the store of torchrun's agent (c10d's TCPStore), in the host's byte order: rank 0 sets its word, all wait and get it.
+// By the store of torchrun's agent (c10d's TCPStore), in the host's byte order: rank 0 sets its word, all get it.
 static char *dt__c10d_put(char *p, const char *text) {
 	uint64_t n = strlen(text);
 	memcpy(p, &n, 8);
-	memcpy(p + 8, text, n);
-	return p + 8 + n;
+	for (p += 8; *text; ) *p++ = *text++;
+	return p;
 }
 static int dt__meet_c10d(dt__who *w, dt_error *err) {
 	enum { SET = 1, GET = 3, WAIT = 6 };
@@ -7728,7 +7728,7 @@ static int dt__meet_c10d(dt__who *w, dt_error *err) {
 	p = dt__c10d_put(p + 9, key);
 	ok = ok && send(fd, m, (size_t)(p - m), MSG_NOSIGNAL) > 0 && dt__hear(w, fd, m, 1, 0) && !*m;
 	*m = GET; p = dt__c10d_put(m + 1, key);
-	ok = ok && send(fd, m, (size_t)(p - m), MSG_NOSIGNAL) > 0 && dt__hear(w, fd, &n, 8, 0) == 8 && n < sizeof word && dt__hear(w, fd, word, n, 0) == n;
+	ok = ok && send(fd, m, (size_t)(p - m), MSG_NOSIGNAL) > 0 && dt__hear(w, fd, &n, 8, 0) == 8 && n < sizeof word && dt__hear(w, fd, word, (size_t)n, 0) == n;
 	if (fd >= 0) close(fd);
 	word[ok ? n : 0] = 0;
 	return sscanf(word, "%279s %63s", w->chief, w->job) == 2;
