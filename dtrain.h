@@ -7435,7 +7435,7 @@ static void dt__host_of(const void *address, socklen_t n, char *host) { // in nu
 	if (getnameinfo((const struct sockaddr *)address, n, host, DT__HOST_BYTES, NULL, 0, NI_NUMERICHOST)) strcpy(host, "?");
 }
 
-// Is the peer on this host? Both ends have one address then, or each one of the loopback's. own: this end's
+// Is the peer on this host? Then both ends have one address, or loopback's. own: this end's
 static int dt__is_here(int fd, char *own) {
 	struct sockaddr_storage a;
 	char peer[DT__HOST_BYTES];
@@ -7687,12 +7687,12 @@ static size_t dt__hear(const dt__who *w, int fd, void *to, size_t n, int line) {
 	return i;
 }
 
-// Where rank 0 listens, and a word. fd: a connection that tells this host's address, or -1.
+// Where rank 0 listens, and a word. fd: a connection, or -1.
 static int dt__meet_listen(dt__who *w, int fd, dt_error *err) {
 	char host[256] = "";
 	uint8_t word[16];
 	int port;
-	if (*w->bind) dt__fill(host, "%s", w->bind);
+	if (w->bind[strspn(w->bind, "0.:")]) dt__fill(host, "%s", w->bind); // not all addresses
 	else if (fd < 0) gethostname(host, sizeof host - 1);
 	else if (dt__is_here(fd, host)) dt__address(w->file, host, sizeof host, &port);
 	dt__random_bytes(word);
@@ -8414,7 +8414,7 @@ static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
 		if (!job) dt__fill(w->job, "parent %d", (int)getppid());
 	}
 	if (*w->chief || !host || w->size < 2) return 0;
-	if (port && store && !strcmp(store, "True") && !dt__env("DTRAIN_RDZV")) w->store = -1; // torchrun itself listens there
+	if (port && store && !strcmp(store, "True")) w->store = -1; // torchrun itself listens there
 	if (!port) {
 		w->tries = 8;
 		dt__fill(own, "%d", 20000 + (int)(dt__crc32c(0, w->job, strlen(w->job)) % 12000));
@@ -8567,9 +8567,11 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	if (code || (w->size == 1 && !w->rank)) return code;
 	if (w->size < 1 || w->rank < 0 || w->rank >= w->size || w->size >= DT__BY_SIGNAL || w->servers >= w->size)
 		return dt__bad_job(err, "rank %d of %d processes (%s), %d of them parameter servers: ranks are 0 to size - 1", w->rank, w->size, w->source, w->servers);
-	if (!c->chief && meet && strcmp(meet, "tcp") && (strncmp(meet, "file:", 5) || dt__fill(w->file, "%s", meet + 5) >= sizeof w->file))
-		return dt__bad_job(err, "DTRAIN_RDZV is \"%.60s\": tcp or file:PATH is needed", meet);
-	if (*w->file && !w->store) { dt__fill(w->chief, "%s", meet); w->tries = 1; }
+	if (!c->chief && meet && strcmp(meet, "tcp")) {
+		if (strncmp(meet, "file:", 5) || !meet[5] || dt__fill(w->chief, "%s", meet) > 260) return dt__bad_job(err, "DTRAIN_RDZV is \"%.60s\": tcp or file:PATH is needed", meet);
+		dt__fill(w->file, "%s", meet + 5);
+		w->tries = 1; w->store = 0;
+	}
 	meet = strncmp(w->source, "MPICH", 5) ? NULL : dt__env("PMI_FD");
 	if (!*w->chief && meet && (w->store = atoi(meet)) > 0) strcpy(w->chief, "PMI_FD");
 	if (*w->chief) return 0;
@@ -9009,15 +9011,18 @@ static int dt__tensors_fail(const dt__tensors *t, const dt__entry *e, const char
 	return dt__bad_file(t->err, "\"%s\" is no valid safetensors file: %s%s", t->path, name, what);
 }
 
-// By place in the data; begin + end tells an empty tensor from the one that begins there. Shell's, by Knuth's steps: no libc, no
-// memory, at most O(n^1.5).
+// By place in the data, an empty tensor before the one that begins there. Shell's, by Knuth's steps: no libc, no memory, O(n^1.5).
 static void dt__sort_entries(dt__entry **e, size_t n) {
 	size_t step = 1, i, j;
 	while (step < n / 3) step = 3 * step + 1;
 	for (; step; step /= 3)
 		for (i = step; i < n; i++) {
 			dt__entry *moved = e[i];
-			for (j = i; j >= step && moved->begin + moved->end < e[j - step]->begin + e[j - step]->end; j -= step) e[j] = e[j - step];
+			for (j = i; j >= step; j -= step) {
+				dt__entry *x = e[j - step];
+				if (x->begin < moved->begin || (x->begin == moved->begin && x->end <= moved->end)) break;
+				e[j] = x;
+			}
 			e[j] = moved;
 		}
 }

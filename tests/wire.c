@@ -686,6 +686,7 @@ static void test_torchrun_store(void) {
         snprintf(a.value, sizeof a.value, "127.0.0.1:%d 123", old == 1 ? closed.port : living.port);
         pthread_mutex_unlock(&a.lock);
         by_agent(&a, p, N);
+        for (int i = 0; i < N && old == 1; i++) strcpy(p[i].who.bind, "0.0.0.0"), p[i].who.insecure = 1;  /* no address to tell */
         if (old == 2) {
             set_peers(others, 2, living);
             others[1].pause = 1;
@@ -1230,6 +1231,8 @@ static void test_ports(void) {
     CHECK(a.store == -1 && b.store == -1 && !strcmp(a.file, "n1:29500") && !strcmp(b.file, a.file) && a.rank == 2 && b.rank == 0);
     b = environment(TORCHRUN " TORCHELASTIC_USE_AGENT_STORE=True DTRAIN_CHIEF=h:1", &err);
     CHECK(!b.store && !*b.file && !strcmp(b.chief, "h:1"));
+    b = environment(TORCHRUN " TORCHELASTIC_USE_AGENT_STORE=True DTRAIN_RDZV=tcp", &err);
+    CHECK(b.store == -1 && !strcmp(b.file, "n1:29500"));
     b = environment(TORCHRUN " TORCHELASTIC_USE_AGENT_STORE=True DTRAIN_RDZV=file:/a/b", &err);
     CHECK(!b.store && !strcmp(b.file, "/a/b") && !strcmp(b.chief, "file:/a/b"));
     b = environment(TORCHRUN " TORCHELASTIC_USE_AGENT_STORE=False", &err);
