@@ -511,6 +511,7 @@ static const struct { const char *name, *header; size_t header_bytes, data; uint
     { "hole at the start",      TEXT(ENTRY("\"F32\"", "[1,2]", "[4,12]")), 12, AUTO },
     { "hole in the middle",     TEXT("{" W ",\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[9,10]}}"), 10, AUTO },
     { "overlap",                TEXT("{" W ",\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}"), 8, AUTO },
+    { "overlap: one in another", TEXT("{" W ",\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[2,3]},\"c\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[8,9]}}"), 9, AUTO },
     { "two names, one span",    TEXT("{" W ",\"b\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[0,8]}}"), 8, AUTO },
     { "one byte missing",       TEXT("{" W "}"), 7, AUTO },
     { "one byte too many",      TEXT("{" W "}"), 9, AUTO },
@@ -585,6 +586,8 @@ static void test_bad_files(void) {
             int rc = load_two(m, path, partial ? "w.*" : NULL, &err);
             CHECK_MSG(rc == DT_ERR_FORMAT, "%s: code %d \"%s\"", bad_file[i].name, rc, err.text);
             CHECK_MSG(!rc || strstr(err.text, "broken.safetensors"), "%s: \"%s\" does not name the file", bad_file[i].name, err.text);
+            if (!strncmp(bad_file[i].name, "overlap", 7)) CHECK_MSG(strstr(err.text, "\"b\": its data overlap another tensor's"), "%s: \"%s\"", bad_file[i].name, err.text);
+            if (!strncmp(bad_file[i].name, "hole", 4)) CHECK_MSG(strstr(err.text, "a hole lies before its data"), "%s: \"%s\"", bad_file[i].name, err.text);
         }
     /* nested too deep: in an unknown field and as an entry */
     static const char *const before[] = { "{\"w.weight\":{\"dtype\":\"F32\",\"x\":", "{\"x\":" }, *const after[] = { ",\"shape\":[1,2],\"data_offsets\":[0,8]}}", "," W "}" };
