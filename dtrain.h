@@ -969,9 +969,7 @@ static void dt__put(dt__writer *w, char c) {
 	if (w->n + 1 < w->size) { w->text[w->n] = c; w->text[w->n + 1] = 0; }
 	w->n++;
 }
-
 static void dt__put_text(dt__writer *w, const char *s) { while (*s) dt__put(w, *s++); }
-
 static void dt__put_uint(dt__writer *w, uint64_t v, unsigned base, int width) {
 	char digits[24];
 	int n = 0;
@@ -1096,7 +1094,6 @@ DT__FORMAT(3) static size_t dt__format(char *out, size_t size, const char *forma
 static void dt__put_json_number(dt__writer *w, double v) { // null where it is not finite
 	if (v - v == 0) dt__put_double(w, v, 9, 0); else dt__put_text(w, "null");
 }
-
 static int dt__digit_at(const char *p, const char *limit) { return p < limit && *p >= '0' && *p <= '9'; }
 
 // A number in any locale, correct to 1 ulp; *end: where it stopped.
@@ -1170,7 +1167,6 @@ DT__FORMAT(3) static int dt__fail(dt_error *err, int code, const char *format, .
 #define dt__disabled(err, name) dt__fail(err, DT_ERR_DISABLED, "%s: this build has %s: build without it", __func__, name)
 
 static int dt__code(const dt_error *err, int otherwise) { return err && err->code ? err->code : otherwise; }
-
 static int dt__pass_error(dt_error *to, const dt_error *from) { if (to && !to->code) *to = *from; return from->code; }
 
 // ---- sizes and memory
@@ -1180,7 +1176,6 @@ static int dt__times(dt__n a, dt__n b, dt__n *out) {
 	*out = a * b;
 	return 1;
 }
-
 static dt__n dt__ceil(dt__n n, dt__n unit) { return (n + unit - 1) / unit * unit; }
 
 #define DT__ALIGN 64 // bytes: a cache line, the widest vector
@@ -1259,10 +1254,8 @@ static uint64_t dt__read_le(const uint8_t *p, int bytes) {
 	while (bytes > 0) v = v << 8 | p[--bytes];
 	return v;
 }
-
 static uint32_t dt__float_bits(float v) { uint32_t b; memcpy(&b, &v, 4); return b; }
 static float dt__float_from(uint32_t b) { float v; memcpy(&v, &b, 4); return v; }
-
 static float dt__half(uint32_t b) { // IEEE 754 binary16
 	uint32_t e = b >> 10 & 31, m = b & 1023, sign = (b & 0x8000) << 16;
 	if (e == 31) return dt__float_from(sign | 0x7f800000 | m << 13);
@@ -1339,7 +1332,6 @@ static int dt__glob(const char *globs, const char *name) {
 	}
 	return 0;
 }
-
 static int dt__equals(const char *text, size_t n, const char *word) { return n == strlen(word) && !memcmp(text, word, n); }
 
 // ---- JSON: a strict pull reader (RFC 8259) of bytes without a terminator. The first offence stays in .error and every
@@ -1352,14 +1344,12 @@ typedef struct {
 #define DT__JSON_DEPTH 64
 
 static int dt__json_fail(dt__json *j, const char *what) { if (!j->error) j->error = what; return 0; }
-
 static void dt__json_blank(dt__json *j) {
 	while (!j->error && j->p < j->end && memchr(" \t\n\r", *j->p, 4)) j->p++;
 }
 
 // The next byte that is not blank; 0 at the end or after an error.
 static char dt__json_peek(dt__json *j) { dt__json_blank(j); return j->error || j->p >= j->end ? (char)0 : *j->p; }
-
 static int dt__json_expect(dt__json *j, char c, const char *what) {
 	if (dt__json_peek(j) != c) return dt__json_fail(j, what);
 	j->p++;
@@ -1395,7 +1385,6 @@ static const char *dt__put_json_character(dt__writer *w, const char *s) {
 	while (n-- > 0) dt__put(w, *s++);
 	return s;
 }
-
 static void dt__put_json(dt__writer *w, const char *s) { while (*s) s = dt__put_json_character(w, s); }
 
 // A string, unescaped. At most cap bytes are kept; *n counts all.
@@ -1782,8 +1771,7 @@ typedef uint32_t dt__vu;
 #define DT__TEST(comparison) (-(int32_t)(comparison))
 #endif
 #define DT__SELECT(mask, a, b) DT__FLOATS((DT__BITS(a) & (mask)) | (DT__BITS(b) & ~(mask)))
-typedef float dt__v1;
-typedef int32_t dt__v1i;
+typedef float dt__v1; typedef int32_t dt__v1i;
 
 // ---- the micro-kernel: C [rows, columns] = or += bias (NULL: 0) + sum over k2 and k of A(row, k2, k) * B(k2, k, columns), and
 // perhaps relu of that, for n tiles; next, next_c: floats from one's A and C to the next one's
@@ -2294,7 +2282,6 @@ static void dt__adam_base DT__ADAM_PARAMETERS { DT__EACH(n) DT__ADAM(DT__READ, D
 DT__AVX2 static void dt__adam_avx2 DT__ADAM_PARAMETERS { DT__EACH(n) DT__ADAM(DT__READ, DT__SET, DT__ROOT) }
 #define DT__READ_ALL(v, p) dt__v v = DT__AT((p) + i)
 #define DT__SET_ALL(v, p) *(dt__v *)((p) + i) = v
-typedef DT__VECTOR(int32_t, 64) dt__v16i;
 #define dt__v dt__v16 // for all above
 #define dt__vi dt__v16i
 DT__AVX512 static void dt__adam_avx512 DT__ADAM_PARAMETERS {
@@ -2828,9 +2815,7 @@ static float *dt__x(const dt__replica *r, const dt_tensor *t, int i) { return dt
 static float *dt__saved(const dt__replica *r, const dt_tensor *t) { return dt__strip(r, t->saved, t->saved_row); }
 static float *dt__gradient(const dt__replica *r, const dt_tensor *t) { return dt__strip(r, t->gradient, t->size); }
 static float *dt__weights(const dt__replica *r, const dt_tensor *t, int i) { return r->variables + t->variable[i]->offset; }
-
 static int dt__trains(const dt__variable *v) { return v && !v->frozen && !v->statistic; }
-
 static int dt__is_target(const dt_tensor *t, int k) { return t->op->flags & DT__LOSS && k == 1; } // no gradient goes there
 
 // Before n floats of a gradient, if d is one, are written. *add: d already holds something; add NULL: d starts with zeros.
@@ -4688,7 +4673,6 @@ static void dt__losses_finish(dt__graph *g) {
 // ---- totals: floats in the gradient array, judged in double
 
 static void dt__totals_add(double *sum, const float *totals) { int i; DT__FOR(i, DT__TOTALS) sum[i] += (double)totals[i]; }
-
 static const dt_loss_options *dt__loss_of(const dt_tensor *t) { return (const dt_loss_options *)t->options; }
 static int dt__loss_means(const dt__graph *g, int i) { return dt__loss_of(g->loss[i])->reduction == DT_MEAN; }
 
@@ -6208,7 +6192,7 @@ static int dt__model_agree(dt_model *m, dt_error *err) {
 	int64_t value[] = {0, m->batch, m->n_replicas, m->parts, m->o.optimizer, (int64_t)m->o.seed, m->o.sync, m->o.staleness, m->o.backup, m->o.wire};
 	uint32_t net = 0;
 	int i;
-	DT__FOR(i, m->graph.n_variables) {
+	DT__WHILE(i, m->graph.n_variables, m->graph.variable[i]->name) { // for gcc -O3
 		const dt__variable *v = m->graph.variable[i];
 		char text[DT_MAX_NAME + 64];
 		net = dt__crc32c(net, text, dt__fill(text, "%s %td %d", v->name, v->size, dt__trains(v)));
@@ -7361,7 +7345,6 @@ typedef struct dt__desk { // a rank's, with two areas that it uses in turn
 } dt__desk;
 
 static float *dt__area(const dt__net *net, int rank) { return (float *)net->segment + (rank * 2 + net->turn) * DT__AREA; }
-
 static int dt__desk_late(const dt__net *net, int rank, unsigned round) { return (int)(DT__LOAD(&net->desk[rank].arrived) - round) < 0; }
 static int dt__desk_all(const dt__net *net, unsigned round) { // have come?
 	int i = 0;
