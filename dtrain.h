@@ -1163,6 +1163,7 @@ DT__FORMAT(3) static int dt__fail(dt_error *err, int code, const char *format, .
 #define dt__no_room(err, ...) dt__fail(err, DT_ERR_MEMORY, __VA_ARGS__)
 #define dt__bad_file(err, ...) dt__fail(err, DT_ERR_FORMAT, __VA_ARGS__)
 #define dt__bad_job(err, ...) dt__fail(err, DT_ERR_CONFIG, __VA_ARGS__)
+#define dt__lost(err, ...) dt__fail(err, DT_ERR_PEER, __VA_ARGS__)
 #define dt__is_null(err, name) dt__refuse(err, "%s: the %s is NULL", __func__, name)
 #define dt__disabled(err, name) dt__fail(err, DT_ERR_DISABLED, "%s: this build has %s: build without it", __func__, name)
 
@@ -1256,26 +1257,8 @@ static uint64_t dt__read_le(const uint8_t *p, int bytes) {
 }
 static uint32_t dt__float_bits(float v) { uint32_t b; memcpy(&b, &v, 4); return b; }
 static float dt__float_from(uint32_t b) { float v; memcpy(&v, &b, 4); return v; }
-static float dt__half(uint32_t b) { // IEEE 754 binary16
-	uint32_t e = b >> 10 & 31, m = b & 1023, sign = (b & 0x8000) << 16;
-	if (e == 31) return dt__float_from(sign | 0x7f800000 | m << 13);
-	if (e) return dt__float_from(sign | (e + 112) << 23 | m << 13);
-	return (sign ? -1.0f : 1.0f) * (float)m * (1.0f / 16777216.0f);
-}
 
 #define DT__PIECE 256 // floats converted at a time
-
-// To binary16, and to bfloat16, the upper half of a float: the nearest, ties to even.
-static uint32_t dt__to_half(float v) {
-	uint32_t b = dt__float_bits(v) & 0x7fffffff, sign = dt__float_bits(v) >> 16 & 0x8000;
-	if (b >= 0x477ff000) return sign | (b > 0x7f800000 ? 0x7e00 : 0x7c00);
-	if (b < 0x38800000) return sign | (dt__float_bits(dt__float_from(b) + 0.5f) - 0x3f000000);
-	return sign | (b + 0xfff + (b >> 13 & 1) - 0x38000000) >> 13;
-}
-static uint32_t dt__to_bfloat(float v) {
-	uint32_t b = dt__float_bits(v);
-	return v != v ? b >> 16 | 64 : (b + 0x7fff + (b >> 16 & 1)) >> 16;
-}
 
 // CRC-32C (Castagnoli, reflected, as in RFC 3720), half a byte a step. Start with 0.
 #if DT__X86
@@ -1687,8 +1670,7 @@ typedef struct {
 
 static int dt__meeting_open(dt__meeting *b, int n) {
 	DT__CLEAR(b);
-	b->n = n;
-	b->spins = n > dt__cores() ? 0 : DT__SPINS;
+	b->n = n; b->spins = n > dt__cores() ? 0 : DT__SPINS;
 	if (pthread_mutex_init(&b->lock, NULL)) return DT_ERR_MEMORY;
 	if (!pthread_cond_init(&b->wake, NULL)) return 0;
 	pthread_mutex_destroy(&b->lock);
@@ -1770,7 +1752,8 @@ typedef uint32_t dt__vu;
 #define DT__FLOATS(i) dt__float_from((uint32_t)(i))
 #define DT__TEST(comparison) (-(int32_t)(comparison))
 #endif
-#define DT__SELECT(mask, a, b) DT__FLOATS((DT__BITS(a) & (mask)) | (DT__BITS(b) & ~(mask)))
+#define DT__SELECT_BITS(mask, a, b) (((a) & (mask)) | ((b) & ~(mask)))
+#define DT__SELECT(mask, a, b) DT__FLOATS(DT__SELECT_BITS(mask, DT__BITS(a), DT__BITS(b)))
 typedef float dt__v1; typedef int32_t dt__v1i;
 
 // ---- the micro-kernel: C [rows, columns] = or += bias (NULL: 0) + sum over k2 and k of A(row, k2, k) * B(k2, k, columns), and
@@ -2431,6 +2414,39 @@ DT__WINOGRAD_OF(dt__winograd_base, , dt__v4, 4)
 DT__WINOGRAD_OF(dt__winograd_base, , dt__v1, 1)
 #endif
 
+// To IEEE 754's binary16, or to bfloat16, a float's upper half: the nearest, ties to even. Word i of n has values i and n + i.
+DT__LOOP(narrow, (dt_wire wire, dt__n all, const float *x, float *word), (wire, all, x, word)) {
+	dt__n n = all - all / 2;
+	DT__EACH(n) {
+		dt__v v; dt__vu both = {0};
+		for (int k = 0; k < 2; k++) {
+			dt__get(&v, x + k * n + i, (k ? all - n : n) - i);
+			dt__vi b = DT__BITS(v), nan = DT__TEST(v != v), a = b & 0x7fffffff;
+			a = DT__SELECT_BITS(DT__TEST(a > 0x477ff000), 0x477ff000, a); // infinite; and subnormal
+			a = DT__SELECT_BITS(DT__TEST(a < 0x38800000), DT__BITS(DT__FLOATS(a) + 0.5f) - 0x3f000000, (a + 0xfff + (a >> 13 & 1) - 0x38000000) >> 13);
+			if (wire == DT_F16) b = a << 16 | (b & INT32_MIN);
+			else b += (0x7fff + (b >> 16 & 1)) & ~nan;
+			both = both << 16 | (dt__vu)(b | (nan & 0x400000)) >> 16;
+		}
+		v = DT__FLOATS((dt__vi)both);
+		DT__SET(v, word);
+	}
+}
+DT__LOOP(widen, (dt_wire wire, dt__n all, const float *word, float *x), (wire, all, word, x)) {
+	dt__n n = all - all / 2;
+	DT__EACH(n) {
+		DT__READ(v, word);
+		dt__vu both = (dt__vu)DT__BITS(v);
+		for (int k = 0; k < 2; k++, both <<= 16) {
+			dt__vi b = (dt__vi)(both & 0xffff0000), a = b >> 3 & 0x0fffe000;
+			a += 0x38000000 + (DT__TEST(a >= 0x0f800000) & 0x38000000);
+			if (wire == DT_F16) b = (b & INT32_MIN) | DT__SELECT_BITS(DT__TEST(a < 0x38800000), DT__BITS(DT__FLOATS(a + 0x800000) - 6.103515625e-5f), a);
+			v = DT__FLOATS(b);
+			dt__set(&v, x + k * n + i, (k ? all - n : n) - i);
+		}
+	}
+}
+
 // c [n] = or += a [k] * B [k, n], with rows (bj = 1) or columns (bk = ak = 1) of B contiguous
 DT__LOOP(gemv, (dt__n n, dt__n k, const float *a, dt__n ak, const float *b, dt__n bk, dt__n bj, float *c, int add), (n, k, a, ak, b, bk, bj, c, add)) {
 	dt__n i, p, r;
@@ -2467,7 +2483,7 @@ DT__LOOP(gemv, (dt__n n, dt__n k, const float *a, dt__n ak, const float *b, dt__
 
 #define DT__VECTOR_LOOPS(X) \
 	X(activate) X(activate_back) X(multiply) X(maximum) X(maximum_back) X(dot) X(linear) X(column_moments) \
-	X(columns_affine) X(softmax) X(layernorm) X(layernorm_back) X(dropout) X(sgd) X(from_bytes) X(pack) X(gemv)
+	X(columns_affine) X(softmax) X(layernorm) X(layernorm_back) X(dropout) X(sgd) X(from_bytes) X(pack) X(gemv) X(narrow) X(widen)
 
 typedef struct {
 	const char *name;
@@ -3618,8 +3634,7 @@ static dt__conv dt__conv_of(const dt_tensor *t) {
 	v.pitch = (v.padded ? v.wp : v.w) * v.c;
 	v.depthwise = v.groups > 1 && v.cg == 1 && v.fg == 1;
 	v.simple = v.groups == 1 && v.dil == 1;
-	v.span = v.simple ? v.kw * v.c : v.cg;
-	v.spans = v.simple ? 1 : v.kw;
+	v.span = v.simple ? v.kw * v.c : v.cg; v.spans = v.simple ? 1 : v.kw;
 	// Whole vectors of channels, products that cannot overflow, tiles that are not too empty.
 	v.winograd = v.simple && v.s == 1 && v.kh == 3 && v.kw == 3 && v.top < 3 && v.left < 3 && !o->direct && v.c % 16 == 0 && v.f % 16 == 0 && DT__MAX(v.c, v.f) <= 4096 &&
 			dt__ceil(v.oh, 4) * dt__ceil(v.ow, 4) * 5 <= v.oh * v.ow * 8 && dt__ceil(v.h, 4) * dt__ceil(v.w, 4) * 5 <= v.h * v.w * 8;
@@ -4363,8 +4378,7 @@ DT__BOTH_WAYS(move) {
 	for (i = 0; i < t->n_in; i++, to += n) {
 		dt__n n_x = t->in[i]->dim[o->axis], run; // indexes, and how many of them move at once
 		float *x = dt__x(r, t, i), *y = dt__value(r, t);
-		n = DT__MIN(n_x, n_y);
-		run = o->step == 1 ? n : 1;
+		n = DT__MIN(n_x, n_y); run = o->step == 1 ? n : 1;
 		if (back) {
 			y = dt__gradient(r, t); add = 1;
 			x = dt__dx(r, t, i, n < n_x ? NULL : &add);
@@ -6853,8 +6867,7 @@ static ssize_t dt__link_flush(dt__link *l) {
 	for (i = 0, left = n; i < 2; i++) {
 		size_t gone = DT__MIN((size_t)left, l->out[i].iov_len);
 		l->out[i].iov_base = (char *)l->out[i].iov_base + gone;
-		l->out[i].iov_len -= gone;
-		left -= (ssize_t)gone;
+		l->out[i].iov_len -= gone; left -= (ssize_t)gone;
 	}
 	return n;
 }
@@ -7017,7 +7030,7 @@ static void dt__net_end(dt__net *net, int type, double seconds) {
 
 static void dt__net_lost(dt__net *net, const dt__link *l, const char *why) {
 	int rank = (int)(l - net->link), workers = net->comm.size;
-	dt__fail(&net->cause, DT_ERR_PEER, "%s %d (%s) is lost: %s", rank < workers ? "rank" : "parameter server", rank % workers, l->address, why);
+	dt__lost(&net->cause, "%s %d (%s) is lost: %s", rank < workers ? "rank" : "parameter server", rank % workers, l->address, why);
 }
 
 static uint8_t *dt__server_place(dt__net *net, dt__link *l);
@@ -7093,18 +7106,6 @@ static int dt__net_push(dt__net *net, dt__link *l) {
 	return dt__net_flush(net, l);
 }
 
-// Values of 16 bits, two in the place of a float.
-static void dt__pack(dt_wire wire, dt__n n, const float *x, float *packed) {
-	uint16_t *to = (uint16_t *)(void *)packed;
-	dt__n i;
-	DT__FOR(i, n) to[i] = (uint16_t)(wire == DT_F16 ? dt__to_half(x[i]) : dt__to_bfloat(x[i]));
-}
-static void dt__unpack(dt_wire wire, dt__n n, const float *packed, float *x) {
-	const uint16_t *from = (const uint16_t *)(const void *)packed;
-	dt__n i;
-	DT__FOR(i, n) x[i] = wire == DT_F16 ? dt__half(from[i]) : dt__float_from((uint32_t)from[i] << 16);
-}
-
 // Sums of packed values are rounded once. wide: [size] pieces.
 static void dt__net_add_packed(const dt__net *net, dt__n n, float *wide) {
 	int size = net->comm.size;
@@ -7114,9 +7115,9 @@ static void dt__net_add_packed(const dt__net *net, dt__n n, float *wide) {
 	int i;
 	for (at = 0; at < n; at += DT__PIECE) {
 		s.end = 2 * DT__MIN(n - at, DT__PIECE);
-		DT__FOR(i, size) dt__unpack(net->wire, s.end, part[i] + at, sum[i] = wide + 2 * DT__PIECE * i);
+		DT__FOR(i, size) dt__cpu()->widen(net->wire, s.end, part[i] + at, sum[i] = wide + 2 * DT__PIECE * i);
 		dt__reduce_slice(sum, size, s, DT_SUM, 0);
-		dt__pack(net->wire, s.end, *sum, *part + at);
+		dt__cpu()->narrow(net->wire, s.end, *sum, *part + at);
 	}
 }
 
@@ -7247,8 +7248,7 @@ static void dt__net_prepare(dt_comm *c, float *buf) {
 		if (dt__net_room(net, 2 * (each + DT__PIECE))) return; // parts, room to add them, and these
 		net->wire = wire; net->wide = buf; net->wide_n = n;
 		buf = net->room + c->size * (each + 2 * DT__PIECE);
-		buf[words - 1] = 0;
-		dt__pack(net->wire, n, net->wide, buf);
+		dt__cpu()->narrow(wire, n, net->wide, buf);
 		c->n = (size_t)words;
 	}
 	net->ring = long_sum && !net->wire && c->size > DT_RING; net->step = 0; net->buf = buf;
@@ -7274,7 +7274,7 @@ static void dt__net_work(dt__net *net) {
 		if (open && idle > c->spins) dt__net_wait(net);
 	}
 	DT__UNLOCK(net);
-	if (!open && net->wire) dt__unpack(net->wire, net->wide_n, net->buf, net->wide);
+	if (!open && net->wire) dt__cpu()->widen(net->wire, net->wide_n, net->buf, net->wide);
 }
 
 static int dt__net_run(dt_comm *c, float *buf, dt_error *err) {
@@ -7455,7 +7455,7 @@ static int dt__desk_open(dt__net *net, dt_error *err) {
 	uint64_t own[24] = {0}, *offers; // a rank's: 8 words, where the segment is; the cores it may run on
 	char *path = (char *)memcpy(own, "/dev/shm/dtrain-XXXXXX", 23), *token = path + 48;
 	float failed;
-	uint8_t *p = (uint8_t *)MAP_FAILED;
+	uint8_t *const none = (uint8_t *)MAP_FAILED, *p = none;
 	size_t bytes = (size_t)c->size * (sizeof *net->desk + 8 * DT__AREA);
 	int fd = -1, must = wish && !strcmp(wish, "shm"), code = 0, i, quota = dt__core_mask(own + 8) != dt__cores();
 	struct stat st;
@@ -7478,13 +7478,11 @@ static int dt__desk_open(dt__net *net, dt_error *err) {
 	if (c->rank && *path) fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd >= 0 && !fstat(fd, &st) && (size_t)st.st_size >= bytes + 16) p = (uint8_t *)mmap(NULL, bytes + 16, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (fd >= 0) close(fd);
-	failed = p == (uint8_t *)MAP_FAILED || memcmp(p + bytes, token, 16);
+	failed = p == none || memcmp(p + bytes, token, 16);
 	DT__FOR(i, c->size) if (!net->link[i].here) failed = 1;
 	if (!code) code = dt_allreduce(c, &failed, 1, DT_MAX, err);
 	if (!c->rank && *path) unlink(path);
-	if (p != (uint8_t *)MAP_FAILED) {
-		net->segment = p; net->segment_bytes = bytes + 16;
-	}
+	if (p != none) { net->segment = p; net->segment_bytes = bytes + 16; }
 	if (!code && failed == 0) {
 		net->desk = (dt__desk *)(void *)dt__area(net, c->size); // behind the areas
 		c->run = dt__desk_run; c->start = NULL;
@@ -7637,7 +7635,7 @@ static void dt__link_tell(dt__link *l, int type, int rank, const void *payload, 
 }
 
 static int dt__join_stopped(const dt__who *w, dt_error *err) {
-	return dt__fail(err, DT_ERR_PEER, "rank %d was stopped by signal %d while it waited for the others", w->rank, (int)DT__STOPPED);
+	return dt__lost(err, "rank %d was stopped by signal %d while it waited for the others", w->rank, (int)DT__STOPPED);
 }
 
 // Has the process at the other end gone, or does it say so?
@@ -7792,7 +7790,7 @@ static int dt__dial(dt__net *net, dt__who *w, int rank, const char *address, int
 		poll(NULL, 0, 5 << DT__MIN(round / (rank ? 1 : w->tries), 7));
 	}
 	if (DT__STOPPED) return dt__join_stopped(w, err);
-	return dt__fail(err, DT_ERR_PEER, "rank %d waited %g s in vain for rank %d at %s: %s", w->rank, w->patience, rank, address, why);
+	return dt__lost(err, "rank %d waited %g s in vain for rank %d at %s: %s", w->rank, w->patience, rank, address, why);
 }
 
 // A process said hello: ask for its proof, then let it in or say why not. 1: it is in; -1: go on; 0: none of ours.
@@ -7832,15 +7830,15 @@ static int dt__join_greet(dt__net *net, const dt__who *w, dt__link *half, int *m
 static int dt__join_accept(dt__net *net, const dt__who *w, int listener, double until, dt_error *err) {
 	dt__link *half = (dt__link *)calloc(DT__HALF_OPEN, sizeof *half), *l;
 	struct pollfd p[DT__HALF_OPEN + 1];
+	char text[80] = "";
+	DT__WRITER(out, text);
 	int missing = w->size - 1 - w->rank, i;
 	if (!half) return dt__no_room(err, "no memory to join");
 	DT__FOR(i, DT__HALF_OPEN) half[i].fd = -1;
+	for (i = 0; i <= DT__HALF_OPEN; i++) p[i].events = POLLIN;
 	while (missing && dt__now() < until && !DT__STOPPED) {
 		int taken = 0;
-		for (i = 0; i <= DT__HALF_OPEN; i++) {
-			p[i].events = POLLIN;
-			if (i < DT__HALF_OPEN) { p[i].fd = half[i].fd; taken += half[i].fd >= 0; }
-		}
+		DT__FOR(i, DT__HALF_OPEN) taken += (p[i].fd = half[i].fd) >= 0;
 		p[DT__HALF_OPEN].fd = taken < DT__HALF_OPEN ? listener : -1;
 		poll(p, DT__HALF_OPEN + 1, 100);
 		for (i = 0, l = half; i < DT__HALF_OPEN && missing; i++, l++) {
@@ -7866,14 +7864,10 @@ static int dt__join_accept(dt__net *net, const dt__who *w, int listener, double 
 	}
 	DT__FOR(i, DT__HALF_OPEN) dt__link_close(&half[i]);
 	free(half);
-	if (missing && DT__STOPPED) return dt__join_stopped(w, err);
-	if (missing) {
-		char text[80] = "";
-		DT__WRITER(out, text);
-		for (i = w->rank + 1; i < w->size; i++) if (net->link[i].fd < 0) dt__print(&out, out.n ? ", %d" : "%d", i);
-		return dt__fail(err, DT_ERR_PEER, "rank %d (%s) waited %g s; of %d processes these have not come: %s", w->rank, w->chief, w->patience, w->size, text);
-	}
-	return 0;
+	if (!missing) return 0;
+	if (DT__STOPPED) return dt__join_stopped(w, err);
+	for (i = w->rank + 1; i < w->size; i++) if (net->link[i].fd < 0) dt__print(&out, out.n ? ", %d" : "%d", i);
+	return dt__lost(err, "rank %d (%s) waited %g s; of %d processes these have not come: %s", w->rank, w->chief, w->patience, w->size, text);
 }
 
 static uint8_t *dt__place_roster(void *user, dt__link *l) {
@@ -7887,7 +7881,7 @@ static int dt__join(dt__net *net, dt__who *w, dt_error *err) {
 	dt__link *l;
 	int i, port = 0, code = w->store > 0 ? dt__meet_pmi(w, err) : *w->file && !w->rank ? dt__meet_write(w, err) : 0, listener;
 	while (*w->file && w->rank && !dt__meet_read(w)) {
-		if (dt__now() > until || DT__STOPPED) return dt__fail(err, DT_ERR_PEER, "rank %d waited in vain for rank 0 to write to \"%s\"", w->rank, w->file);
+		if (dt__now() > until || DT__STOPPED) return dt__lost(err, "rank %d waited in vain for rank 0 to write to \"%s\"", w->rank, w->file);
 		poll(NULL, 0, 50);
 	}
 	if (code) *w->file = 0; // not ours
@@ -7896,8 +7890,8 @@ static int dt__join(dt__net *net, dt__who *w, dt_error *err) {
 	dt__socket_ready(listener);
 	if (w->rank && !code) code = dt__dial(net, w, 0, w->chief, port, until, err);
 	if (!code && w->rank && dt__link_await(net->link, DT__ROSTER, dt__place_roster, net, until))
-		code = net->link->frame.type == DT__ABORT ? dt__fail(err, DT_ERR_PEER, "%s", (const char *)net->link->small)
-			: DT__STOPPED ? dt__join_stopped(w, err) : dt__fail(err, DT_ERR_PEER, "rank 0 (%s) has ended, or the others have not come to it within %g s", w->chief, w->patience);
+		code = net->link->frame.type == DT__ABORT ? dt__lost(err, "%s", (const char *)net->link->small)
+			: DT__STOPPED ? dt__join_stopped(w, err) : dt__lost(err, "rank 0 (%s) has ended, or the others have not come to it within %g s", w->chief, w->patience);
 	DT__FOR(i, w->size) net->roster[i][63] = 0;
 	if (w->rank) until = DT__MIN(until, dt__now() + 2 * w->dead); // all have been there: who does not answer now has died
 	for (i = 1; i < w->rank && !code; i++) code = dt__dial(net, w, i, net->roster[i], port, until, err);
@@ -8280,7 +8274,7 @@ int dt_server_run(dt_server *s, dt_error *err) {
 			moved |= dt__net_pull(net, l);
 			if (l->greeted && !net->cause.code) dt__server_take(s, i);
 			if (l->left && i < s->workers && (l->part_in.begin < l->part_in.end || (s->sync && s->version - s->base < (uint64_t)s->batches)))
-				dt__fail(&net->cause, DT_ERR_PEER, "rank %d closed its handle in the middle of a round", i);
+				dt__lost(&net->cause, "rank %d closed its handle in the middle of a round", i);
 			if (i < s->workers && l->fd >= 0) { moved |= dt__server_send(s, i); open = 1; }
 		}
 		moved |= dt__server_work(s);
@@ -8290,7 +8284,7 @@ int dt_server_run(dt_server *s, dt_error *err) {
 		}
 		if (!moved && open) dt__net_wait(net);
 		if (DT__LOAD(&s->stopped) || DT__STOPPED)
-			dt__fail(&net->cause, DT_ERR_PEER, "parameter server %d was stopped%s", net->comm.rank - s->workers, DT__STOPPED ? " by a signal" : "");
+			dt__lost(&net->cause, "parameter server %d was stopped%s", net->comm.rank - s->workers, DT__STOPPED ? " by a signal" : "");
 	}
 	DT__UNLOCK(net);
 	return dt__net_code(net, err);
@@ -9124,9 +9118,10 @@ static void dt__tensors_close(dt__tensors *t) {
 #endif
 }
 
-static float dt__file_value(const uint8_t *p, int dtype) { // F32, F16 (IEEE 754 binary16) or BF16
-	uint32_t bits = (uint32_t)dt__read_le(p, dtype ? 2 : 4);
-	return dtype == 1 ? dt__half(bits) : dt__float_from(dtype ? bits << 16 : bits);
+static float dt__file_value(const uint8_t *p, int dtype) { // F32, F16 or BF16
+	float v = dt__float_from((uint32_t)dt__read_le(p, dtype ? 2 : 4) << (dtype ? 16 : 0));
+	if (dtype == 1) dt__cpu()->widen(DT_F16, 1, &v, &v);
+	return v;
 }
 
 // What s takes from the file; *name: its name there, or NULL: it is not to be loaded.
@@ -9851,12 +9846,15 @@ static void dt__show_json(dt_model *m, const char *status, const dt_error *err) 
 	char line[2400];
 	DT__WRITER(w, line);
 	dt_report r = dt_model_report(m);
-	const struct { const char *name; double value; } measure[] = {{"train_loss", r.steps ? r.train_loss : (double)NAN},
-			{"eval_loss", m ? r.eval_loss : (double)NAN}, {"eval_accuracy", m ? r.eval_accuracy : (double)NAN}};
+	static const char *const name[] = {"train_loss", "eval_loss", "eval_accuracy"};
+	const double none = (double)NAN, v[] = {r.steps ? r.train_loss : none, m ? r.eval_loss : none, m ? r.eval_accuracy : none};
 	int i;
 	dt__print(&w, "{\"status\": \"%s\", \"strategy\": \"%s\", \"replicas\": %d, \"processes\": %d, \"epochs\": %d, \"steps\": %ld, \"samples\": %ld", status,
 			dt__strategy_name[r.strategy], r.replicas, r.processes, r.epochs, r.steps, r.samples);
-	DT__FOR(i, 3) { dt__print(&w, ", \"%s\": ", measure[i].name); dt__put_json_number(&w, measure[i].value); }
+	DT__FOR(i, 3) {
+		dt__print(&w, ", \"%s\": ", name[i]);
+		dt__put_json_number(&w, v[i]);
+	}
 	dt__print(&w, ", \"seconds\": %.6g, \"samples_per_s\": %.6g, \"data_s\": %.6g, \"parameters\": %zu, \"parameters_crc32c\": %lu, \"arena_bytes\": %zu, \"peak_rss_bytes\": %.0f", r.seconds,
 			r.samples_per_s, r.data_s, r.parameters, m ? (unsigned long)dt_parameters_crc32c(m) : 0ul, r.arena_bytes, dt__peak_rss());
 	if (err->code) { dt__put_text(&w, ", \"error\": \""); dt__put_json(&w, err->text); dt__put(&w, '"'); }

@@ -3,8 +3,8 @@
 // Build:   cc -O2 bench/models.c -o models -lm -pthread
 // Run:     ./models --model mnist_cnn --batch 128 --replicas 2 --seconds 5
 //          under mpirun, srun, … or with DTRAIN_RANK, DTRAIN_WORLD and DTRAIN_CHIEF: the processes train together
-// The first process prints one line of JSON. --batch is per replica; --strategy is as in every program; --steps 0 means
-// "as many as fill --seconds".
+// The first process prints one line of JSON. --batch is per replica; --strategy and --wire are as in every program; --steps 0
+// means "as many as fill --seconds".
 // Models, data and optimizers are those of the PyTorch program that it is compared with, and the
 // fields have its names: threads is the cores of one replica (here always 1), import_s is 0. to_first_step_s begins
 // when the data is in memory. plan_mb is what the values, gradients and scratch of one replica take, plan_bound_mb
@@ -118,7 +118,7 @@ static double peak_rss_mb(void) {
 #endif
 }
 
-static int bench(int which, int batch, int replicas, int no_fusion, const char *strategy, long steps, double seconds) {
+static int bench(int which, int batch, int replicas, int no_fusion, const char *strategy, const char *wire, long steps, double seconds) {
     double start, first_done, took, cpu, *step_s = NULL;
     size_t plan, bound;
     dt_error err = DT_DEFAULTS;
@@ -134,6 +134,7 @@ static int bench(int which, int batch, int replicas, int no_fusion, const char *
     o.seed = 1;
     o.no_fusion = no_fusion;
     dt_option_set(&o, "strategy", strategy, &err);
+    dt_option_set(&o, "wire", wire, &err);
     memcpy(o.input, bench_table[which].input, sizeof bench_table[which].input);
     int size = o.input[0] * (o.input[1] ? o.input[1] * o.input[2] : 1);
     float *x = (float *)malloc(sizeof *x * (size_t)size * POOL), first, last = 0, wanted;
@@ -204,7 +205,7 @@ done:
 
 static int usage(void) {
     fprintf(stderr, "models: --model mnist_mlp|mnist_cnn|cifar_cnn|resnet20 [--batch 128] "
-                    "[--replicas 1] [--steps 0] [--seconds 5] [--no-fusion 1] [--strategy default]; batch * replicas is at most %d\n", POOL);
+                    "[--replicas 1] [--steps 0] [--seconds 5] [--no-fusion 1] [--strategy default] [--wire f32]; batch * replicas is at most %d\n", POOL);
     return 64;
 }
 
@@ -212,7 +213,7 @@ int main(int argc, char **argv) {
     int which = MODELS, batch = 128, replicas = 1, no_fusion = 0;
     long steps = 0;
     double seconds = 5;
-    const char *strategy = "default";
+    const char *strategy = "default", *wire = "f32";
     for (int i = 1; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--model") == 0)
@@ -220,6 +221,7 @@ int main(int argc, char **argv) {
         else if (strcmp(argv[i], "--batch") == 0) batch = atoi(value);
         else if (strcmp(argv[i], "--replicas") == 0) replicas = atoi(value);
         else if (strcmp(argv[i], "--strategy") == 0) strategy = value;
+        else if (strcmp(argv[i], "--wire") == 0) wire = value;
         else if (strcmp(argv[i], "--no-fusion") == 0) no_fusion = atoi(value);
         else if (strcmp(argv[i], "--steps") == 0) steps = atol(value);
         else if (strcmp(argv[i], "--seconds") == 0) seconds = atof(value);
@@ -227,5 +229,5 @@ int main(int argc, char **argv) {
     }
     if (which == MODELS || batch < 1 || replicas < 1 || batch > POOL / replicas || steps < 0
         || steps > MOST_STEPS || !(seconds > 0)) return usage();
-    return bench(which, batch, replicas, no_fusion, strategy, steps, seconds);
+    return bench(which, batch, replicas, no_fusion, strategy, wire, steps, seconds);
 }

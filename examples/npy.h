@@ -115,7 +115,11 @@ static int dt__npy_convert(float *dst, const uint8_t *src, const char *descr, pt
         while (k--) bits = bits << 8 | src[k ^ flip];
         if (whole) { bits = (bits ^ sign) - sign; v = sign && bits >> 63 ? -(double)(0 - bits) : (double)bits; }
         else if (width == 8) memcpy(&v, &bits, 8);
-        else v = (double)(width == 4 ? dt__float_from((uint32_t)bits) : dt__half((uint32_t)bits));
+        else {
+            float f = dt__float_from((uint32_t)bits << (width == 2 ? 16 : 0));
+            if (width == 2) dt__cpu()->widen(DT_F16, 1, &f, &f);
+            v = (double)f;
+        }
         if (v - v == 0 && (v > limit || v < -limit - whole)) return dt__bad_file(err, "%s: sample %td holds %.9g, beyond %s: np.save smaller values", what, sample, v, whole ? "int32" : "float32");
         if (whole) { int32_t i = (int32_t)v; memcpy(dst, &i, 4); } else *dst = (float)v;
     }

@@ -1052,35 +1052,6 @@ static void test_meet_without_one(void) {
 }
 #endif
 
-/* ---- 16 bits a value: every number there, every middle between two and its neighbours, and what lies beyond */
-
-static float wide_of(int kind, uint32_t b) { return kind ? dt__half(b) : dt__float_from(b << 16); }
-static uint32_t narrow_of(int kind, float v) { return kind ? dt__to_half(v) : dt__to_bfloat(v); }
-
-static void test_16_bits(void) {
-    for (int kind = 0; kind < 2; kind++) {
-        uint32_t infinite = kind ? 0x7c00 : 0x7f80, wrong = 0;
-        for (uint32_t b = 0; b < infinite; b++) {
-            float v = wide_of(kind, b), next = wide_of(kind, b + 1);
-            if (b + 1 == infinite) next = kind ? 65536.0f : INFINITY;
-            for (uint32_t sign = 0; sign < 2; sign++) {
-                float s = sign ? -1.0f : 1.0f;
-                wrong += narrow_of(kind, s * v) != (b | sign << 15);
-                if (b + 1 == infinite && !kind) continue;
-                double middle = ((double)v + (double)next) / 2;
-                float m = (float)middle;
-                if ((double)m != middle) continue;  /* bfloat16's smallest */
-                wrong += narrow_of(kind, s * m) != ((b + b % 2) | sign << 15);  /* a tie: to the even one */
-                wrong += narrow_of(kind, s * nextafterf(m, 0)) != (b | sign << 15);
-                wrong += narrow_of(kind, s * nextafterf(m, INFINITY)) != ((b + 1) | sign << 15);
-            }
-        }
-        CHECK_MSG(!wrong, "%u values of kind %d are rounded wrongly", (unsigned)wrong, kind);
-        CHECK(narrow_of(kind, INFINITY) == infinite && narrow_of(kind, -INFINITY) == (infinite | 0x8000) && narrow_of(kind, FLT_MAX) == infinite);
-        CHECK(isnan(wide_of(kind, narrow_of(kind, NAN))) && isnan(wide_of(kind, narrow_of(kind, dt__float_from(0x7f800001)))));
-    }
-}
-
 int main(void) {
     int status;
     if (scratch_begin() || fence_begin()) return 1;
@@ -1121,7 +1092,6 @@ int main(void) {
 #ifndef DTRAIN_NO_THREADS
     RUN(test_meet);
     RUN(test_meet_without_one);
-    RUN(test_16_bits);
 #endif
     status = finish();
     scratch_end();

@@ -519,6 +519,91 @@ static void test_pack(void) {  /* the source ends where a page without rights be
                 }
 }
 
+/* ---- 16 bits a value --------------------------------------------------------------------------------------------- */
+
+/* What a pattern of binary16 or bfloat16 is worth, from its definition. */
+static double worth(dt_wire wire, uint32_t bits) {
+    int half = wire == DT_F16, places = half ? 10 : 7, bias = half ? 15 : 127, e = (int)(bits & 0x7fff) >> places;
+    double m = ldexp(bits & ((1u << places) - 1), -places), v = e ? ldexp(1 + m, e - bias) : ldexp(m, 1 - bias);
+    if (e == 2 * bias + 1) v = m > 0 ? (double)NAN : (double)INFINITY;
+    return bits & 0x8000 ? -v : v;
+}
+
+/* n patterns of n values, which travel as pairs. */
+static void narrowed(dt_wire wire, ptrdiff_t n, const float *x, uint32_t *bits) {
+    ptrdiff_t words = (n + 1) / 2, i;
+    float *px = place(0, x, n), *word = place(1, NULL, words);
+    dt__cpu()->narrow(wire, n, px, word);
+    for (i = 0; i < n; i++) bits[i] = i < words ? dt__float_bits(word[i]) >> 16 : dt__float_bits(word[i - words]) & 0xffff;
+}
+
+/* Every number there is, every middle between two and its neighbours. */
+static void test_narrow(void) {
+    int kind, i;
+    at_begin = 0;
+    for (kind = 0; kind < 2; kind++) {
+        dt_wire wire = kind ? DT_F16 : DT_BF16;
+        uint32_t infinite = kind ? 0x7c00 : 0x7f80, b, bits[16], wrong = 0;
+        for (b = 0; b < infinite; b++) {
+            double v = worth(wire, b), next = b + 1 < infinite ? worth(wire, b + 1) : kind ? 65536.0 : (double)INFINITY;
+            float middle = (float)((v + next) / 2), x[16];
+            int tie = (double)middle == (v + next) / 2 && middle <= FLT_MAX;  /* not between bfloat16's smallest */
+            for (i = 0; i < 16; i++) {
+                float at = i % 4 == 0 || !tie ? (float)v : i % 4 == 1 ? middle : nextafterf(middle, i % 4 == 2 ? 0.0f : (float)INFINITY);
+                x[i] = i & 4 ? -at : at;
+            }
+            narrowed(wire, 16, x, bits);
+            for (i = 0; i < 16; i++) wrong += bits[i] != ((tie ? b + (i % 4 == 1 ? b % 2 : i % 4 == 3) : b) | (i & 4 ? 0x8000u : 0));
+        }
+        CHECK_MSG(!wrong, "%u values of kind %d are rounded wrongly", (unsigned)wrong, kind);
+        for (i = 0; i < 17; i++) {  /* wherever they lie */
+            const float special[] = { (float)INFINITY, -(float)INFINITY, FLT_MAX, -FLT_MAX, 1e-45f, -0.0f };
+            const uint32_t want[] = { infinite, infinite | 0x8000, infinite, infinite | 0x8000, 0, 0x8000 };
+            uint32_t got[17];
+            float x[17] = { 0 };
+            int k;
+            for (k = 0; k < COUNT(special); k++) {
+                x[i] = special[k];
+                narrowed(wire, 17, x, got);
+                CHECK_MSG(got[i] == want[k] && got[(i + 1) % 17] == 0, "kind %d: %g at %d becomes %x", kind, (double)special[k], i, (unsigned)got[i]);
+            }
+            for (k = 0; k < 4; k++) {
+                x[i] = dt__float_from((uint32_t[]){ 0x7fc00000, 0xffc00000, 0x7fffffff, 0x7fc12345 }[k]);
+                narrowed(wire, 17, x, got);
+                CHECK_MSG(isnan(worth(wire, got[i])) && got[(i + 1) % 17] == 0, "kind %d: a NaN at %d becomes %x", kind, i, (unsigned)got[i]);
+            }
+        }
+    }
+}
+
+/* All patterns; and arrays of every length. */
+static void test_widen(void) {
+    static float word[32768], x[65536];
+    ptrdiff_t n, i;
+    int kind;
+    for (kind = 0; kind < 2; kind++) {
+        dt_wire wire = kind ? DT_F16 : DT_BF16;
+        uint32_t b, wrong = 0;
+        for (b = 0; b < 32768; b++) {
+            uint32_t both = b << 16 | b | 0x8000;
+            memcpy(&word[b], &both, 4);
+        }
+        dt__cpu()->widen(wire, 65536, word, x);
+        for (b = 0; b < 65536; b++) {
+            double v = worth(wire, b);
+            wrong += v != v ? x[b] == x[b] : (double)x[b] != v || !signbit(x[b]) != !signbit(v);
+        }
+        CHECK_MSG(!wrong, "%u patterns of kind %d are read wrongly", (unsigned)wrong, kind);
+        EACH_N(n) {
+            const float *from = numbers(0, 2);
+            float *px = place(0, from, n), *packed = place(1, NULL, (n + 1) / 2), *back = place(2, NULL, n);
+            dt__cpu()->narrow(wire, n, px, packed);
+            dt__cpu()->widen(wire, n, packed, back);
+            for (i = 0; i < n; i++) NEAR(back[i], from[i], fabs(from[i]) / (kind ? 2048 : 256) + 1e-7, "kind %d, n = %d, entry %d", kind, (int)n, (int)i);
+        }
+    }
+}
+
 /* ---- columns ------------------------------------------------------------------------------------------------------- */
 
 static const int row_count[] = { 0, 1, 2, 3, 7 };
@@ -1062,7 +1147,7 @@ static const char *const loop_name[] = { DT__VECTOR_LOOPS(DT__TESTED) };
 
 /* A loop that is new here must get a test: the list of those that have one. */
 static void test_every_loop_has_a_test(void) {
-    static const char tested[] = " activate activate_back multiply maximum maximum_back dot linear column_moments columns_affine softmax layernorm layernorm_back dropout sgd from_bytes pack gemv ";
+    static const char tested[] = " activate activate_back multiply maximum maximum_back dot linear column_moments columns_affine softmax layernorm layernorm_back dropout sgd from_bytes pack gemv narrow widen ";
     int i;
     for (i = 0; i < COUNT(loop_name); i++) {
         char word[64];
@@ -1075,7 +1160,7 @@ static const struct { const char *name; void (*test)(void); } test_of[] = {
     { "products", test_products }, { "products_not_finite", test_products_not_finite }, { "cuts", test_cuts }, { "activate", test_activate }, { "activate_special", test_activate_special }, { "copy", test_copy }, { "multiply", test_multiply },
     { "sums", test_sums }, { "from_bytes", test_from_bytes }, { "pack", test_pack }, { "gemv", test_gemv }, { "columns", test_columns }, { "columns_of_many_rows", test_columns_of_many_rows }, { "maximum", test_maximum }, { "softmax", test_softmax },
     { "layernorm", test_layernorm }, { "dropout", test_dropout }, { "sgd", test_sgd }, { "adam", test_adam }, { "updates_by_parts", test_updates_by_parts },
-    { "rmsprop", test_rmsprop }, { "root", test_root }, { "fading_moments", test_fading_moments }, { "exp", test_exp }, { "winograd", test_winograd } };
+    { "rmsprop", test_rmsprop }, { "root", test_root }, { "fading_moments", test_fading_moments }, { "exp", test_exp }, { "narrow", test_narrow }, { "widen", test_widen }, { "winograd", test_winograd } };
 
 static void not_here(void) { SKIP("not an instruction set of this machine"); }
 static void nothing(void) { }
