@@ -969,7 +969,7 @@ static void dt__put(dt__writer *w, char c) {
 	if (w->n + 1 < w->size) { w->text[w->n] = c; w->text[w->n + 1] = 0; }
 	w->n++;
 }
-static void dt__put_text(dt__writer *w, const char *s) { while (*s) dt__put(w, *s++); }
+static void dt__puts(dt__writer *w, const char *s) { while (*s) dt__put(w, *s++); }
 static void dt__put_uint(dt__writer *w, uint64_t v, unsigned base, int width) {
 	char digits[24];
 	int n = 0;
@@ -1007,9 +1007,9 @@ static void dt__put_double(dt__writer *w, double v, int digits, int fixed) {
 	char d[24];
 	uint64_t m = 0, unit = 1, rest = 0;
 	int e = 0, e2, n, last, point, scientific;
-	if (v != v) { dt__put_text(w, "nan"); return; }
+	if (v != v) { dt__puts(w, "nan"); return; }
 	if (copysign(1, v) < 0) { dt__put(w, '-'); v = -v; }
-	if (v > DBL_MAX) { dt__put_text(w, "inf"); return; }
+	if (v > DBL_MAX) { dt__puts(w, "inf"); return; }
 	for (n = fixed ? 0 : 1; n < digits; n++) unit *= 10;
 	if (fixed && v * (double)unit < 1e18) {
 		m = (uint64_t)(v * (double)unit);
@@ -1033,14 +1033,14 @@ static void dt__put_double(dt__writer *w, double v, int digits, int fixed) {
 	for (last = digits; last > 1 && d[last - 1] == '0'; last--) {}
 	scientific = e < -4 || e >= digits;
 	point = scientific ? 0 : e; // the digit before the decimal point
-	if (point < 0) dt__put_text(w, "0.");
+	if (point < 0) dt__puts(w, "0.");
 	for (n = point + 1; n < 0; n++) dt__put(w, '0');
 	DT__FOR(n, DT__MAX(last, point + 1)) {
 		if (n && n == point + 1) dt__put(w, '.');
 		dt__put(w, d[n]);
 	}
 	if (!scientific) return;
-	dt__put_text(w, e < 0 ? "e-" : "e+");
+	dt__puts(w, e < 0 ? "e-" : "e+");
 	dt__put_uint(w, (uint64_t)(e < 0 ? -e : e), 10, 2);
 }
 
@@ -1092,7 +1092,7 @@ DT__FORMAT(3) static size_t dt__format(char *out, size_t size, const char *forma
 #define dt__fill(array, ...) dt__format(array, sizeof(array), __VA_ARGS__)
 
 static void dt__put_json_number(dt__writer *w, double v) { // null where it is not finite
-	if (v - v == 0) dt__put_double(w, v, 9, 0); else dt__put_text(w, "null");
+	if (v - v == 0) dt__put_double(w, v, 9, 0); else dt__puts(w, "null");
 }
 static int dt__digit_at(const char *p, const char *limit) { return p < limit && *p >= '0' && *p <= '9'; }
 
@@ -1159,12 +1159,12 @@ DT__FORMAT(3) static int dt__fail(dt_error *err, int code, const char *format, .
 	return code;
 }
 
-#define dt__refuse(err, ...) dt__fail(err, DT_ERR_ARGUMENT, __VA_ARGS__)
-#define dt__no_room(err, ...) dt__fail(err, DT_ERR_MEMORY, __VA_ARGS__)
+#define dt__deny(err, ...) dt__fail(err, DT_ERR_ARGUMENT, __VA_ARGS__)
+#define dt__oom(err, ...) dt__fail(err, DT_ERR_MEMORY, __VA_ARGS__)
 #define dt__bad_file(err, ...) dt__fail(err, DT_ERR_FORMAT, __VA_ARGS__)
 #define dt__bad_job(err, ...) dt__fail(err, DT_ERR_CONFIG, __VA_ARGS__)
 #define dt__lost(err, ...) dt__fail(err, DT_ERR_PEER, __VA_ARGS__)
-#define dt__is_null(err, name) dt__refuse(err, "%s: the %s is NULL", __func__, name)
+#define dt__is_null(err, name) dt__deny(err, "%s: the %s is NULL", __func__, name)
 #define dt__disabled(err, name) dt__fail(err, DT_ERR_DISABLED, "%s: this build has %s: build without it", __func__, name)
 
 static int dt__code(const dt_error *err, int otherwise) { return err && err->code ? err->code : otherwise; }
@@ -1497,7 +1497,7 @@ static int dt__new_file_open(dt__new_file *n, const char *what, const char *path
 	long process = 0;
 	DT__CLEAR(n);
 	n->path = path; n->what = what;
-	if (!path || !*path) return dt__refuse(err, "%s: the path is empty: name a file", what);
+	if (!path || !*path) return dt__deny(err, "%s: the path is empty: name a file", what);
 #if DT__POSIX
 	struct stat s;
 	if (!stat(path, &s) && !S_ISREG(s.st_mode)) return dt__fail(err, DT_ERR_IO, "%s: \"%s\" is no regular file: name another", what, path);
@@ -1678,7 +1678,6 @@ static int dt__meeting_open(dt__meeting *b, int n) {
 }
 
 static void dt__meeting_close(dt__meeting *b) { pthread_mutex_destroy(&b->lock); pthread_cond_destroy(&b->wake); }
-
 static int dt__meet(dt__meeting *b) { // for all; 0, or 1 + the rank that has left for good
 	int round = DT__LOAD(&b->round), spin;
 	if (DT__LOAD(&b->n) == 1) return 0;
@@ -1942,7 +1941,7 @@ DT__INLINE void dt__v_phi(dt__v *inout) {
 DT__INLINE void dt__v_sqrt(dt__v *inout) {
 	dt__v v = *inout, h = v * 0.5f, y = DT__FLOATS(0x5f375a86 - (DT__BITS(v) >> 1)), s;
 	y = y * (1.5f - h * y * y); y = y * (1.5f - h * y * y); s = v * y;
-	*inout = s + 0.5f * y * (v - s * s);
+	*inout = DT__SELECT(DT__TEST(v > FLT_MAX), v, s + 0.5f * y * (v - s * s));
 }
 
 enum { DT__RELU, DT__LEAKY_RELU, DT__GELU, DT__GELU_TANH, DT__SILU, DT__TANH, DT__SIGMOID };
@@ -2440,7 +2439,7 @@ DT__LOOP(widen, (dt_wire wire, dt__n all, const float *word, float *x), (wire, a
 		for (int k = 0; k < 2; k++, both <<= 16) {
 			dt__vi b = (dt__vi)(both & 0xffff0000), a = b >> 3 & 0x0fffe000;
 			a += 0x38000000 + (DT__TEST(a >= 0x0f800000) & 0x38000000);
-			if (wire == DT_F16) b = (b & INT32_MIN) | DT__SELECT_BITS(DT__TEST(a < 0x38800000), DT__BITS(DT__FLOATS(a + 0x800000) - 6.103515625e-5f), a);
+			if (wire == DT_F16) b = (b & INT32_MIN) | DT__SELECT_BITS(DT__TEST(a < 0x38800000), DT__BITS(DT__FLOATS(a | 0x800000) - 6.103515625e-5f), a);
 			v = DT__FLOATS(b);
 			dt__set(&v, x + k * n + i, (k ? all - n : n) - i);
 		}
@@ -2829,7 +2828,7 @@ static float *dt__strip(const dt__replica *r, int buffer, dt__n row) {
 static float *dt__value(const dt__replica *r, const dt_tensor *t) { return dt__strip(r, t->value, t->size); }
 static float *dt__x(const dt__replica *r, const dt_tensor *t, int i) { return dt__value(r, t->in[i]); }
 static float *dt__saved(const dt__replica *r, const dt_tensor *t) { return dt__strip(r, t->saved, t->saved_row); }
-static float *dt__gradient(const dt__replica *r, const dt_tensor *t) { return dt__strip(r, t->gradient, t->size); }
+static float *dt__grad(const dt__replica *r, const dt_tensor *t) { return dt__strip(r, t->gradient, t->size); }
 static float *dt__weights(const dt__replica *r, const dt_tensor *t, int i) { return r->variables + t->variable[i]->offset; }
 static int dt__trains(const dt__variable *v) { return v && !v->frozen && !v->statistic; }
 static int dt__is_target(const dt_tensor *t, int k) { return t->op->flags & DT__LOSS && k == 1; } // no gradient goes there
@@ -2845,7 +2844,7 @@ static float *dt__claim(float *d, dt__n n, uint8_t *written, int *add) {
 // Where the gradient of input i goes, or of variable i; NULL: nobody wants it.
 static float *dt__dx(dt__replica *r, const dt_tensor *t, int i, int *add) {
 	const dt_tensor *x = t->in[i];
-	return dt__claim(dt__gradient(r, x), r->rows * x->size, &r->written[x->number], add);
+	return dt__claim(dt__grad(r, x), r->rows * x->size, &r->written[x->number], add);
 }
 static float *dt__dw(dt__replica *r, const dt_tensor *t, int i, int *add) {
 	const dt__variable *v = t->variable[i];
@@ -2873,7 +2872,7 @@ typedef struct { char text[96]; } dt__shape_text;
 static const char *dt__shape_of(const dt_tensor *t, dt__shape_text *out) {
 	DT__WRITER(w, out->text);
 	int i;
-	dt__put_text(&w, "[n");
+	dt__puts(&w, "[n");
 	for (i = 1; i < t->rank; i++) dt__print(&w, ",%d", t->dim[i]);
 	dt__put(&w, ']');
 	return out->text;
@@ -2885,9 +2884,9 @@ static int dt__set_name(dt_tensor *t, const char *name) {
 	int n = 1;
 	if (!name) return 0;
 	if (!length || length >= DT_MAX_NAME)
-		return dt__refuse(&t->graph->error, "dt_%s: the name \"%.70s\" has %zu bytes: use 1 to %d", t->op->name, name, length, DT_MAX_NAME - 1);
+		return dt__deny(&t->graph->error, "dt_%s: the name \"%.70s\" has %zu bytes: use 1 to %d", t->op->name, name, length, DT_MAX_NAME - 1);
 	for (; n && *p; p += n) n = dt__utf8((const uint8_t *)p, 4);
-	if (!n) return dt__refuse(&t->graph->error, "dt_%s: a name is no valid UTF-8, which files need", t->op->name);
+	if (!n) return dt__deny(&t->graph->error, "dt_%s: a name is no valid UTF-8, which files need", t->op->name);
 	memcpy(t->name, name, length + 1);
 	return 0;
 }
@@ -2905,10 +2904,10 @@ static int dt__set_shape(dt_tensor *t, int rank, const int *dim) {
 }
 
 static int dt__graph_full(dt__graph *g, const char *what) {
-	return dt__no_room(&g->error, "%s: no memory for the graph%s", what, g->pool->base ? ": raise .memory_size; dt_model_bytes() tells the number" : "");
+	return dt__oom(&g->error, "%s: no memory for the graph%s", what, g->pool->base ? ": raise .memory_size; dt_model_bytes() tells the number" : "");
 }
 static int dt__called_twice(dt__graph *g, const char *what, const char *name) {
-	return dt__refuse(&g->error, "two %s are called \"%s\": give each its own .name", what, name);
+	return dt__deny(&g->error, "two %s are called \"%s\": give each its own .name", what, name);
 }
 
 // A new node, with a copy of options. NULL: there is no graph, or its net has returned.
@@ -2918,8 +2917,8 @@ static dt_tensor *dt__layer(const dt__op *op, dt_tensor *const *in, int n_in, co
 	int i;
 	if (!g || (g->sealed && !g->error.code)) return NULL;
 	for (i = 1; i < n_in; i++) {
-		if (!in[i]) dt__refuse(&g->error, "dt_%s: input %d is NULL: an earlier layer got no tensor", op->name, i);
-		else if (in[i]->graph != g) dt__refuse(&g->error, "dt_%s: input %d belongs to another model: use tensors made from net's x", op->name, i);
+		if (!in[i]) dt__deny(&g->error, "dt_%s: input %d is NULL: an earlier layer got no tensor", op->name, i);
+		else if (in[i]->graph != g) dt__deny(&g->error, "dt_%s: input %d belongs to another model: use tensors made from net's x", op->name, i);
 	}
 	if (g->error.code) return &g->failed;
 	t = DT__NEW(g->pool, 1, dt_tensor);
@@ -3019,8 +3018,8 @@ dt_tensor *dt_input_opt(dt_input_options o) {
 	dt_tensor *t;
 	int i;
 	if (!g) return NULL;
-	if (!o.name) dt__refuse(&g->error, "dt_input: a further input needs a name, which orders it among dt_batch.x");
-	if (g->n_inputs == DT_MAX_INPUTS) dt__refuse(&g->error, "dt_input \"%s\": more than %d inputs", o.name, DT_MAX_INPUTS);
+	if (!o.name) dt__deny(&g->error, "dt_input: a further input needs a name, which orders it among dt_batch.x");
+	if (g->n_inputs == DT_MAX_INPUTS) dt__deny(&g->error, "dt_input \"%s\": more than %d inputs", o.name, DT_MAX_INPUTS);
 	t = dt__layer1(&dt__input, o.x, &o, sizeof o, o.name);
 	if (!t || t == &g->failed) return t;
 	t->n_in = 0; // x only said which model
@@ -3034,7 +3033,7 @@ dt_tensor *dt_output(dt_tensor *t, const char *name) {
 	if (!g || g->error.code || g->sealed) return t;
 	for (at = &g->outputs; name && *at && strcmp((*at)->name, name) < 0; at = &(*at)->next) {}
 	o = DT__NEW(g->pool, 1, dt__named);
-	if (!name || !*name || strlen(name) >= DT_MAX_NAME) dt__refuse(&g->error, "dt_output: an output needs a name of 1 to %d bytes", DT_MAX_NAME - 1);
+	if (!name || !*name || strlen(name) >= DT_MAX_NAME) dt__deny(&g->error, "dt_output: an output needs a name of 1 to %d bytes", DT_MAX_NAME - 1);
 	else if (*at && !strcmp((*at)->name, name)) dt__called_twice(g, "outputs", name);
 	else if (!o) dt__graph_full(g, "output");
 	if (g->error.code) return &g->failed;
@@ -3086,7 +3085,7 @@ static int dt__graph_number(dt__graph *g) {
 	for (i = 2; i < g->n_inputs; i++)
 		if (!strcmp(g->input[i]->name, g->input[i - 1]->name)) return dt__called_twice(g, "inputs", g->input[i]->name);
 	DT__FOR(i, g->n_inputs)
-		if (g->input[i]->number < 0) return dt__refuse(&g->error, "input \"%s\" reaches nothing that net returns: use it or leave it out", i ? g->input[i]->name : "x");
+		if (g->input[i]->number < 0) return dt__deny(&g->error, "input \"%s\" reaches nothing that net returns: use it or leave it out", i ? g->input[i]->name : "x");
 	DT__FOR(i, g->n) dt__default_name(g, g->node[i]);
 	DT__FOR(i, g->n) DT__FOR(k, DT__MAX_VARIABLES) {
 		dt__variable *v = g->node[i]->variable[k];
@@ -3115,13 +3114,13 @@ static int dt__graph_offsets(dt__graph *g, const char *freeze, const char *no_de
 			hits += hit;
 		}
 		if (globs && *globs && !hits)
-			dt__refuse(&g->error, ".%s: no parameter's name matches \"%.80s\": dt_parameter_at lists them", pass ? "no_decay" : "freeze", globs);
+			dt__deny(&g->error, ".%s: no parameter's name matches \"%.80s\": dt_parameter_at lists them", pass ? "no_decay" : "freeze", globs);
 	}
 	DT__FOR(pass, 2) {
 		DT__FOR(i, g->n_variables) {
 			dt__variable *v = g->variable[i];
 			if (dt__trains(v) == pass) continue;
-			if (v->size > PTRDIFF_MAX / 8 - g->n_floats) return dt__no_room(&g->error, "parameter \"%s\": with its %td values the model is too large for memory: use smaller layers", v->name, v->size);
+			if (v->size > PTRDIFF_MAX / 8 - g->n_floats) return dt__oom(&g->error, "parameter \"%s\": with its %td values the model is too large for memory: use smaller layers", v->name, v->size);
 			v->offset = g->n_floats; g->n_floats += v->size;
 		}
 		if (!pass) g->n_trainable = g->n_floats;
@@ -3319,7 +3318,6 @@ static void dt__fuse_pool(dt_tensor *relu, dt_tensor *pool) {
 
 // The layer before applies the relu, if both have one place.
 static void dt__fuse_relu(dt_tensor *x, dt_tensor *relu) { if (relu->value == x->value) x->relu = relu->fused = 1; }
-
 static void dt__fuse(const dt__graph *g, const char *first, const char *second, void (*fuse)(dt_tensor *first, dt_tensor *second)) {
 	int i;
 	DT__WHILE(i, g->n, !g->no_fusion) {
@@ -3362,7 +3360,7 @@ static int dt__graph_finish(dt__graph *g, const char *freeze, const char *no_dec
 		const dt_tensor *t = g->node[i];
 		slack = DT__MAX(slack, t->slack);
 		if (!dt__times(t->size + t->saved_row, g->rows, &bytes) || bytes > PTRDIFF_MAX / 64)
-			return dt__no_room(&g->error, "layer \"%s\": %td samples of %td values are too large for memory: use a smaller .batch", t->name, g->rows, t->size);
+			return dt__oom(&g->error, "layer \"%s\": %td samples of %td values are too large for memory: use a smaller .batch", t->name, g->rows, t->size);
 	}
 	dt__fuse(g, "relu", "maxpool2d", dt__fuse_pool);
 	dt__plan_values(g);
@@ -3372,7 +3370,7 @@ static int dt__graph_finish(dt__graph *g, const char *freeze, const char *no_dec
 	dt__plan_buckets(g);
 	dt__plan_strips(g);
 	for (i = 0, bytes = slack; i < g->n_buffers; bytes += g->buffer[i++].floats)
-		if (g->buffer[i].floats > PTRDIFF_MAX / 8 - bytes) return dt__no_room(&g->error, "the layers' values for %td samples are too large for memory: use a smaller .batch", g->rows);
+		if (g->buffer[i].floats > PTRDIFF_MAX / 8 - bytes) return dt__oom(&g->error, "the layers' values for %td samples are too large for memory: use a smaller .batch", g->rows);
 	dt__plan_place(g);
 	g->block_floats += dt__ceil(slack, DT__ALIGN / 4);
 	return 0;
@@ -3396,14 +3394,14 @@ static void dt__check_phase(dt__replica *r, const dt_tensor *t, int back) {
 		if (dt__trains(t->variable[j])) dt__check_finite(r, t, r->gradients + t->variable[j]->offset, t->variable[j]->size, 0, "gradient");
 	DT__WHILE(j, t->n_in, back) {
 		const dt_tensor *x = t->in[j];
-		if (x->back && !dt__is_target(t, j)) dt__check_finite(r, x, dt__gradient(r, x), x->size * r->rows, x->size * r->from, "gradient");
+		if (x->back && !dt__is_target(t, j)) dt__check_finite(r, x, dt__grad(r, x), x->size * r->rows, x->size * r->from, "gradient");
 	}
 }
 
-// Profile: the time since start was for what.
+// Profile: the time since start was for what. Evaluation does not count.
 static double dt__spent(dt__replica *r, int what, double start) {
 	double now = dt__now();
-	if (what >= 0) r->seconds[what] += now - start;
+	if (what >= 0 && r->training) r->seconds[what] += now - start;
 	if (r->graph->span) r->graph->span(r, what, start, now);
 	return now;
 }
@@ -3426,7 +3424,7 @@ static void dt__run_strip(dt__replica *r, const dt__segment *s, int seeded) {
 static void dt__run_segments(dt__replica *set, int n, int back, int seeded) {
 	const dt__graph *g = set->graph;
 	int i, k;
-	DT__WHILE(i, n, g->profile) set[i].seconds[2 * g->n + back] += (double)set[i].rows;
+	DT__WHILE(i, n, g->profile) set[i].seconds[2 * g->n + back] += (double)(set[i].rows * set[i].training);
 	DT__FOR(k, g->n_segments) {
 		const dt__segment *s = &g->segment[k];
 		dt_tensor *t;
@@ -3462,7 +3460,7 @@ static void dt__backward(dt__replica *set, int n, int seeded) {
 	}
 	dt__run_segments(set, n, 1, seeded);
 	DT__FOR(i, n) // no loss depends on input 0
-		if (x->back && !set[i].written[x->number]) dt__zero(x->size * set[i].rows, dt__gradient(&set[i], x));
+		if (x->back && !set[i].written[x->number]) dt__zero(x->size * set[i].rows, dt__grad(&set[i], x));
 }
 
 // Variables that no backward reached have gradient 0.
@@ -3522,7 +3520,6 @@ static void dt__pass_back(dt__replica *r, dt_tensor *t, int i, float factor, con
 	if (dx) dt__copy(r->rows * t->in[i]->size, factor, dy, dx, add);
 }
 static int dt__same_shape(dt_tensor *t) { return dt__needs_floats(t) || dt__set_shape(t, t->in[0]->rank, t->in[0]->dim); }
-
 static int dt__needs_image(dt_tensor *t) {
 	dt__shape_text text;
 	if (t->in[0]->rank != 4) return dt__bad(t, "input is %s: [n, height, width, channels] is needed", dt__shape_of(t->in[0], &text));
@@ -3555,7 +3552,6 @@ static int dt__parameters(dt_tensor *t, const dt_tensor *share, int rank, const 
 			dt__add_variable(t, share, 1, "bias", !no_bias, file, DT_CONSTANT, 0, frozen);
 }
 static const float *dt__bias(const dt__replica *r, const dt_tensor *t) { return t->variable[1] ? dt__weights(r, t, 1) : NULL; }
-
 static void dt__finish(const dt__replica *r, const dt_tensor *t) {
 	const float *bias = dt__bias(r, t);
 	float *y = dt__value(r, t);
@@ -3585,7 +3581,7 @@ static dt__n dt__dense_scratch(const dt_tensor *t, dt__n rows, int back) {
 }
 DT__BOTH_WAYS(dense) {
 	dt__n in = dt__last(t->in[0]), out = dt__last(t), m = dt__rows(r, t);
-	const float *x = dt__x(r, t, 0), *w = dt__weights(r, t, 0), *dy = dt__gradient(r, t);
+	const float *x = dt__x(r, t, 0), *w = dt__weights(r, t, 0), *dy = dt__grad(r, t);
 	float *scratch = dt__at(r, t->scratch[back]), *d;
 	int add;
 	if (!back) { // Y = X W + b
@@ -3712,7 +3708,7 @@ static void dt__pack_panels(const float *p, dt__n step, dt__n stride_k, dt__n n,
 
 static void dt__depthwise_run(dt__replica *r, dt_tensor *t, dt__conv v, int back) {
 	const dt__kernels *k = dt__cpu();
-	const float *weight = dt__weights(r, t, 0), *x = dt__x(r, t, 0), *dy = dt__gradient(r, t);
+	const float *weight = dt__weights(r, t, 0), *x = dt__x(r, t, 0), *dy = dt__grad(r, t);
 	float *y = dt__value(r, t), *dw = back ? dt__dw(r, t, 0, NULL) : NULL, *dx = back ? dt__dx(r, t, 0, NULL) : NULL;
 	dt__n i, oy, ox, ky, kx;
 	if (!back) dt__zero(r->rows * t->size, y);
@@ -3746,7 +3742,6 @@ static dt__n dt__places(dt__n n, dt__n c) { return n * c + 16; }
 #endif
 static dt__n dt__winograd_tiles(dt__conv v) { return dt__ceil(DT__MAX(DT_WINOGRAD_FLOATS / (DT__PLACES * (v.c + v.f)), 1), 8); }
 static dt__n dt__winograd_panels(dt__conv v) { return v.f * dt__ceil(v.c, dt__cpu()->columns / 2); }
-
 static dt__n dt__winograd_scratch(dt__conv v, int back) {
 	dt__n weights = v.f * v.c, panels = dt__winograd_panels(v), moved = 2 * dt__places(dt__winograd_tiles(v), DT__MAX(v.c, v.f));
 	return DT__PLACES * (back ? weights + panels + DT__MAX(moved, weights) : weights + moved);
@@ -3807,7 +3802,7 @@ static void dt__winograd_forward(dt__replica *r, dt_tensor *t, dt__conv v) {
 static void dt__winograd_backward_weights(dt__replica *r, dt_tensor *t, dt__conv v) {
 	dt__n n = v.c * v.f, i;
 	float *sums = dt__at(r, t->scratch[1]), *dw;
-	dt__squares x = {dt__x(r, t, 0), v.h, v.w, v.c, 6, v.top, v.left}, dy = {dt__gradient(r, t), v.oh, v.ow, v.f, 4, 0, 0};
+	dt__squares x = {dt__x(r, t, 0), v.h, v.w, v.c, 6, v.top, v.left}, dy = {dt__grad(r, t), v.oh, v.ow, v.f, 4, 0, 0};
 	dt__square places = {6 * n, n, 0, 6, 0, 6}, kernel = {3 * n, n, 0, 3, 0, 3};
 	int add;
 	if (r->from == 0) dt__zero(DT__PLACES * n, sums);
@@ -3820,7 +3815,7 @@ static void dt__winograd_backward_weights(dt__replica *r, dt_tensor *t, dt__conv
 static void dt__winograd_backward_data(dt__replica *r, dt_tensor *t, dt__conv v, float *dx, int add) {
 	dt__n n = v.c * v.f, panels = dt__winograd_panels(v), i;
 	float *packed = dt__at(r, t->scratch[1]) + DT__PLACES * n, *in = packed + DT__PLACES * panels;
-	dt__squares dy = {dt__gradient(r, t), v.oh, v.ow, v.f, 6, 2 - v.top, 2 - v.left}, x = {dx, v.h, v.w, v.c, 4, 0, 0};
+	dt__squares dy = {dt__grad(r, t), v.oh, v.ow, v.f, 6, 2 - v.top, 2 - v.left}, x = {dx, v.h, v.w, v.c, 4, 0, 0};
 	dt__operand b = {packed, 1, 0, 0, 1, NULL};
 	if (r->from == 0) dt__winograd_weights(v, dt__weights(r, t, 0), 1, in); // for all strips
 	DT__WHILE(i, DT__PLACES, r->from == 0) dt__pack_panels(in + i * n, v.f, 1, v.c, v.f, packed + i * panels);
@@ -3869,7 +3864,7 @@ static void dt__conv_direct_weights(dt__replica *r, dt_tensor *t, dt__conv v, fl
 	dt__n i, g, oy, ky, kx, block = dt__block(v.oh, DT__MAX(8192 / (v.s * v.pitch + v.ow * v.f), 1), 1);
 	if (!add && r->rows == 0) dt__zero(t->variable[0]->size, dw);
 	DT__FOR(i, r->rows) {
-		const float *image = dt__conv_image(r, t, v, i, dt__at(r, t->scratch[1]) + (t->in[0]->back ? dt__conv_packed(v, v.fg, v.cg) : 0)), *dy = dt__gradient(r, t) + i * t->size;
+		const float *image = dt__conv_image(r, t, v, i, dt__at(r, t->scratch[1]) + (t->in[0]->back ? dt__conv_packed(v, v.fg, v.cg) : 0)), *dy = dt__grad(r, t) + i * t->size;
 		for (oy = 0; oy < v.oh; oy += block, add = 1)
 			DT__FOR(g, v.groups) DT__FOR(ky, v.kh) DT__FOR(kx, v.spans) {
 				dt__operand a = {image + (oy * v.s + ky * v.dil) * v.pitch + kx * v.c * v.dil + g * v.cg, 1, v.s * v.c, v.s * v.pitch, 0, NULL};
@@ -3892,7 +3887,7 @@ static void dt__conv_backward_classes(dt__replica *r, dt_tensor *t, dt__conv v, 
 				for (kx = dt__conv_taps(v.kw, v.s, x) - 1; kx >= 0; kx--, panels += v.f * n)
 					k->pack(dt__weights(r, t, 0) + (((y + ky * v.s) * v.kw + x + kx * v.s) * v.c + j) * v.f, v.f, 1, v.c - j, n, v.f, panels);
 	DT__FOR(i, r->rows) {
-		dt__move_image(dt__gradient(r, t) + i * t->size, v.oh, v.ow, v.f, above, before, dt__conv_lines(v.h, v.top, v.kh, v.s), wide, image, 0);
+		dt__move_image(dt__grad(r, t) + i * t->size, v.oh, v.ow, v.f, above, before, dt__conv_lines(v.h, v.top, v.kh, v.s), wide, image, 0);
 		DT__FOR(y, DT__MIN(v.s, v.h)) { // the first position of each class
 			dt__n row = (y + v.top) / v.s + above, class_y = (y + v.top) % v.s, ny = dt__conv_taps(v.kh, v.s, class_y);
 			DT__FOR(x, DT__MIN(v.s, v.w)) {
@@ -3915,7 +3910,7 @@ static void dt__conv_backward_taps(dt__replica *r, dt_tensor *t, dt__conv v, flo
 	for (g = 0; r->from == 0 && g < v.groups * v.kh * v.kw; g++) // for all strips
 		dt__pack_panels(dt__weights(r, t, 0) + g * v.cg * v.fg, v.fg, 1, v.cg, v.fg, packed + g * tap_floats);
 	DT__FOR(i, r->rows) {
-		const float *dy = dt__gradient(r, t) + i * t->size;
+		const float *dy = dt__grad(r, t) + i * t->size;
 		dt__zero(v.hp * v.wp * v.c, image);
 		DT__FOR(g, v.groups) DT__FOR(ky, v.kh) DT__FOR(kx, v.kw) {
 			dt__operand a = {dy + g * v.fg, v.f, 1, 0, 0, NULL};
@@ -3931,7 +3926,7 @@ DT__PHASE(conv_backward_weights) {
 	dt__conv v = dt__conv_of(t);
 	float *d;
 	int add;
-	if ((d = dt__dw(r, t, 1, &add))) dt__cpu()->column_moments(dt__rows(r, t), v.f, NULL, NULL, dt__gradient(r, t), d, NULL, add);
+	if ((d = dt__dw(r, t, 1, &add))) dt__cpu()->column_moments(dt__rows(r, t), v.f, NULL, NULL, dt__grad(r, t), d, NULL, add);
 	if (v.depthwise) dt__depthwise_run(r, t, v, 1); // both
 	else if (v.winograd && dt__trains(t->variable[0])) dt__winograd_backward_weights(r, t, v);
 	else if ((d = dt__dw(r, t, 0, &add))) dt__conv_direct_weights(r, t, v, d, add);
@@ -3983,7 +3978,7 @@ DT__BOTH_WAYS(pool) {
 	const dt_tensor *in = t->in[0];
 	dt__pool_row p = {t->dim[2], in->dim[2], in->dim[3], 0, o->size, o->stride, o->padding, t->relu};
 	dt__n i, row = p.n_in * p.c, out = p.n_out * p.c;
-	const float *dy = dt__gradient(r, t), *x = dt__value(r, in);
+	const float *dy = dt__grad(r, t), *x = dt__value(r, in);
 	float *y = dt__value(r, t);
 	int32_t *which = t->saved_row ? (int32_t *)(void *)dt__saved(r, t) : NULL;
 	int add = 0, apart = t->saved_row && o->stride >= o->size; // maxima whose windows share nothing
@@ -4013,7 +4008,7 @@ DT__BOTH_WAYS(global_avgpool) {
 	dt__n i, c = t->size, n = t->in[0]->size / c;
 	int add;
 	float *y = dt__value(r, t), *dx = back ? dt__dx(r, t, 0, &add) : NULL, share = 1 / (float)n;
-	DT__WHILE(i, r->rows * n, dx) dt__copy(c, share, dt__gradient(r, t) + i / n * c, dx + i * c, add);
+	DT__WHILE(i, r->rows * n, dx) dt__copy(c, share, dt__grad(r, t) + i / n * c, dx + i * c, add);
 	if (back) return;
 	DT__FOR(i, r->rows) dt__cpu()->column_moments(n, c, NULL, NULL, dt__x(r, t, 0) + i * n * c, y + i * c, NULL, 0);
 	dt__copy(r->rows * c, share, y, y, 0);
@@ -4023,7 +4018,7 @@ DT__BARE_LAYER(global_avgpool)
 
 // ---- views
 
-DT__PHASE(view_backward) { dt__pass_back(r, t, 0, 1, dt__gradient(r, t)); }
+DT__PHASE(view_backward) { dt__pass_back(r, t, 0, 1, dt__grad(r, t)); }
 #define dt__view_forward NULL
 
 DT__SHAPE(flatten) {
@@ -4157,7 +4152,7 @@ DT__PHASE(batchnorm_backward) {
 	float *d;
 	int add;
 	if (r->from == 0) s.sums[0] = 0;
-	dt__cpu()->column_moments(dt__rows(r, t), c, dt__x(r, t, 0), s.mean, dt__gradient(r, t), s.one, s.two, r->from > 0);
+	dt__cpu()->column_moments(dt__rows(r, t), c, dt__x(r, t, 0), s.mean, dt__grad(r, t), s.one, s.two, r->from > 0);
 	s.sums[0] += (float)dt__rows(r, t);
 	if (r->from + r->rows < r->run_rows) return;
 	if ((d = dt__dw(r, t, 0, &add))) DT__FOR(i, c) d[i] = (add ? d[i] : 0) + s.two[i] * s.inv[i];
@@ -4177,7 +4172,7 @@ DT__PHASE(batchnorm_backward_after) {
 		s.b[i] = fixed ? 0 : -s.a[i] * s.inv[i] * s.inv[i] * s.two[i] / s.sums[0];
 		s.d[i] = fixed ? 0 : -s.a[i] * s.one[i] / s.sums[0] - s.b[i] * s.mean[i];
 	}
-	dt__cpu()->columns_affine(dt__rows(r, t), c, dt__gradient(r, t), s.a, dt__x(r, t, 0), s.b, s.d, 0, dx, add);
+	dt__cpu()->columns_affine(dt__rows(r, t), c, dt__grad(r, t), s.a, dt__x(r, t, 0), s.b, s.d, 0, dx, add);
 }
 
 static void dt__batchnorm_update(dt__replica *r, dt_tensor *t, int pass) {
@@ -4215,7 +4210,7 @@ DT__SHAPE(layernorm) {
 DT__BOTH_WAYS(layernorm) {
 	DT__OPTIONS(layernorm, t);
 	dt__n c = dt__last(t), n = dt__rows(r, t), i;
-	const float *x = dt__x(r, t, 0), *w = dt__weights(r, t, 0), *b = dt__bias(r, t), *dy = dt__gradient(r, t);
+	const float *x = dt__x(r, t, 0), *w = dt__weights(r, t, 0), *b = dt__bias(r, t), *dy = dt__grad(r, t);
 	float *y = dt__value(r, t), *saved = dt__saved(r, t), unused[2], *dx = NULL, *dw = NULL, *db = NULL;
 	int add;
 	if (back) { dx = dt__dx(r, t, 0, &add); dw = dt__dw(r, t, 0, NULL); db = dt__dw(r, t, 1, NULL); }
@@ -4240,7 +4235,7 @@ DT__BOTH_WAYS(dropout) {
 	uint64_t key = dt__random(r->seed, (uint64_t)t->number, (uint64_t)r->step);
 	dt__n i, n = t->size;
 	int add = 0;
-	const float *x = back ? dt__gradient(r, t) : dt__x(r, t, 0);
+	const float *x = back ? dt__grad(r, t) : dt__x(r, t, 0);
 	float *y = back ? dt__dx(r, t, 0, &add) : dt__value(r, t);
 	if (!y) return;
 	if (!r->training || rate == 0) { dt__copy(r->rows * n, 1, x, y, add); return; }
@@ -4256,7 +4251,7 @@ dt_tensor *dt_dropout(dt_tensor *x, double rate) { return dt__layer1(&dt__dropou
 typedef struct { int kind; float slope; } dt__activation_options;
 DT__BOTH_WAYS(activation) {
 	DT__OPTIONS(_activation, t);
-	const float *x = dt__x(r, t, 0), *dy = dt__gradient(r, t);
+	const float *x = dt__x(r, t, 0), *dy = dt__grad(r, t);
 	float *y = dt__value(r, t), *dx;
 	dt__n n = r->rows * t->size;
 	int add;
@@ -4278,7 +4273,7 @@ DT__ACTIVATION(tanh, DT__TANH, DT__READS_Y)
 DT__ACTIVATION(sigmoid, DT__SIGMOID, DT__READS_Y)
 DT__OP(leaky_relu, DT__READS_Y | DT__IN_PLACE | DT__PER_FEATURE, same, activation, NULL);
 dt_tensor *dt_leaky_relu(dt_tensor *x, double slope) {
-	if (x && !(slope >= 0 && slope < 1e6)) dt__refuse(&x->graph->error, "dt_leaky_relu: the slope is %g: it must be 0 or more", slope);
+	if (x && !(slope >= 0 && slope < 1e6)) dt__deny(&x->graph->error, "dt_leaky_relu: the slope is %g: it must be 0 or more", slope);
 	return dt__activation(&dt__leaky_relu, x, DT__LEAKY_RELU, slope);
 }
 #undef DT__ACTIVATION
@@ -4289,7 +4284,7 @@ dt_tensor *dt_leaky_relu(dt_tensor *x, double slope) {
 DT__BOTH_WAYS(softmax) {
 	dt__n c = dt__last(t), n = dt__rows(r, t) * c, i;
 	int add;
-	const float *dy = dt__gradient(r, t);
+	const float *dy = dt__grad(r, t);
 	float *y = dt__value(r, t), *dx = back ? dt__dx(r, t, 0, &add) : NULL, top;
 	for (i = 0; i < n; i += c) {
 		if (!back) dt__cpu()->softmax(c, dt__x(r, t, 0) + i, y + i, &top);
@@ -4327,7 +4322,7 @@ DT__BOTH_WAYS(linear) {
 	DT__OPTIONS(_linear, t);
 	int i = t->n_in - 1; // back, b first: a's gradient may lie on dy
 	if (!back) dt__cpu()->linear(r->rows * t->size, o->factor[0], dt__x(r, t, 0), o->factor[1], i ? dt__x(r, t, 1) : NULL, o->offset, t->relu, dt__value(r, t));
-	for (; back && i >= 0; i--) dt__pass_back(r, t, i, o->factor[i], dt__gradient(r, t));
+	for (; back && i >= 0; i--) dt__pass_back(r, t, i, o->factor[i], dt__grad(r, t));
 }
 DT__OP(add, DT__PASSES | DT__PER_FEATURE, pair, linear, NULL);
 DT__OP(sub, DT__PASSES | DT__PER_FEATURE, pair, linear, NULL);
@@ -4341,7 +4336,7 @@ DT__OP(scale, DT__IN_PLACE | DT__PER_FEATURE, same, linear, NULL);
 dt_tensor *dt_scale(dt_tensor *x, double factor, double offset) {
 	dt__linear_options o = {{(float)factor, 0}, (float)offset};
 	if (x && !(factor - factor == 0 && offset - offset == 0))
-		dt__refuse(&x->graph->error, "dt_scale: factor %g, offset %g: both must be finite", factor, offset);
+		dt__deny(&x->graph->error, "dt_scale: factor %g, offset %g: both must be finite", factor, offset);
 	return dt__layer1(&dt__scale, x, &o, sizeof o, NULL);
 }
 
@@ -4351,7 +4346,7 @@ DT__BOTH_WAYS(mul) {
 	if (!back) dt__cpu()->multiply(n, dt__x(r, t, 0), dt__x(r, t, 1), dt__value(r, t), 0);
 	DT__WHILE(i, 2, back) {
 		float *d = dt__dx(r, t, i, &add);
-		if (d) dt__cpu()->multiply(n, dt__gradient(r, t), dt__x(r, t, 1 - i), d, add);
+		if (d) dt__cpu()->multiply(n, dt__grad(r, t), dt__x(r, t, 1 - i), d, add);
 	}
 }
 DT__OP(mul, DT__READS_X | DT__PER_FEATURE, pair, mul, NULL);
@@ -4380,7 +4375,7 @@ DT__BOTH_WAYS(move) {
 		float *x = dt__x(r, t, i), *y = dt__value(r, t);
 		n = DT__MIN(n_x, n_y); run = o->step == 1 ? n : 1;
 		if (back) {
-			y = dt__gradient(r, t); add = 1;
+			y = dt__grad(r, t); add = 1;
 			x = dt__dx(r, t, i, n < n_x ? NULL : &add);
 			if (!x) continue;
 		} else if (t->n_in == 1 && n < n_y) dt__zero(r->rows * t->size, y);
@@ -4458,9 +4453,9 @@ DT__BOTH_WAYS(embedding) {
 	float *dw = back ? dt__dw(r, t, 0, NULL) : NULL;
 	DT__WHILE(i, n, dw || !back) {
 		if (x[i] < 0 || x[i] >= o->tokens) {
-			dt__refuse(&r->error, "dt_embedding \"%s\": token %d of sample %td lies outside 0..%d", t->name, (int)x[i], r->first_row + r->from + i / t->in[0]->size, o->tokens - 1);
+			dt__deny(&r->error, "dt_embedding \"%s\": token %d of sample %td lies outside 0..%d", t->name, (int)x[i], r->first_row + r->from + i / t->in[0]->size, o->tokens - 1);
 			if (!dw) dt__zero(c, dt__value(r, t) + i * c);
-		} else if (dw) dt__copy(c, 1, dt__gradient(r, t) + i * c, dw + x[i] * c, 1);
+		} else if (dw) dt__copy(c, 1, dt__grad(r, t) + i * c, dw + x[i] * c, 1);
 		else dt__copy(c, 1, dt__weights(r, t, 0) + x[i] * c, dt__value(r, t) + i * c, 0);
 	}
 }
@@ -4492,7 +4487,7 @@ DT__BOTH_WAYS(custom) {
 		c.x[i] = dt__x(r, t, i);
 		if (back) c.dx[i] = dt__dx(r, t, i, NULL);
 	}
-	if (back) { c.dy = dt__gradient(r, t); c.dweight = dt__dw(r, t, 0, NULL); }
+	if (back) { c.dy = dt__grad(r, t); c.dweight = dt__dw(r, t, 0, NULL); }
 	code = back ? o->backward(&c) : o->forward(&c);
 	if (code) dt__fail(&r->error, DT_ERR_CALLBACK, "dt_custom \"%s\": .%s returned %d", t->name, back ? "backward" : "forward", code);
 }
@@ -4592,7 +4587,7 @@ static void dt__cross_entropy_forward(dt__replica *r, dt_tensor *t, double *sum,
 			memcpy(&label, labels + i, sizeof label);
 			if (dt__ignored(o, label)) { dt__zero(classes, d); continue; }
 			if (label < 0 || label >= classes) { // a target's: fed labels were checked
-				dt__refuse(&r->error, "the target of loss \"%s\" holds class %d, which lies outside 0..%td", t->name, (int)label, classes - 1);
+				dt__deny(&r->error, "the target of loss \"%s\" holds class %d, which lies outside 0..%td", t->name, (int)label, classes - 1);
 				label = 0;
 			}
 		}
@@ -4660,7 +4655,7 @@ static dt_tensor *dt__add_loss(const dt_loss_options *o, int main_loss) {
 	dt_tensor *in[2] = {NULL, o->target}, *t;
 	int i;
 	if (!g) return NULL;
-	if (!g->error.code && g->n_losses == DT_MAX_INPUTS) dt__refuse(&g->error, "dt_loss: more than %d losses", DT_MAX_INPUTS);
+	if (!g->error.code && g->n_losses == DT_MAX_INPUTS) dt__deny(&g->error, "dt_loss: more than %d losses", DT_MAX_INPUTS);
 	in[0] = dt__logits(o->t, o->kind);
 	t = dt__layer(&dt__loss, in, o->target ? 2 : 1, o, sizeof *o, o->name ? o->name : "loss");
 	if (!t || t == &g->failed) return t;
@@ -4689,7 +4684,6 @@ static void dt__losses_finish(dt__graph *g) {
 static void dt__totals_add(double *sum, const float *totals) { int i; DT__FOR(i, DT__TOTALS) sum[i] += (double)totals[i]; }
 static const dt_loss_options *dt__loss_of(const dt_tensor *t) { return (const dt_loss_options *)t->options; }
 static int dt__loss_means(const dt__graph *g, int i) { return dt__loss_of(g->loss[i])->reduction == DT_MEAN; }
-
 static double dt__totals_loss(const dt__graph *g, const double *totals) {
 	double loss = 0;
 	int i;
@@ -4746,12 +4740,12 @@ static int dt__set_labels(const dt_tensor *t, float *dst, const void *src, dt_ty
 		if (type == DT_UINT8) { v = bytes[i]; f = (float)v; }
 		else if (type == DT_INT32) { memcpy(&v, bytes + 4 * i, 4); f = (float)v; }
 		else { memcpy(&f, bytes + 4 * i, 4); v = f > -2e9f && f < 2e9f ? (int32_t)f : -1; }
-		if (f - f != 0) return dt__refuse(err, "label %g of sample %td is not a finite number", (double)f, index);
+		if (f - f != 0) return dt__deny(err, "label %g of sample %td is not a finite number", (double)f, index);
 		if (t->type != DT_INT32) { dst[i] = f; continue; }
 		if ((float)v != f && type != DT_INT32)
-			return dt__refuse(err, "label %g of sample %td is no whole number: for one-hot or soft labels set .label_type = DT_ONE_HOT", (double)f, index);
+			return dt__deny(err, "label %g of sample %td is no whole number: for one-hot or soft labels set .label_type = DT_ONE_HOT", (double)f, index);
 		if ((v < 0 || v >= classes) && !dt__ignored(o, v))
-			return dt__refuse(err, "label %d of sample %td lies outside 0..%td, the net's outputs: add outputs, set .ignore_label, or check .label_type",
+			return dt__deny(err, "label %d of sample %td lies outside 0..%td, the net's outputs: add outputs, set .ignore_label, or check .label_type",
 					(int)v, index, classes - 1);
 		memcpy(dst + i, &v, sizeof v);
 	}
@@ -4778,7 +4772,6 @@ typedef struct {
 } dt__optimizer;
 
 static double dt__default(double value, double standard) { return value == 0 ? standard : value == DT_OFF ? 0 : value; }
-
 static int dt__slots(dt_optimizer kind, double momentum) {
 	return kind == DT_ADAM || kind == DT_ADAMW ? 2 : (kind == DT_RMSPROP) + (momentum > 0 || kind == DT_MOMENTUM || kind == DT_NESTEROV);
 }
@@ -4800,7 +4793,7 @@ static int dt__optimizer_open(dt__optimizer *p, const dt_options *o, dt_error *e
 #undef DT__N
 	DT__FOR(i, DT__COUNT(v)) {
 		if (!(v[i].value >= 0 && v[i].value < v[i].below))
-			return dt__refuse(err, ".%s is %g: it must be at least 0 and below %g", v[i].flag, v[i].value, v[i].below);
+			return dt__deny(err, ".%s is %g: it must be at least 0 and below %g", v[i].flag, v[i].value, v[i].below);
 		if (v[i].to) *v[i].to = v[i].value;
 	}
 	p->kind = o->optimizer; p->schedule = o->schedule; p->total = o->total_steps;
@@ -4914,7 +4907,7 @@ static int dt__set_values(float *dst, const void *src, dt_type type, dt_type to,
 		if (type == DT_FLOAT32) {
 			float f = dt__float_from((uint32_t)v);
 			if (!(f > -2147483648.0f && f < 2147483648.0f) || f != floorf(f))
-				return dt__refuse(err, "sample %td holds %g where its DT_INT32 input needs a whole number", index, (double)f);
+				return dt__deny(err, "sample %td holds %g where its DT_INT32 input needs a whole number", index, (double)f);
 			v = (int32_t)f;
 		}
 		if (to == DT_FLOAT32) dst[i] = (float)v; else memcpy(dst + i, &v, 4);
@@ -4923,18 +4916,17 @@ static int dt__set_values(float *dst, const void *src, dt_type type, dt_type to,
 }
 
 static dt__n dt__type_size(dt_type type) { return type == DT_UINT8 ? 1 : 4; }
-
 static int dt__open_fold(dt_dataset *d) { // sets info.n
 	const dt_source *s = &d->source;
 	long n = d->n_all, held;
 	d->info.n = n;
 	if (s->folds == 0) return 0;
-	if (s->folds == -2) return dt__refuse(d->err, "dt_fold: a part of a part is not made");
+	if (s->folds == -2) return dt__deny(d->err, "dt_fold: a part of a part is not made");
 	if (s->fraction != 0) {
 		held = (long)((double)n * s->fraction + 0.5);
-		if (s->fraction < 0 || held < 1 || held >= n) return dt__refuse(d->err, "dt_part: the fraction of %ld samples must leave some on both sides, as 0.2 does", n);
+		if (s->fraction < 0 || held < 1 || held >= n) return dt__deny(d->err, "dt_part: the fraction of %ld samples must leave some on both sides, as 0.2 does", n);
 	} else if (s->folds < 2 || s->fold < 0 || s->fold >= s->folds || n < s->folds) {
-		return dt__refuse(d->err, "dt_fold: fold %d of %d folds of %ld samples: 2 or more folds, no more than samples, counted from 0",
+		return dt__deny(d->err, "dt_fold: fold %d of %d folds of %ld samples: 2 or more folds, no more than samples, counted from 0",
 				s->fold, DT__MAX(s->folds, 0), n);
 	} else held = n / s->folds + (n % s->folds > s->fold);
 	d->info.n = s->held_out ? held : n - held;
@@ -4950,8 +4942,7 @@ static int dt__add_part(dt_dataset *d, const void *x, const void *y, size_t n) {
 }
 
 #ifndef DTRAIN_NO_STDIO
-static int dt__no_memory(const dt_dataset *d) { return dt__no_room(d->err, "%s: no memory for \"%s\"", d->what, d->source.path); }
-
+static int dt__no_memory(const dt_dataset *d) { return dt__oom(d->err, "%s: no memory for \"%s\"", d->what, d->source.path); }
 static int dt__list_add(const dt_dataset *d, dt__list *l, const void *item, size_t bytes) {
 	if (bytes > l->size - l->used) {
 		char *p = (char *)realloc(l->data, (l->size + bytes) * 2);
@@ -4967,7 +4958,7 @@ static int dt__add_paths(const dt_dataset *d, dt__list *l, const char *paths) { 
 	size_t n;
 	for (; *paths; paths += n + (paths[n] != 0)) {
 		n = strcspn(paths, ",");
-		if (n > 1023) return dt__refuse(d->err, "%s: the path \"%.40s...\" is too long", d->what, paths);
+		if (n > 1023) return dt__deny(d->err, "%s: the path \"%.40s...\" is too long", d->what, paths);
 		if (dt__list_add(d, l, paths, n + 1)) return 1;
 		l->data[l->used - 1] = 0; // where its comma was
 	}
@@ -4976,7 +4967,7 @@ static int dt__add_paths(const dt_dataset *d, dt__list *l, const char *paths) { 
 
 static const dt__file *dt__add_file(dt_dataset *d, const char *path) { // it stays until the set is closed
 	if (d->n_files == DT__COUNT(d->file) || d->n_parts == DT__MAX_PARTS)
-		dt__refuse(d->err, "%s: more than %d files: join some", d->what, d->n_parts ? DT__MAX_PARTS : DT__COUNT(d->file));
+		dt__deny(d->err, "%s: more than %d files: join some", d->what, d->n_parts ? DT__MAX_PARTS : DT__COUNT(d->file));
 	else if (!dt__file_read(d->what, path, &d->file[d->n_files], d->err)) return &d->file[d->n_files++];
 	return NULL;
 }
@@ -5041,7 +5032,7 @@ static int dt__open_pairs(dt_dataset *d, int (*open_pair)(dt_dataset *d, const c
 	const dt_source *s = &d->source;
 	const char *path[2]; int i;
 	if (dt__add_paths(d, &d->paths[0], s->path) || (s->labels && dt__add_paths(d, &d->paths[1], s->labels))) return 1;
-	if (s->labels && d->paths[0].n != d->paths[1].n) return dt__refuse(d->err, "%s: \"%.80s\" and \"%.80s\" list different numbers of files", d->what, s->path, s->labels);
+	if (s->labels && d->paths[0].n != d->paths[1].n) return dt__deny(d->err, "%s: \"%.80s\" and \"%.80s\" list different numbers of files", d->what, s->path, s->labels);
 	path[0] = d->paths[0].data; path[1] = d->paths[1].data;
 	DT__FOR(i, d->paths[0].n) {
 		if (open_pair(d, path)) return 1;
@@ -5052,7 +5043,6 @@ static int dt__open_pairs(dt_dataset *d, int (*open_pair)(dt_dataset *d, const c
 }
 
 static int dt__open_idx(dt_dataset *d) { return dt__open_pairs(d, dt__idx_pair); }
-
 static int dt__open_mnist(dt_dataset *d) {
 	static const char *const part[] = {"images-idx3", "images.idx3", "labels-idx1", "labels.idx1"};
 	const char *folder = d->source.path, *stem = d->source.split == DT_TEST ? "t10k" : "train", *pair[2];
@@ -5077,9 +5067,9 @@ static int dt__no_files(dt_dataset *d) { return dt__fail(d->err, DT_ERR_DISABLED
 
 static int dt__open_memory(dt_dataset *d) {
 	const dt_source *s = &d->source;
-	if (s->n < 1) return dt__refuse(d->err, "%s: n is %ld: at least 1 sample is needed", d->what, s->n);
-	if (!s->x && !s->read) return dt__refuse(d->err, "%s: x (or read) is NULL", d->what);
-	if (s->x_type == DT_ONE_HOT) return dt__refuse(d->err, "dt_arrays: x_type is DT_ONE_HOT, which is for labels");
+	if (s->n < 1) return dt__deny(d->err, "%s: n is %ld: at least 1 sample is needed", d->what, s->n);
+	if (!s->x && !s->read) return dt__deny(d->err, "%s: x (or read) is NULL", d->what);
+	if (s->x_type == DT_ONE_HOT) return dt__deny(d->err, "dt_arrays: x_type is DT_ONE_HOT, which is for labels");
 	d->info.x_type = DT__ELSE(s->x_type, DT_FLOAT32); d->info.y_type = s->y_type;
 	return dt__add_part(d, s->x, s->y, (size_t)s->n);
 }
@@ -5087,7 +5077,7 @@ static int dt__open_memory(dt_dataset *d) {
 static int dt__open_opened(dt_dataset *d) {
 	dt_source s = d->source;
 	dt_error *err = d->err;
-	if (!s.dataset) return dt__refuse(err, "dt_opened: the data set is NULL");
+	if (!s.dataset) return dt__deny(err, "dt_opened: the data set is NULL");
 	*d = *s.dataset;
 	d->err = err; d->source.dataset = s.dataset;
 	if (!s.folds) return 0;
@@ -5110,9 +5100,9 @@ void dt_dataset_close(dt_dataset *d) {
 
 dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
 	dt_dataset *d = NULL;
-	if (!s || !s->open) dt__refuse(err, "dt_dataset_open: no source: use dt_mnist, dt_arrays or a relative");
-	else if (s->path && !*s->path) dt__refuse(err, "%s: the path is empty: name a file or folder", s->what);
-	else if (!(d = (dt_dataset *)calloc(1, sizeof *d))) dt__no_room(err, "dt_dataset_open: no memory for a data set");
+	if (!s || !s->open) dt__deny(err, "dt_dataset_open: no source: use dt_mnist, dt_arrays or a relative");
+	else if (s->path && !*s->path) dt__deny(err, "%s: the path is empty: name a file or folder", s->what);
+	else if (!(d = (dt_dataset *)calloc(1, sizeof *d))) dt__oom(err, "dt_dataset_open: no memory for a data set");
 	if (!d) return NULL;
 	d->source = *s; d->what = s->what; d->err = err;
 	if (s->open(d) || dt__open_fold(d)) { dt_dataset_close(d); return NULL; }
@@ -5196,7 +5186,7 @@ static int dt__read_sample(const dt_dataset *d, const dt_tensor *t, dt_type x_ty
 	}
 	code = d->read[0] ? d->read[0](d, from, i, t->type, x, err) : dt__set_values(x, from, x_type, t->type, n, i, err);
 	if (code || !loss) return code;
-	if (!label) return dt__refuse(err, "the data has no labels, which the loss \"%s\" needs", loss->name);
+	if (!label) return dt__deny(err, "the data has no labels, which the loss \"%s\" needs", loss->name);
 	if (d->y_stride && values != loss->size) return dt__fail(err, DT_ERR_SHAPE, "a label of the data has %td values, the loss \"%s\" needs %td", values, loss->name, loss->size);
 	if (d->read[1]) {
 		if ((code = d->read[1](d, label, i, y_type, y, err))) return code;
@@ -5257,7 +5247,7 @@ static int dt__augment(const dt_options *o, const dt_tensor *t, float *x, int tr
 
 typedef struct { dt__n begin, end; } dt__span;
 
-static dt__n dt__length(dt__span s) { return s.end - s.begin; }
+static dt__n dt__len(dt__span s) { return s.end - s.begin; }
 
 // Slice i of n values in parts, even to one unit. With units of a cache line two owners never share one.
 static dt__span dt__slice_of(dt__n n, dt__n unit, int parts, int i) {
@@ -5266,11 +5256,11 @@ static dt__span dt__slice_of(dt__n n, dt__n unit, int parts, int i) {
 	return s;
 }
 
-static void dt__copy_span(dt__span s, const float *from, float *to) { dt__copy(dt__length(s), 1, from + s.begin, to + s.begin, 0); }
+static void dt__copy_span(dt__span s, const float *from, float *to) { dt__copy(dt__len(s), 1, from + s.begin, to + s.begin, 0); }
 
 // Combine a slice of buf[0..n-1] into buf[0], by a binary tree over the index, a piece of L1 at a time; the others are
 // scratch. spread: the result goes to all of them.
-static void dt__reduce_slice(float *const *buf, int n, dt__span s, dt_reduction how, int spread) {
+static void dt__reduce(float *const *buf, int n, dt__span s, dt_reduction how, int spread) {
 	dt__n at, count, j;
 	int i, step;
 	for (at = s.begin; at < s.end; at += count) {
@@ -5366,7 +5356,6 @@ static const char *dt__call_of(const dt_comm *c) {
 }
 
 static int dt__comm_left(const dt_comm *c, int rank, dt_error *err) { return dt__not_now(err, "%s: rank %d closed its handle: let all make the same calls first", dt__call_of(c), rank); }
-
 static int dt__group_meet(const dt_comm *c, dt_error *err) {
 	int left = 0;
 #ifndef DTRAIN_NO_THREADS
@@ -5385,9 +5374,9 @@ static int dt__same_call(const dt_comm *a, const dt_comm *b, dt_error *err) {
 
 static int dt__check_call(const dt_comm *c, const float *buf, dt_error *err) {
 	int most = c->kind == DT__BROADCAST ? c->size - 1 : DT_MAX;
-	if (c->n && !buf) return dt__refuse(err, "%s: the array of rank %d is NULL", dt__call_of(c), c->rank);
+	if (c->n && !buf) return dt__deny(err, "%s: the array of rank %d is NULL", dt__call_of(c), c->rank);
 	if (c->detail >= 0 && c->detail <= most) return 0;
-	return dt__refuse(err, "%s: the root or reduction is %d: give 0 .. %d", dt__call_of(c), c->detail, most);
+	return dt__deny(err, "%s: the root or reduction is %d: give 0 .. %d", dt__call_of(c), c->detail, most);
 }
 
 // The second meeting: until nobody reads the others' arrays and calls any more.
@@ -5404,7 +5393,7 @@ static int dt__group_run(dt_comm *c, float *buf, dt_error *err) {
 	DT__WHILE(i, g->n, !code && c->n && !dt__sums(c)) dt__copy_span(dt__comm_slice(c, i), g->buf[i], buf);
 	if (!code && c->n && dt__sums(c)) {
 		s = dt__comm_slice(c, c->rank);
-		dt__reduce_slice(g->buf, g->n, s, (dt_reduction)c->detail, c->kind == DT__ALLREDUCE);
+		dt__reduce(g->buf, g->n, s, (dt_reduction)c->detail, c->kind == DT__ALLREDUCE);
 		if (c->kind == DT__REDUCE_SCATTER) dt__copy_span(s, g->buf[0], buf);
 	}
 	left = dt__group_meet(c, err);
@@ -5420,7 +5409,7 @@ static int dt__hooks_run(dt_comm *c, float *buf, dt_error *err) {
 	if (c->kind == DT__BARRIER) failed = h->allreduce(h->user, &one, 1, DT_SUM);
 	else if (!dt__sums(c)) DT__WHILE(i, c->size, !failed) {
 		dt__span s = dt__comm_slice(c, i);
-		if (dt__length(s)) failed = h->broadcast(h->user, buf + s.begin, (size_t)dt__length(s), i);
+		if (dt__len(s)) failed = h->broadcast(h->user, buf + s.begin, (size_t)dt__len(s), i);
 	} else if (c->n) {
 		failed = h->allreduce(h->user, buf, c->n, c->detail == DT_MAX ? DT_MAX : DT_SUM);
 		if (c->detail == DT_MEAN) dt__copy((dt__n)c->n, 1 / (float)c->size, buf, buf, 0);
@@ -5429,7 +5418,7 @@ static int dt__hooks_run(dt_comm *c, float *buf, dt_error *err) {
 }
 
 static int dt__collective(dt_comm *c, dt__kind kind, float *buf, size_t n, int detail, dt_error *err) {
-	if (!c) return dt__refuse(err, "a collective: the comm is NULL");
+	if (!c) return dt__deny(err, "a collective: the comm is NULL");
 	c->kind = kind; c->n = n; c->detail = detail;
 	return c->run(c, buf, err);
 }
@@ -5456,7 +5445,7 @@ static void dt__group_close(dt_comm *c) {
 int dt_comm_group(int n, dt_comm **out, dt_error *err) {
 	dt__group *g;
 	int i;
-	if (n < 1 || n > 1024 || !out) return dt__refuse(err, "dt_comm_group: n is %d: give 1 to 1024, and an array for them", n);
+	if (n < 1 || n > 1024 || !out) return dt__deny(err, "dt_comm_group: n is %d: give 1 to 1024, and an array for them", n);
 #ifdef DTRAIN_NO_THREADS
 	if (n > 1) return dt__disabled(err, "DTRAIN_NO_THREADS");
 #endif
@@ -5464,7 +5453,7 @@ int dt_comm_group(int n, dt_comm **out, dt_error *err) {
 #ifndef DTRAIN_NO_THREADS
 	if (g && dt__meeting_open(&g->meeting, n)) { free(g); g = NULL; }
 #endif
-	if (!g) return dt__no_room(err, "dt_comm_group: no memory, or no mutex, for %d handles", n);
+	if (!g) return dt__oom(err, "dt_comm_group: no memory, or no mutex, for %d handles", n);
 	g->n = g->open = n; g->comm = (dt_comm *)(void *)(g + 1);
 	g->buf = (float **)(void *)(g->comm + n);
 	DT__FOR(i, n) {
@@ -5483,8 +5472,8 @@ static void dt__hooks_close(dt_comm *c) {
 dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err) {
 	dt_comm *c = NULL;
 	if (!h || !h->allreduce || !h->broadcast) dt__is_null(err, h ? "callback for allreduce or broadcast" : "struct of callbacks");
-	else if (h->size < 1 || h->rank < 0 || h->rank >= h->size) dt__refuse(err, "dt_comm_from: rank %d of %d: give 0 to size - 1", h->rank, h->size);
-	else if (!(c = (dt_comm *)calloc(1, sizeof *c))) dt__no_room(err, "dt_comm_from: no memory");
+	else if (h->size < 1 || h->rank < 0 || h->rank >= h->size) dt__deny(err, "dt_comm_from: rank %d of %d: give 0 to size - 1", h->rank, h->size);
+	else if (!(c = (dt_comm *)calloc(1, sizeof *c))) dt__oom(err, "dt_comm_from: no memory");
 	if (!c) return NULL;
 	c->hooks = *h; c->rank = h->rank; c->size = h->size; c->cores = dt__cores() / (double)DT__ELSE(h->local, 1);
 	c->run = dt__hooks_run; c->close = dt__hooks_close;
@@ -5495,7 +5484,7 @@ dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err) {
 static uint64_t *dt__gather_words(dt_comm *c, int n, const void *own, dt_error *err) {
 	size_t row = (size_t)n, all = row * (size_t)c->size;
 	uint64_t *v = (uint64_t *)calloc(all, sizeof *v);
-	if (!v) { dt__no_room(err, "no memory for a message"); return NULL; }
+	if (!v) { dt__oom(err, "no memory for a message"); return NULL; }
 	memcpy(v + row * (size_t)c->rank, own, row * sizeof *v);
 	if (!dt_allgather(c, (float *)(void *)v, 2 * all, err)) return v;
 	free(v);
@@ -5507,7 +5496,7 @@ static int dt__agree(dt_comm *c, int n, const char *const *name, const int64_t *
 	uint64_t *v = dt__gather_words(c, n, value, err);
 	int i, code = v ? 0 : dt__code(err, DT_ERR_MEMORY);
 	DT__WHILE(i, n * c->size, !code)
-		if (v[i] != v[i % n]) code = dt__fail(err, DT_ERR_STATE, "rank %d differs from rank 0 in %s, %jd from %jd: start all with the same program and flags",
+		if (v[i] != v[i % n]) code = dt__bad_job(err, "rank %d differs from rank 0 in %s, %jd from %jd: start all with the same program and flags",
 			i / n, name[i % n], (intmax_t)v[i], (intmax_t)v[i % n]);
 	free(v);
 	return code;
@@ -5632,7 +5621,7 @@ static int dt__threads_start(dt_model *m, dt_error *err) {
 	for (i = 1; m->threaded && i < m->n_replicas; i++, m->n_threads++)
 		if (pthread_create(&m->thread[i], NULL, dt__replica_main, &m->replica[i])) break;
 	if (i == m->n_replicas) return 0;
-	return dt__no_room(err, "the system refuses thread %d of %d: use fewer .replicas", i, m->n_replicas);
+	return dt__oom(err, "the system refuses thread %d of %d: use fewer .replicas", i, m->n_replicas);
 }
 
 static void dt__threads_stop(dt_model *m) {
@@ -5665,7 +5654,7 @@ static void dt__leave(dt__replica *set, int n, dt__n from) {
 		m->buf[set[i].rank] = set[i].gradients + from;
 	}
 	dt__wait(set);
-	DT__FOR(i, n) dt__reduce_slice(m->buf, m->n_replicas, dt__slice_of(floats, 16, m->n_replicas, set[i].rank), DT_SUM, 0);
+	DT__FOR(i, n) dt__reduce(m->buf, m->n_replicas, dt__slice_of(floats, 16, m->n_replicas, set[i].rank), DT_SUM, 0);
 	dt__wait(set);
 	if (set->rank) return;
 	if (begun) c->finish(c, &set->error);
@@ -5681,7 +5670,7 @@ static void dt__sum_replicas(dt__replica *set, int n, dt__n floats, int spread, 
 	DT__FOR(i, n) m->buf[set[i].rank] = set[i].exchange_at;
 	dt__wait(set);
 	DT__FOR(i, n)
-		dt__reduce_slice(m->buf, m->n_replicas, dt__slice_of(floats, 16, m->n_replicas, set[i].rank), DT_SUM, spread && !between);
+		dt__reduce(m->buf, m->n_replicas, dt__slice_of(floats, 16, m->n_replicas, set[i].rank), DT_SUM, spread && !between);
 	dt__wait(set);
 	if (!between) return;
 	if (set->rank == 0) {
@@ -5695,7 +5684,6 @@ static void dt__sum_replicas(dt__replica *set, int n, dt__n floats, int spread, 
 
 static int dt__shares(const dt_model *m) { return m->processes > 1 && !m->own; } // a batch with other processes
 static void dt__exchange_replicas(dt__replica *set, int n, dt__n floats) { dt__sum_replicas(set, n, floats, 1, dt__shares(set->model), DT_F32); }
-
 static const char *dt__row_of(const void *p, const dt_tensor *t, dt_type type, dt__n row) {
 	return (const char *)p + row * t->size * (dt__n)dt__type_size(type);
 }
@@ -5757,7 +5745,7 @@ static void dt__feed(dt__replica *r, int part) {
 	r->sample_weight = k->batch && k->batch->weight ? k->batch->weight + r->first_row : NULL;
 	DT__WHILE(i, r->rows, !r->error.code) if (k->data) dt__feed_sample(r, i); else dt__feed_row(r, i);
 	if (r->error.code) r->rows = 0; // go on without rows, so that nobody waits for this replica in vain
-	r->data_seconds += dt__spent(r, -1, start) - start;
+	r->data_seconds += (dt__spent(r, -1, start) - start) * r->training;
 }
 
 // global_totals: the sums over the parts so far.
@@ -5790,7 +5778,7 @@ static void dt__job_backward(dt__replica *set, int n) {
 		dt__replica *r = &set[i];
 		float *totals = r->gradients + g->totals;
 		if (k->seed) {
-			dt__copy(r->rows * g->output->size, 1, k->seed + r->first_row * g->output->size, dt__gradient(r, g->output), 0);
+			dt__copy(r->rows * g->output->size, 1, k->seed + r->first_row * g->output->size, dt__grad(r, g->output), 0);
 			totals[DT__SEEDED] += (float)r->rows;
 		} else DT__FOR(j, DT__TOTALS) totals[j] += r->chunk_totals[j];
 	}
@@ -5904,7 +5892,6 @@ static void dt__update_statistics(dt__replica *r) {
 }
 
 static void dt__profile_mark(dt__replica *r, int what) { if (r->seconds) r->marked = dt__spent(r, 2 * r->graph->n + what, r->marked); }
-
 static void dt__job_update(dt__replica *set, int n) {
 	dt_model *m = set->model;
 	double totals[DT__TOTALS] = {0}, clip = m->optimizer.clip, scale, norm = 0, loss, clipped = 1;
@@ -6031,7 +6018,7 @@ static void *dt__reserve(dt_model *m, dt__n count, size_t size) {
 }
 
 static int dt__too_small(dt_error *err, size_t needs, size_t has) {
-	return dt__no_room(err, "the model needs %zu bytes, has %zu: raise .memory_size, or use a smaller .batch", needs, has);
+	return dt__oom(err, "the model needs %zu bytes, has %zu: raise .memory_size, or use a smaller .batch", needs, has);
 }
 
 #define DT__RESERVE(type, n) (type *)dt__reserve(m, n, sizeof(type))
@@ -6060,7 +6047,7 @@ static int dt__model_memory(dt_model *m, dt_error *err) {
 	m->bytes = m->pool.used;
 	if (!m->lost) return 0;
 	if (m->pool.base) return dt__too_small(err, m->bytes, m->pool.size);
-	return dt__no_room(err, "no memory for the model's %zu bytes (%td variables, %td samples; on each of %d replicas): "
+	return dt__oom(err, "no memory for the model's %zu bytes (%td variables, %td samples; on each of %d replicas): "
 			"use a smaller .batch or fewer .replicas", m->bytes, g->n_floats, g->rows, m->n_replicas);
 }
 
@@ -6074,10 +6061,10 @@ static int dt__check_options(const dt_options *o, dt_error *err) {
 		{"epochs", o->epochs, INT_MAX}, {"steps", o->steps, LONG_MAX}};
 	int i;
 	DT__FOR(i, DT__COUNT(v))
-		if (v[i].value < 0 || v[i].value > v[i].most) return dt__refuse(err, ".%s is %ld: give 0 to %ld", v[i].name, v[i].value, v[i].most);
+		if (v[i].value < 0 || v[i].value > v[i].most) return dt__deny(err, ".%s is %ld: give 0 to %ld", v[i].name, v[i].value, v[i].most);
 	DT__FOR(i, DT_MAX_CHANNELS)
 		if (!(o->mean[i] - o->mean[i] == 0) || !(o->deviation[i] >= 0 && o->deviation[i] <= DBL_MAX))
-			return dt__refuse(err, ".mean %g, .deviation %g of channel %d: give finite ones, .deviation 0 (off) or more", o->mean[i], o->deviation[i], i);
+			return dt__deny(err, ".mean %g, .deviation %g of channel %d: give finite ones, .deviation 0 (off) or more", o->mean[i], o->deviation[i], i);
 	return 0;
 }
 
@@ -6090,12 +6077,12 @@ static int dt__model_group(dt_model *m, dt_error *err) {
 	m->servers = o->comm ? o->comm->servers : 0;
 	m->own = m->servers && !o->sync;
 	m->comm = (m->processes > 1 || m->servers) && !m->pool.measuring ? o->comm : NULL;
-	if (o->strategy == DT_PARAMETER_SERVER && !m->servers) return dt__refuse(err, "DT_PARAMETER_SERVER: there are no parameter servers: start some (--ps 1)");
+	if (o->strategy == DT_PARAMETER_SERVER && !m->servers) return dt__deny(err, "DT_PARAMETER_SERVER: there are no parameter servers: start some (--ps 1)");
 	m->strategy = m->servers ? DT_PARAMETER_SERVER : m->processes > 1 ? DT_MULTIWORKER : DT_STRATEGY_DEFAULT;
 	if (m->strategy && o->strategy && o->strategy != m->strategy)
-		return dt__refuse(err, ".strategy is for others than %d workers and %d parameter servers: use %s", m->processes, m->servers, m->servers ? "DT_PARAMETER_SERVER" : "DT_MULTIWORKER");
-	if (m->servers && o->sync && o->clip_norm > 0) return dt__refuse(err, ".clip_norm needs the whole gradient, which no parameter server has: leave out .sync, or the servers");
-	if (m->servers && o->backup >= m->processes) return dt__refuse(err, ".backup is %d of %d workers: some must count", o->backup, m->processes);
+		return dt__deny(err, ".strategy is for others than %d workers and %d parameter servers: use %s", m->processes, m->servers, m->servers ? "DT_PARAMETER_SERVER" : "DT_MULTIWORKER");
+	if (m->servers && o->sync && o->clip_norm > 0) return dt__deny(err, ".clip_norm needs the whole gradient, which no parameter server has: leave out .sync, or the servers");
+	if (m->servers && o->backup >= m->processes) return dt__deny(err, ".backup is %d of %d workers: some must count", o->backup, m->processes);
 	if (o->comm) cores = DT__MAX(1, (int)o->comm->cores);
 	if (m->comm && !o->replicas) { // machines may differ
 		float fewest = (float)-cores;
@@ -6110,20 +6097,20 @@ static int dt__model_sizes(dt_model *m, dt_error *err) {
 	const dt_options *o = &m->o;
 	int code = dt__check_options(o, err), sharers, all;
 	if (code) return code;
-	if (o->batch && o->replica_batch) return dt__refuse(err, ".batch %d, .replica_batch %d: give one of them", o->batch, o->replica_batch);
-	if (o->strategy == DT_ONE && o->replicas > 1) return dt__refuse(err, ".replicas is %d: DT_ONE has one replica", o->replicas);
+	if (o->batch && o->replica_batch) return dt__deny(err, ".batch %d, .replica_batch %d: give one of them", o->batch, o->replica_batch);
+	if (o->strategy == DT_ONE && o->replicas > 1) return dt__deny(err, ".replicas is %d: DT_ONE has one replica", o->replicas);
 	if ((code = dt__model_group(m, err))) return code;
 	sharers = m->own ? 1 : m->processes; // of a batch
 	m->parts = DT__ELSE(o->accumulate, 1); m->batch = DT__ELSE(o->batch, 32);
 	if (!o->replicas && !o->replica_batch) m->n_replicas = DT__MAX(1, DT__MIN(m->n_replicas, m->batch / sharers));
 	m->world = m->n_replicas * m->processes; all = m->n_replicas * sharers;
 	if (o->replica_batch) {
-		if (o->replica_batch > INT_MAX / all) return dt__refuse(err, ".replica_batch %d is too large for %d replicas", o->replica_batch, all);
+		if (o->replica_batch > INT_MAX / all) return dt__deny(err, ".replica_batch %d is too large for %d replicas", o->replica_batch, all);
 		m->batch = o->replica_batch * all;
 	}
 	m->local_batch = (m->batch - 1) / sharers + 1;
 	if (m->batch / sharers < m->parts)
-		return dt__refuse(err, "the batch of %d samples has fewer than one for each of %d processes and %d parts (.accumulate)", m->batch, sharers, m->parts);
+		return dt__deny(err, "the batch of %d samples has fewer than one for each of %d processes and %d parts (.accumulate)", m->batch, sharers, m->parts);
 	if (!m->strategy) m->strategy = o->strategy == DT_MULTIWORKER ? o->strategy : m->n_replicas == 1 ? DT_ONE : DT__ELSE(o->strategy, DT_MIRRORED);
 	m->graph.rows = (((dt__n)m->batch + m->parts - 1) / m->parts + all - 1) / all;
 	return 0;
@@ -6140,7 +6127,7 @@ static dt_dataset *dt__open_data(dt_model *m, const dt_source *s, dt_error *err)
 		size_t n = strlen(d->columns) + 1;
 		m->columns = (char *)malloc(n);
 		if (m->columns) { memcpy(m->columns, d->columns, n); return d; }
-		dt__no_room(err, "no memory to keep the columns of \"%s\"", d->source.path);
+		dt__oom(err, "no memory to keep the columns of \"%s\"", d->source.path);
 		dt_dataset_close(d);
 		return NULL;
 	}
@@ -6159,7 +6146,7 @@ static int dt__model_data(dt_model *m, dt_error *err) {
 		if (!m->o.input[0]) memcpy(m->o.input, m->data[i]->info.input, sizeof m->o.input);
 	}
 	if (m->o.input[0]) return 0;
-	return dt__refuse(err, "no data tells a sample's shape: give it, as in .input = {28, 28, 1}");
+	return dt__deny(err, "no data tells a sample's shape: give it, as in .input = {28, 28, 1}");
 }
 
 static int dt__data_fits(const dt_model *m, const dt_dataset *d, int labelled, dt_error *err) {
@@ -6170,7 +6157,7 @@ static int dt__data_fits(const dt_model *m, const dt_dataset *d, int labelled, d
 	DT__WHILE(i, DT_MAX_RANK - 1, d->info.input[i]) size *= d->info.input[i];
 	if (i && size != t->size) return dt__fail(err, DT_ERR_SHAPE, "a sample of the data has %td values, the net's input is %s", size, dt__shape_of(t, &text));
 	if (m->graph.n_inputs <= 1 && (!labelled || m->graph.n_labels <= 1)) return 0;
-	return dt__refuse(err, "the net has %d inputs and %d labels, data sources one of each: use dt_step_batch", m->graph.n_inputs, m->graph.n_labels);
+	return dt__deny(err, "the net has %d inputs and %d labels, data sources one of each: use dt_step_batch", m->graph.n_inputs, m->graph.n_labels);
 }
 
 static int dt__model_graph(dt_model *m, dt_error *err) {
@@ -6186,7 +6173,7 @@ static int dt__model_graph(dt_model *m, dt_error *err) {
 	x->n_in = 0; // g->failed only said which model
 	g->input[g->n_inputs++] = x; y = o->net(x, o->user);
 	for (t = g->last_made; t && t != y;) t = t->made_before;
-	if (!t) dt__refuse(&g->error, "net returned %s: return the last tensor of this model",
+	if (!t) dt__deny(&g->error, "net returned %s: return the last tensor of this model",
 			y ? "a tensor that was not made from its x" : "NULL, as a layer that got NULL does");
 	g->output = t;
 	if (o->loss) {
@@ -6201,9 +6188,18 @@ static int dt__model_graph(dt_model *m, dt_error *err) {
 	return dt__pass_error(err, &g->error);
 }
 
+// Of all other numbers that a step and its samples depend on.
+#define DT__SETTINGS "the settings of optimizer, loss or samples (checksum)"
+static int64_t dt__settings(const dt_model *m) {
+	const dt_options *o = &m->o;
+	const dt__optimizer *p = &m->optimizer;
+	const double v[] = {p->schedule, (double)o->total_steps, (double)o->decay_steps, o->loss, o->label_smoothing, o->no_shuffle, o->crop, o->flip};
+	return dt__crc32c(dt__crc32c(0, &p->f, offsetof(dt__optimizer, schedule) - offsetof(dt__optimizer, f)), v, sizeof v);
+}
+
 static int dt__model_agree(dt_model *m, dt_error *err) {
-	static const char *const name[] = {"the net (checksum of its parameters' names and sizes)", ".batch", ".replicas", ".accumulate", ".optimizer", ".seed", ".sync", ".staleness", ".backup", ".wire"};
-	int64_t value[] = {0, m->batch, m->n_replicas, m->parts, m->o.optimizer, (int64_t)m->o.seed, m->o.sync, m->o.staleness, m->o.backup, m->o.wire};
+	static const char *const name[] = {"the net (checksum of its parameters' names and sizes)", DT__SETTINGS, ".batch", ".replicas", ".accumulate", ".optimizer", ".seed", ".sync", ".staleness", ".backup", ".wire"};
+	int64_t value[] = {0, dt__settings(m), m->batch, m->n_replicas, m->parts, m->o.optimizer, (int64_t)m->o.seed, m->o.sync, m->o.staleness, m->o.backup, m->o.wire};
 	uint32_t net = 0;
 	int i;
 	DT__WHILE(i, m->graph.n_variables, m->graph.variable[i]->name) { // for gcc -O3
@@ -6220,7 +6216,7 @@ static int dt__model_build(dt_model *m, const dt_options *o, dt_error *err) {
 	m->o = *o; m->graph.pool = &m->pool; m->graph.training = !o->inference;
 	m->graph.input_gradient = o->input_gradient;
 	m->graph.profile = o->profile; m->graph.no_fusion = o->no_fusion; m->norm = (double)NAN;
-	if (!o->net) return dt__refuse(err, ".net is NULL: give the function that builds the model");
+	if (!o->net) return dt__deny(err, ".net is NULL: give the function that builds the model");
 	if (dt__optimizer_open(&m->optimizer, o, err) || dt__model_sizes(m, err) || dt__model_data(m, err) || dt__model_graph(m, err)) return 1;
 	DT__FOR(i, 2) if (m->data[i] && dt__data_fits(m, m->data[i], 1, err)) return 1;
 	m->o.freeze = m->o.no_decay = m->o.save = m->o.load = NULL; // strings are the caller's
@@ -6229,6 +6225,9 @@ static int dt__model_build(dt_model *m, const dt_options *o, dt_error *err) {
 	if (m->pool.measuring) return 0;
 	m->leaves = m->comm && m->comm->start && !m->servers && m->graph.training && m->graph.kept < m->graph.n_trainable;
 	DT__FOR(i, m->graph.n) m->leaves &= !m->graph.node[i]->exchange;
+#ifdef OPENBLAS_VERSION
+	if (m->world > 1) openblas_set_num_threads(1);
+#endif
 	dt__initialise(m);
 #ifndef DTRAIN_NO_THREADS
 	if (dt__threads_start(m, err)) return 1;
@@ -6252,8 +6251,8 @@ void dt_model_free(dt_model *m) {
 static dt_model *dt__model_new(const char *what, const dt_options *o, int measuring, dt_error *err) {
 	dt__pool pool;
 	dt_model *m;
-	if (!o) { dt__refuse(err, "%s: the options struct is NULL", what); return NULL; }
-	if (!o->alloc != !o->release) { dt__refuse(err, ".alloc and .release belong together: set both or none"); return NULL; }
+	if (!o) { dt__deny(err, "%s: the options struct is NULL", what); return NULL; }
+	if (!o->alloc != !o->release) { dt__deny(err, ".alloc and .release belong together: set both or none"); return NULL; }
 	dt__pool_open(&pool, o, measuring);
 	m = (dt_model *)dt__take(&pool, sizeof *m);
 	if (m) {
@@ -6261,11 +6260,11 @@ static dt_model *dt__model_new(const char *what, const dt_options *o, int measur
 		if (!dt__model_build(m, o, err)) return m;
 		dt_model_free(m);
 	} else if (pool.base) {
-		dt__no_room(err, "the model needs more than %zu bytes, has %zu: raise .memory_size", pool.used, pool.size);
+		dt__oom(err, "the model needs more than %zu bytes, has %zu: raise .memory_size", pool.used, pool.size);
 	} else if (!pool.alloc) {
 		dt__fail(err, DT_ERR_DISABLED, "this build has DTRAIN_NO_MALLOC: set .memory and .memory_size");
 	} else {
-		dt__no_room(err, "no memory for the model");
+		dt__oom(err, "no memory for the model");
 	}
 	return NULL;
 }
@@ -6299,7 +6298,7 @@ void dt_model_plan_bytes(const dt_model *m, size_t *block, size_t *lower_bound) 
 // ---- steps
 
 // The lowest failed replica's error becomes the caller's.
-static int dt__collect_errors(dt_model *m, const char *what, dt_error *err) {
+static int dt__errors(dt_model *m, const char *what, dt_error *err) {
 	int i, code = 0;
 	DT__FOR(i, m->n_replicas) {
 		dt_error *e = &m->replica[i].error;
@@ -6315,20 +6314,22 @@ static int dt__collect_errors(dt_model *m, const char *what, dt_error *err) {
 	return code;
 }
 
+static int dt__no_loss(const char *what, dt_error *err) { return dt__not_now(err, "%s: the net has no loss: set .loss, or call dt_loss in net", what); }
+
 // step: for a whole step, or else for a forward, which may do without labels.
 static int dt__check_batch(const dt_model *m, const char *what, const dt_batch *b, int step, dt_error *err) {
 	int i, most;
-	if (!m || !b) return dt__refuse(err, "%s: the %s is NULL", what, m ? "batch" : "model");
+	if (!m || !b) return dt__deny(err, "%s: the %s is NULL", what, m ? "batch" : "model");
 	most = step ? m->local_batch : m->local_batch / m->parts;
-	if (b->n < !m->comm || b->n > most) return dt__refuse(err, "%s: n is %d: give %d to %d samples (.batch)", what, b->n, !m->comm, most);
+	if (b->n < !m->comm || b->n > most) return dt__deny(err, "%s: n is %d: give %d to %d samples (.batch)", what, b->n, !m->comm, most);
 	DT__FOR(i, m->graph.n_inputs)
-		if (!b->x[i]) return dt__refuse(err, "%s: x[%d], the input \"%s\", is NULL", what, i, m->graph.input[i]->name);
+		if (!b->x[i]) return dt__deny(err, "%s: x[%d], the input \"%s\", is NULL", what, i, m->graph.input[i]->name);
 	DT__WHILE(i, b->n, b->weight)
-		if (!(b->weight[i] >= 0 && b->weight[i] <= FLT_MAX)) return dt__refuse(err, "%s: weight[%d] is %g: give 0 or more", what, i, (double)b->weight[i]);
+		if (!(b->weight[i] >= 0 && b->weight[i] <= FLT_MAX)) return dt__deny(err, "%s: weight[%d] is %g: give 0 or more", what, i, (double)b->weight[i]);
 	DT__WHILE(i, m->graph.n_labels, step)
-		if (!b->y[i]) return dt__refuse(err, "%s: y[%d] is NULL: the losses need labels", what, i);
+		if (!b->y[i]) return dt__deny(err, "%s: y[%d] is NULL: the losses need labels", what, i);
 	if (m->graph.n_losses || !step) return 0;
-	return dt__not_now(err, "%s: the net has no loss: set .loss, or call dt_loss in net", what);
+	return dt__no_loss(what, err);
 }
 
 static void dt__new_task(dt_model *m, const dt_batch *b, const dt_dataset *d, long position, long n) {
@@ -6347,7 +6348,7 @@ static int dt__diagnose(dt_model *m, dt_error *err) {
 	m->task.checking = 1; m->task.leaving = 0;
 	dt__run_job(m, dt__job_accumulate);
 	dt__run_job(m, dt__job_clear);
-	return dt__collect_errors(m, "training", err) ? DT_ERR_NUMERIC : dt__not_finite(m, "training", err);
+	return dt__errors(m, "training", err) ? DT_ERR_NUMERIC : dt__not_finite(m, "training", err);
 }
 
 // Moments go from the chief to the servers, or come from them, as they are between two rounds.
@@ -6419,7 +6420,7 @@ static int dt__step_task(dt_model *m, dt_error *err) {
 	if (m->state != DT__EMPTY) dt__run_job(m, dt__job_clear);
 	m->state = DT__EMPTY;
 	dt__run_job(m, dt__job_step);
-	code = dt__collect_errors(m, "training", err);
+	code = dt__errors(m, "training", err);
 	if (!code && m->bad) code = dt__diagnose(m, err);
 	if (!code) m->step++;
 	m->task.training = 0; // nothing is left for a backward,
@@ -6428,7 +6429,7 @@ static int dt__step_task(dt_model *m, dt_error *err) {
 }
 
 static int dt__can_train(const dt_model *m, const char *what, dt_error *err) {
-	if (!m) return dt__refuse(err, "%s: the model is NULL", what);
+	if (!m) return dt__deny(err, "%s: the model is NULL", what);
 	if (!m->graph.training) return dt__not_now(err, "%s: the model was created with .inference = 1", what);
 	if (m->running) return dt__not_now(err, "%s: dt_train is running on this model: call it afterwards", what);
 	return 0;
@@ -6455,7 +6456,7 @@ float dt_forward(dt_model *m, const dt_batch *b, dt_error *err) {
 	DT__FOR(i, m->graph.n_labels) m->task.labelled &= b->y[i] != NULL;
 	if (m->state == DT__REDUCED) m->state = DT__ACCUMULATED;
 	dt__run_job(m, dt__job_forward);
-	if (dt__collect_errors(m, __func__, err)) {
+	if (dt__errors(m, __func__, err)) {
 		m->task.n = 0;
 		if (m->state == DT__EMPTY) dt__run_job(m, dt__job_clear); // batch sums of the replicas that did not fail
 		return NAN;
@@ -6475,7 +6476,7 @@ static int dt__backward_task(dt_model *m, const char *what, const float *seed, d
 	m->task.input_gradient = 1;
 	m->task.training = 0; // its buffers are used up: the next backward needs a new forward
 	m->state = DT__ACCUMULATED;
-	return dt__collect_errors(m, what, err);
+	return dt__errors(m, what, err);
 }
 
 int dt_backward(dt_model *m, dt_error *err) { return dt__backward_task(m, __func__, NULL, err); }
@@ -6503,7 +6504,7 @@ int dt_update(dt_model *m, dt_error *err) {
 	if (code || (code = dt__set_rate(m, err))) return code;
 	dt__run_job(m, dt__job_update);
 	m->state = DT__EMPTY;
-	if ((code = dt__collect_errors(m, __func__, err))) return code;
+	if ((code = dt__errors(m, __func__, err))) return code;
 	if (m->bad) return dt__not_finite(m, __func__, err);
 	m->step++;
 	return 0;
@@ -6540,7 +6541,7 @@ int dt_output_read(dt_model *m, const char *name, float *out, dt_error *err) {
 	t = m->graph.output;
 	if (name) {
 		for (o = m->graph.outputs; o && strcmp(o->name, name); o = o->next) {}
-		if (!o) return dt__refuse(err, "dt_output_read: no output \"%s\": name it by dt_output in net", name);
+		if (!o) return dt__deny(err, "dt_output_read: no output \"%s\": name it by dt_output in net", name);
 		t = o->t;
 	}
 	dt__gather_rows(m, t->value, t->size, out);
@@ -6552,8 +6553,8 @@ int dt_input_gradient_read(dt_model *m, float *out, dt_error *err) {
 	if (!m || !out) return dt__is_null(err, m ? "array" : "model");
 	t = m->graph.input[0];
 	if (!m->o.input_gradient || !t->back || t->type == DT_INT32)
-		return dt__not_now(err, "dt_input_gradient_read: create the model with .input_gradient = 1, and floats as input");
-	if (!m->task.input_gradient) return dt__not_now(err, "dt_input_gradient_read: call dt_forward and dt_backward first, and nothing after them");
+		return dt__not_now(err, "%s: create the model with .input_gradient = 1, and floats as input", __func__);
+	if (!m->task.input_gradient) return dt__not_now(err, "%s: call dt_forward and dt_backward first, and nothing after them", __func__);
 	dt__gather_rows(m, t->gradient, t->size, out);
 	return 0;
 }
@@ -6566,7 +6567,7 @@ static int dt__infer(dt_model *m, const void *x, const dt_dataset *d, long posit
 	m->task.labelled = evaluate; m->task.shared = shared;
 	dt__run_job(m, dt__job_forward);
 	m->task.n = 0;
-	return dt__collect_errors(m, evaluate ? "dt_evaluate" : "dt_predict", err);
+	return dt__errors(m, evaluate ? "dt_evaluate" : "dt_predict", err);
 }
 
 // From x, or from `begin` on of a data set.
@@ -6583,8 +6584,8 @@ static int dt__predict(dt_model *m, const void *x, const dt_dataset *d, long beg
 
 int dt_predict(dt_model *m, const void *x, long n, float *out, dt_error *err) {
 	if (!m || !x || !out) return dt__is_null(err, !m ? "model" : !x ? "input" : "output");
-	if (n < 0) return dt__refuse(err, "dt_predict: n is %ld: give 0 or more", n);
-	if (m->graph.n_inputs > 1) return dt__refuse(err, "dt_predict: net has %d inputs: use dt_forward, dt_output_read", m->graph.n_inputs);
+	if (n < 0) return dt__deny(err, "dt_predict: n is %ld: give 0 or more", n);
+	if (m->graph.n_inputs > 1) return dt__deny(err, "dt_predict: net has %d inputs: use dt_forward, dt_output_read", m->graph.n_inputs);
 	return dt__predict(m, x, NULL, 0, n, out, err);
 }
 
@@ -6596,7 +6597,7 @@ int dt_predict_source(dt_model *m, const dt_source *s, long begin, long n, float
 	if (!d) return dt__code(err, DT_ERR_IO);
 	code = dt__data_fits(m, d, 0, err);
 	if (!code && (begin < 0 || n < 0 || n > d->info.n - begin))
-		code = dt__refuse(err, "dt_predict_source: %ld samples from %ld on are asked for, of %ld", n, begin, d->info.n);
+		code = dt__deny(err, "dt_predict_source: %ld samples from %ld on are asked for, of %ld", n, begin, d->info.n);
 	if (!code) code = dt__predict(m, NULL, d, begin, n, out, err);
 	dt_dataset_close(d);
 	return code;
@@ -6630,12 +6631,12 @@ static int dt__evaluate_data(dt_model *m, const dt_dataset *d, int shared, dt_me
 	dt_loss_kind kind;
 	long at;
 	int i, code;
-	if (!g->n_losses) return dt__not_now(err, "dt_evaluate: the net has no loss: set .loss");
+	if (!g->n_losses) return dt__no_loss("dt_evaluate", err);
 	if ((code = dt__data_fits(m, d, 1, err))) return code;
-	if (out->top_k < 0) return dt__refuse(err, "dt_evaluate: .top_k is %d: give 0 (for 5) or more", out->top_k);
+	if (out->top_k < 0) return dt__deny(err, "dt_evaluate: .top_k is %d: give 0 (for 5) or more", out->top_k);
 	logits = loss->in[0]; kind = dt__loss_of(loss)->kind;
 	if (out->confusion && (loss->type != DT_INT32 || loss->label < 0 || (logits != g->output && logits != dt__logits(g->output, kind))))
-		return dt__refuse(err, "dt_evaluate: .confusion needs a cross-entropy of net's output and fed integer labels");
+		return dt__deny(err, "dt_evaluate: .confusion needs a cross-entropy of net's output and fed integer labels");
 	DT__FOR(i, m->n_replicas) m->replica[i].top_k = DT__ELSE(out->top_k, 5);
 	for (at = 0; at < d->info.n && !code; at += (shared ? m->batch : m->local_batch) / m->parts) {
 		code = dt__infer(m, NULL, d, at, d->info.n - at, 1, shared, err);
@@ -6697,7 +6698,6 @@ double dt_learning_rate(const dt_model *m) { return m ? dt__rate_of(&m->optimize
 // Frame: dt__frame and its payload, in the byte order of the machines, which must be one.
 
 #ifndef DTRAIN_NO_SOCKETS
-
 // ---- the secret: both sides prove that they know it
 
 // SHA-256 (FIPS 180-4), whose constants are the first bits behind the point of roots of primes.
@@ -6833,7 +6833,6 @@ typedef struct {
 } dt__link;
 
 static int dt__link_idle(const dt__link *l) { return !(l->out[0].iov_len + l->out[1].iov_len); }
-
 static uint64_t dt__frame_sum(const dt__frame *f, const uint64_t *key, const void *payload) {
 	return key ? dt__tag(key, f, payload, f->bytes) : f->type < DT__PART ? dt__crc32c(0, payload, f->bytes) : 0;
 }
@@ -7038,7 +7037,7 @@ static uint8_t *dt__server_place(dt__net *net, dt__link *l);
 // Are the floats that come the next of a span, which counts from `begin` on?
 static int dt__link_expects(const dt__link *l, const dt__span *s, dt__n begin) {
 	const dt__frame *f = &l->frame;
-	return f->bytes % 4 == 0 && f->offset == (uint64_t)(begin + s->begin) && f->bytes / 4 <= (size_t)dt__length(*s);
+	return f->bytes % 4 == 0 && f->offset == (uint64_t)(begin + s->begin) && f->bytes / 4 <= (size_t)dt__len(*s);
 }
 
 // Where a frame's payload goes, if this is its time.
@@ -7061,7 +7060,7 @@ static uint8_t *dt__net_place(void *user, dt__link *l) {
 	l->greeted = 1;
 	if (!f->bytes) return l->small;
 	if (s == &l->result_in) return (uint8_t *)(net->into[s->begin + (dt__n)f->bytes / 4 > net->trained] + s->begin);
-	return (uint8_t *)(net->room + peer * dt__length(net->mine) + (s->begin - net->mine.begin));
+	return (uint8_t *)(net->room + peer * dt__len(net->mine) + (s->begin - net->mine.begin));
 }
 
 // Read from a link: 1 if a frame has come, or the end.
@@ -7093,7 +7092,7 @@ static int dt__net_flush(dt__net *net, dt__link *l) {
 // Send what may leave now: 1 if something has.
 static int dt__net_push(dt__net *net, dt__link *l) {
 	const dt_comm *c = &net->comm;
-	int order = c->kind == DT__PUSHING && !l->announced, result = l->announced && !dt__length(l->part_out);
+	int order = c->kind == DT__PUSHING && !l->announced, result = l->announced && !dt__len(l->part_out);
 	dt__span *s = result ? &l->result_out : &l->part_out;
 	dt__n count = order ? 0 : DT__MIN((result ? DT__MIN(net->ready, s->end) : s->end) - s->begin, DT__CHUNK);
 	if (dt__link_idle(l) && (!result || count > 0)) {
@@ -7116,7 +7115,7 @@ static void dt__net_add_packed(const dt__net *net, dt__n n, float *wide) {
 	for (at = 0; at < n; at += DT__PIECE) {
 		s.end = 2 * DT__MIN(n - at, DT__PIECE);
 		DT__FOR(i, size) dt__cpu()->widen(net->wire, s.end, part[i] + at, sum[i] = wide + 2 * DT__PIECE * i);
-		dt__reduce_slice(sum, size, s, DT_SUM, 0);
+		dt__reduce(sum, size, s, DT_SUM, 0);
 		dt__cpu()->narrow(net->wire, s.end, *sum, *part + at);
 	}
 }
@@ -7126,7 +7125,7 @@ static int dt__everybody(const dt_comm *c) { return c->kind == DT__ALLREDUCE && 
 // Add up what all have sent of the own slice.
 static void dt__net_add(dt__net *net) {
 	const dt_comm *c = &net->comm;
-	dt__n all = net->mine.end, size = dt__length(net->mine);
+	dt__n all = net->mine.end, size = dt__len(net->mine);
 	dt__span s = {0, 0};
 	dt__link *l;
 	int i;
@@ -7138,14 +7137,14 @@ static void dt__net_add(dt__net *net) {
 	DT__FOR(i, c->size) net->part[i] = i == c->rank ? net->buf + net->ready : net->room + i * size + (net->ready - net->mine.begin);
 	s.end = all - net->ready;
 	if (net->wire) dt__net_add_packed(net, s.end, net->room + c->size * size);
-	else dt__reduce_slice(net->part, c->size, s, (dt_reduction)c->detail, 0);
+	else dt__reduce(net->part, c->size, s, (dt_reduction)c->detail, 0);
 	if (c->rank) dt__copy(s.end, 1, net->part[0], net->buf + net->ready, 0);
 	net->ready = all;
 }
 
 static int dt__link_done(const dt__link *l) {
-	return l->announced && l->greeted && dt__link_idle(l) && !dt__length(l->part_out) && !dt__length(l->part_in) &&
-		!dt__length(l->result_out) && !dt__length(l->result_in);
+	return l->announced && l->greeted && dt__link_idle(l) && !dt__len(l->part_out) && !dt__len(l->part_in) &&
+		!dt__len(l->result_out) && !dt__len(l->result_in);
 }
 
 // It has nothing to send and nothing to get, but for a frame if it takes part.
@@ -7162,7 +7161,7 @@ static int dt__net_room(dt__net *net, dt__n n) {
 	free(net->room);
 	net->room = (float *)malloc(4 * floats);
 	net->room_floats = net->room ? floats : 0;
-	return net->room ? 0 : dt__no_room(&net->cause, "%s: no memory for %zu values of other ranks", dt__call_of(&net->comm), floats);
+	return net->room ? 0 : dt__oom(&net->cause, "%s: no memory for %zu values of other ranks", dt__call_of(&net->comm), floats);
 }
 
 // Who sends and adds what: slices for sums and gathering, all for short sums and the root of a broadcast.
@@ -7182,7 +7181,7 @@ static int dt__net_begin(dt__net *net, float *buf) {
 		if (!everybody && c->kind != DT__REDUCE_SCATTER) { l->result_in = slice; l->result_out = net->mine; }
 	}
 	net->ready = sums ? net->mine.begin : net->mine.end;
-	return dt__net_room(net, (sums ? dt__length(net->mine) : 0) + (net->wire ? 2 * DT__PIECE : 0));
+	return dt__net_room(net, (sums ? dt__len(net->mine) : 0) + (net->wire ? 2 * DT__PIECE : 0));
 }
 
 // Wait until something moves, but not for a silent peer.
@@ -7225,8 +7224,8 @@ static int dt__ring_step(dt__net *net) {
 	float *two[2];
 	int i;
 	two[0] = net->buf; two[1] = net->room;
-	if (t && t < n) dt__reduce_slice(two, 2, s, c->detail == DT_MAX ? DT_MAX : DT_SUM, 0); // it has just come
-	if (t == n - 1 && c->detail == DT_MEAN) dt__copy(dt__length(s), 1 / (float)n, net->buf + s.begin, net->buf + s.begin, 0);
+	if (t && t < n) dt__reduce(two, 2, s, c->detail == DT_MAX ? DT_MAX : DT_SUM, 0); // it has just come
+	if (t == n - 1 && c->detail == DT_MEAN) dt__copy(dt__len(s), 1 / (float)n, net->buf + s.begin, net->buf + s.begin, 0);
 	net->ring = t < 2 * n - 2;
 	if (!net->ring) return 0;
 	DT__FOR(i, net->n) dt__link_begin(&net->link[i], 0);
@@ -7326,8 +7325,8 @@ static int dt__net_push_all(dt_comm *c, dt__push *p, dt_error *err) {
 		l->order = p->order; l->order.sequence = net->call;
 		if (p->kind != DT__SETUP) l->order.version = version;
 		l->order.begin = (uint64_t)held.begin;
-		l->order.trained = (uint64_t)dt__length(slice);
-		l->order.all = (uint64_t)dt__length(held);
+		l->order.trained = (uint64_t)dt__len(slice);
+		l->order.all = (uint64_t)dt__len(held);
 	}
 	net->ring = 0; net->wire = DT_F32;
 	dt__net_work(net);
@@ -7395,7 +7394,7 @@ static void dt__desk_piece(dt__net *net, float *buf, dt__n at, dt__n count) {
 	if (net->cause.code || !count) return;
 	if (sums) {
 		DT__FOR(i, c->size) net->part[i] = i == own ? buf + at : dt__area(net, i);
-		dt__reduce_slice(net->part, c->size, dt__desk_slice(c, own, at, count), (dt_reduction)c->detail, 1);
+		dt__reduce(net->part, c->size, dt__desk_slice(c, own, at, count), (dt_reduction)c->detail, 1);
 		dt__desk_meet(net);
 	}
 	DT__WHILE(i, c->size, !net->cause.code) if (i != own) dt__copy_span(dt__desk_slice(c, i, at, count), dt__area(net, sums ? own : i), buf + at);
@@ -7527,7 +7526,7 @@ static int dt__address(const char *text, char *host, size_t size, int *port) {
 	const char *colon = strrchr(text, ':'), *begin = text + (*text == '['), *end = colon;
 	int ok = 0;
 	if (!colon) return 0;
-	if (*text == '[' && colon > begin && colon[-1] == ']') end--;
+	if (*text == '[' && *--end != ']') return 0;
 	*port = (int)dt__parse_whole(colon + 1, 65535, &ok);
 	return ok && end > begin && dt__format(host, size, "%.*s", (int)(end - begin), begin) < size && (*text == '[' || !memchr(host, ':', strlen(host)));
 }
@@ -7824,24 +7823,24 @@ static int dt__join_greet(dt__net *net, const dt__who *w, dt__link *half, int *m
 	return 1;
 }
 
-#define DT__HALF_OPEN 64
+#define DT__HALVES 64
 
 // Hear from all higher ranks. Strangers get five seconds, half of one in a throng.
 static int dt__join_accept(dt__net *net, const dt__who *w, int listener, double until, dt_error *err) {
-	dt__link *half = (dt__link *)calloc(DT__HALF_OPEN, sizeof *half), *l;
-	struct pollfd p[DT__HALF_OPEN + 1];
+	dt__link *half = (dt__link *)calloc(DT__HALVES, sizeof *half), *l;
+	struct pollfd p[DT__HALVES + 1];
 	char text[80] = "";
 	DT__WRITER(out, text);
 	int missing = w->size - 1 - w->rank, i;
-	if (!half) return dt__no_room(err, "no memory to join");
-	DT__FOR(i, DT__HALF_OPEN) half[i].fd = -1;
-	for (i = 0; i <= DT__HALF_OPEN; i++) p[i].events = POLLIN;
+	if (!half) return dt__oom(err, "no memory to join");
+	DT__FOR(i, DT__HALVES) half[i].fd = -1;
+	for (i = 0; i <= DT__HALVES; i++) p[i].events = POLLIN;
 	while (missing && dt__now() < until && !DT__STOPPED) {
 		int taken = 0;
-		DT__FOR(i, DT__HALF_OPEN) taken += (p[i].fd = half[i].fd) >= 0;
-		p[DT__HALF_OPEN].fd = taken < DT__HALF_OPEN ? listener : -1;
-		poll(p, DT__HALF_OPEN + 1, 100);
-		for (i = 0, l = half; i < DT__HALF_OPEN && missing; i++, l++) {
+		DT__FOR(i, DT__HALVES) taken += (p[i].fd = half[i].fd) >= 0;
+		p[DT__HALVES].fd = taken < DT__HALVES ? listener : -1;
+		poll(p, DT__HALVES + 1, 100);
+		for (i = 0, l = half; i < DT__HALVES && missing; i++, l++) {
 			int got;
 			if (l->fd < 0) {
 				struct sockaddr_storage from;
@@ -7858,11 +7857,11 @@ static int dt__join_accept(dt__net *net, const dt__who *w, int listener, double 
 			got = dt__link_read(l, dt__place_small, NULL);
 			if (l->other) dt__link_tell(l, DT__ABORT, w->rank, "", 0); // its head tells
 			if (got == 1) got = dt__join_greet(net, w, l, &missing) ? 0 : -1;
-			if (l->fd >= 0 && (got || dt__now() - l->began > (taken < DT__HALF_OPEN ? 5 : 0.5))) dt__link_close(l);
+			if (l->fd >= 0 && (got || dt__now() - l->began > (taken < DT__HALVES ? 5 : 0.5))) dt__link_close(l);
 		}
 		if (!missing) DT__EACH_LINK(net, i, l) if (i > w->rank && dt__link_gone(l)) { dt__link_close(l); missing++; }
 	}
-	DT__FOR(i, DT__HALF_OPEN) dt__link_close(&half[i]);
+	DT__FOR(i, DT__HALVES) dt__link_close(&half[i]);
 	free(half);
 	if (!missing) return 0;
 	if (DT__STOPPED) return dt__join_stopped(w, err);
@@ -7889,7 +7888,7 @@ static int dt__join(dt__net *net, dt__who *w, dt_error *err) {
 	if (listener < 0) return DT_ERR_CONFIG;
 	dt__socket_ready(listener);
 	if (w->rank && !code) code = dt__dial(net, w, 0, w->chief, port, until, err);
-	if (!code && w->rank && dt__link_await(net->link, DT__ROSTER, dt__place_roster, net, until))
+	if (!code && w->rank && dt__link_await(net->link, DT__ROSTER, dt__place_roster, net, until + 2))
 		code = net->link->frame.type == DT__ABORT ? dt__lost(err, "%s", (const char *)net->link->small)
 			: DT__STOPPED ? dt__join_stopped(w, err) : dt__lost(err, "rank 0 (%s) has ended, or the others have not come to it within %g s", w->chief, w->patience);
 	DT__FOR(i, w->size) net->roster[i][63] = 0;
@@ -7916,7 +7915,7 @@ static dt_comm *dt__net_open(dt__who *w, dt_error *err) {
 	int i;
 	if (!net || pthread_mutex_init(&net->lock, NULL)) {
 		free(net);
-		dt__no_room(err, "no memory for %d processes", w->size);
+		dt__oom(err, "no memory for %d processes", w->size);
 		return NULL;
 	}
 	net->n = w->size; c->rank = w->rank; c->servers = w->servers; c->size = w->size - w->servers;
@@ -7931,7 +7930,7 @@ static dt_comm *dt__net_open(dt__who *w, dt_error *err) {
 		if (c->rank >= c->size || c->size < 2) return c;
 		if (!dt__desk_open(net, &own) && (net->desk || dt__hand_start(&net->courier, dt__courier_main, net))) return c;
 	}
-	if (!own.code) dt__no_room(&own, "the system refuses a pair of sockets or a thread");
+	if (!own.code) dt__oom(&own, "the system refuses a pair of sockets or a thread");
 	dt__net_close(c, &own);
 	dt__pass_error(err, &own);
 	return NULL;
@@ -7951,7 +7950,6 @@ static dt_comm *dt__net_open(dt__who *w, dt_error *err) {
 // Promise: a push that comes twice is applied once; with sync the bits are those of DT_MULTIWORKER.
 
 #ifndef DTRAIN_NO_SOCKETS
-
 enum { DT__ANSWERED, DT__COMES, DT__AT_WORK }; // the answer to an order has left; one arrives; is worked on
 
 typedef struct { // a worker, as its server sees it; spans count from the server's first value
@@ -8003,14 +8001,14 @@ static int dt__server_setup(dt_server *s, const dt__order *o) {
 	if (o->next && dt__server_holds(s, o)) return 1;
 	DT__FOR(i, s->workers) { // nobody else's array is in use
 		const dt__client *c = &s->client[i];
-		if (c->state == DT__AT_WORK || (c->state == DT__COMES && c->frame.detail != DT__STRETCH) || dt__length(c->link->result_out) || (c->link->out[1].iov_len && c->link->fd >= 0)) return 0;
+		if (c->state == DT__AT_WORK || (c->state == DT__COMES && c->frame.detail != DT__STRETCH) || dt__len(c->link->result_out) || (c->link->out[1].iov_len && c->link->fd >= 0)) return 0;
 	}
 	dt__server_forget(s);
 	s->optimizer.kind = (dt_optimizer)(int)o->kind; s->optimizer.f = o->f;
 	s->begin = (dt__n)o->begin; s->trained = (dt__n)o->trained; s->all = (dt__n)o->all;
 	s->variables = (float *)calloc(each * (size_t)(1 + (int)o->n_slots + s->workers), 4);
 	if (!s->variables) {
-		dt__no_room(&s->net->cause, "a parameter server has no memory for %td values of %d workers", s->all, s->workers);
+		dt__oom(&s->net->cause, "a parameter server has no memory for %td values of %d workers", s->all, s->workers);
 		return 0;
 	}
 	DT__FOR(i, 2) s->slot[i] = i < (int)o->n_slots ? s->variables + each * (size_t)n++ : NULL;
@@ -8023,7 +8021,7 @@ static void dt__server_mask(dt_server *s, const float *mask) {
 	dt__n i;
 	for (i = s->n_borders = 0; i < s->trained; i++) if (mask[i] != (i ? mask[i - 1] : 0)) {
 		dt__n *more = (dt__n *)realloc(s->border, ((size_t)s->n_borders + 1) * sizeof *more);
-		if (!more) { dt__no_room(&s->net->cause, "a parameter server has no memory for its settings"); return; }
+		if (!more) { dt__oom(&s->net->cause, "a parameter server has no memory for its settings"); return; }
 		s->border = more; more[s->n_borders++] = i;
 	}
 }
@@ -8057,7 +8055,7 @@ static void dt__server_take(dt_server *s, int rank) {
 	dt__link *l = c->link;
 	const dt__order *o = &c->order;
 	int kind = l->frame.detail, ok = rank < s->workers && kind <= DT__FETCH && l->frame.bytes == sizeof *o &&
-		c->state == DT__ANSWERED && !dt__length(l->result_out) && !l->out[1].iov_len;
+		c->state == DT__ANSWERED && !dt__len(l->result_out) && !l->out[1].iov_len;
 	l->greeted = 0;
 	if (ok) {
 		memcpy(&c->order, l->small, sizeof c->order);
@@ -8072,7 +8070,7 @@ static void dt__server_take(dt_server *s, int rank) {
 	l->part_in.end = kind == DT__PUSH ? s->all : kind == DT__STRETCH || kind == DT__FETCH ? 0 : s->trained;
 }
 
-static int dt__client_waits(const dt__client *c, int kind) { return c->state == DT__COMES && c->frame.detail == kind; }
+static int dt__waits(const dt__client *c, int kind) { return c->state == DT__COMES && c->frame.detail == kind; }
 
 // These pushes, or what else it is, are answered from now on.
 static void dt__server_begin(dt_server *s, dt__client *const *who, int n) {
@@ -8093,7 +8091,7 @@ static void dt__server_begin(dt_server *s, dt__client *const *who, int n) {
 		s->part[i] = c->sums;
 		if (dt__order_answers(c->frame.detail)) c->link->result_out.end = push ? s->all : s->trained;
 	}
-	dt__reduce_slice(s->part, n, both, DT_SUM, 0);
+	dt__reduce(s->part, n, both, DT_SUM, 0);
 	first->scale = dt__divisor((double)first->sums[0], (double)first->sums[1]);
 	first->scale = first->scale > 0 ? 1 / first->scale : 0;
 	if (!s->full_rate) first->order.rate /= 1 + first->order.staleness;
@@ -8118,7 +8116,7 @@ static int dt__server_advance(dt_server *s, dt__client *const *who, int n, dt__n
 	if (to <= from || (to < s->all && to - from < DT__CHUNK)) return 0;
 	DT__FOR(i, n) s->part[i] = who[i]->buf + from;
 	piece.end = to - from;
-	dt__reduce_slice(s->part, n, piece, DT_SUM, 0);
+	dt__reduce(s->part, n, piece, DT_SUM, 0);
 	if (!first->again) dt__server_apply(s, first, from, to, s->part[0]);
 	values = DT__MAX(0, DT__MIN(to, s->trained) - from);
 	DT__FOR(i, n) {
@@ -8134,7 +8132,7 @@ static int dt__server_count(const dt_server *s, int kind, int *waiting) {
 	int i, alive = 0;
 	for (i = *waiting = 0; i < s->workers; i++) {
 		alive += s->client[i].link->fd >= 0;
-		*waiting += dt__client_waits(&s->client[i], kind);
+		*waiting += dt__waits(&s->client[i], kind);
 	}
 	return alive;
 }
@@ -8146,7 +8144,7 @@ static void dt__server_gather(dt_server *s) {
 		dt__server_count(s, DT__STRETCH, &k);
 		DT__WHILE(i, s->workers, k && k + waiting == alive) { // the others are through: these come too late
 			dt__client *c = &s->client[i];
-			if (!dt__client_waits(c, DT__PUSH)) continue;
+			if (!dt__waits(c, DT__PUSH)) continue;
 			c->late = 1; s->queue[s->n_queue++] = c;
 			dt__server_begin(s, &c, 1);
 		}
@@ -8156,8 +8154,8 @@ static void dt__server_gather(dt_server *s) {
 	DT__FOR(i, s->workers) {
 		dt__client *c = &s->client[i];
 		int before = 0;
-		DT__FOR(k, s->workers) before += dt__client_waits(&s->client[k], DT__PUSH) && s->client[k].arrived < c->arrived;
-		if (dt__client_waits(c, DT__PUSH) && before < most) s->queue[s->n_group++] = c;
+		DT__FOR(k, s->workers) before += dt__waits(&s->client[k], DT__PUSH) && s->client[k].arrived < c->arrived;
+		if (dt__waits(c, DT__PUSH) && before < most) s->queue[s->n_group++] = c;
 	}
 	s->n_queue += most;
 	dt__server_begin(s, s->queue, s->n_group);
@@ -8169,7 +8167,7 @@ static void dt__server_admit(dt_server *s, dt__client *c) {
 	int i;
 	if (s->sync && c->order.version >= s->version && c->order.sequence != c->last) return;
 	DT__WHILE(i, s->workers, !s->sync)
-		if (s->client[i].link->fd >= 0 && !dt__client_waits(&s->client[i], DT__STRETCH)) slowest = DT__MIN(slowest, s->client[i].pushes);
+		if (s->client[i].link->fd >= 0 && !dt__waits(&s->client[i], DT__STRETCH)) slowest = DT__MIN(slowest, s->client[i].pushes);
 	if ((double)(c->pushes - slowest) >= s->ahead && s->ahead > 0) return;
 	s->queue[s->n_queue++] = c;
 	dt__server_begin(s, &c, 1);
@@ -8184,7 +8182,7 @@ static void dt__server_stretch(dt_server *s) {
 	s->batches = s->client[0].order.batches;
 	DT__FOR(i, s->workers) {
 		dt__client *c = &s->client[i];
-		if (!dt__client_waits(c, DT__STRETCH)) continue;
+		if (!dt__waits(c, DT__STRETCH)) continue;
 		dt__server_begin(s, &c, 1);
 		c->order.staleness = (double)done; c->pushes = 0;
 		dt__copy(s->trained, 1, s->variables, c->buf, 0);
@@ -8198,8 +8196,8 @@ static int dt__server_work(dt_server *s) {
 	int i, moved = 0;
 	DT__FOR(i, s->workers) {
 		dt__client *c = &s->client[i];
-		if (dt__client_waits(c, DT__PUSH)) dt__server_admit(s, c);
-		if (c->state != DT__COMES || c->frame.detail < DT__SETUP || dt__length(c->link->part_in)) continue;
+		if (dt__waits(c, DT__PUSH)) dt__server_admit(s, c);
+		if (c->state != DT__COMES || c->frame.detail < DT__SETUP || dt__len(c->link->part_in)) continue;
 		if (c->frame.detail == DT__SETUP_DECAY) dt__server_mask(s, c->buf);
 		if (c->frame.detail == DT__FETCH) dt__copy(s->trained, 1, s->slot[c->order.next], c->buf, 0);
 		dt__server_begin(s, &c, 1);
@@ -8246,7 +8244,7 @@ static dt_server *dt__server_on(dt_comm *c, dt_error *err) {
 	int n = c ? c->net->n : 0, i;
 	dt_server *s = c ? (dt_server *)calloc(1, sizeof *s + (size_t)n * (sizeof *s->client + sizeof *s->part + sizeof *s->queue)) : NULL;
 	if (!s) {
-		if (c) { dt__no_room(err, "no memory for a parameter server"); dt_comm_close(c); }
+		if (c) { dt__oom(err, "no memory for a parameter server"); dt_comm_close(c); }
 		return NULL;
 	}
 	s->net = c->net; s->net->server = s; s->workers = c->size;
@@ -8313,7 +8311,6 @@ void dt_server_close(dt_server *s) {}
 // Promise: a family of variables set by half is an error, never one process.
 
 #ifndef DTRAIN_NO_SOCKETS
-
 static const char *dt__env(const char *name) {
 	const char *v = name ? getenv(name) : NULL;
 	return v && *v ? v : NULL;
@@ -8614,7 +8611,7 @@ static int dt__watch(dt__outlet *p, int workers, int n, int json) {
 			if (dt__now() > end) kill(p[2 * i].child, SIGKILL);
 			if (waitpid(p[2 * i].child, &code, open ? WNOHANG : 0) <= 0 && (open || errno == EINTR)) continue;
 			if (!i) status = WIFEXITED(code) ? WEXITSTATUS(code) : 128 + WTERMSIG(code);
-			if (!i || (code && !told)) end = DT__MIN(end, dt__now() + 12);
+			if (!i || (code && !told)) end = DT__MIN(end, dt__now() + (code && !told ? 2 : 12));
 			p[2 * i].child = 0;
 		}
 	} while (open || (n && p->child));
@@ -8650,9 +8647,9 @@ static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *
 	close(i);
 	w->size = n; w->servers = servers;
 	strcpy(w->source, "--workers, --ps");
-	strcpy(w->chief, "127.0.0.1:0");
+	strcpy(w->chief, "127.0.0.1:0"); w->port = 0;
 	listener = dt__listen(w, &port, err);
-	if (!p) dt__no_room(err, "no memory for %d processes", n);
+	if (!p) dt__oom(err, "no memory for %d processes", n);
 	if (err->code) n = 0;
 	dt__fill(w->chief, "127.0.0.1:%d", port);
 	dt__fill(w->job, "parent %d", (int)getpid());
@@ -8662,7 +8659,7 @@ static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *
 		pid_t child = dt__spawn(p, i);
 		if (child > 0) continue;
 		if (!child) { status = -1; w->rank = i; break; }
-		dt__no_room(err, "the system refuses one of %d processes", n);
+		dt__oom(err, "the system refuses one of %d processes", n);
 		for (n = i; i-- > 0; ) kill(p[2 * i].child, SIGKILL);
 		break;
 	}
@@ -8735,7 +8732,7 @@ dt_server *dt_server_open(const dt_cluster *given, dt_error *err) { dt__disabled
 int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error *err) {
 	const dt__variable *v;
 	if (!m || !out) return dt__is_null(err, m ? "result" : "model");
-	if (i < 0 || i >= m->graph.n_variables) return dt__refuse(err, "dt_parameter_at: there is no parameter %d: they are 0..%d", i, m->graph.n_variables - 1);
+	if (i < 0 || i >= m->graph.n_variables) return dt__deny(err, "dt_parameter_at: there is no parameter %d: they are 0..%d", i, m->graph.n_variables - 1);
 	v = m->graph.variable[i];
 	out->name = v->name; out->rank = v->rank;
 	memcpy(out->dim, v->dim, sizeof out->dim);
@@ -8769,16 +8766,15 @@ static float *dt__element(const dt__stored *s, dt__n i) { return s->values + dt_
 static int dt__copy_parameter(dt_model *m, const char *what, const char *name, float *out, const float *in, size_t n, dt_error *err) {
 	dt__stored s = DT_DEFAULTS;
 	dt__n i;
-	if (!m || !name || (!out && !in)) return dt__refuse(err, "%s: the %s is NULL", what, !m ? "model" : !name ? "name" : "array");
+	if (!m || !name || (!out && !in)) return dt__deny(err, "%s: the %s is NULL", what, !m ? "model" : !name ? "name" : "array");
 	while (dt__next_stored(m, 0, &s)) {
 		if (strcmp(s.name, name)) continue;
 		if ((size_t)s.v->size != n) return dt__fail(err, DT_ERR_SHAPE, "%s: \"%s\" has %td values, n is %zu", what, name, s.v->size, n);
-		DT__WHILE(i, s.v->size, out) out[i] = *dt__element(&s, i);
-		DT__WHILE(i, s.v->size, in) *dt__element(&s, i) = in[i];
+		DT__FOR(i, s.v->size) if (out) out[i] = *dt__element(&s, i); else *dt__element(&s, i) = in[i];
 		if (in) dt__spread_variable(m, s.v);
 		return 0;
 	}
-	return dt__refuse(err, "%s: there is no parameter \"%.70s\": dt_parameter_at lists them", what, name);
+	return dt__deny(err, "%s: there is no parameter \"%.70s\": dt_parameter_at lists them", what, name);
 }
 
 int dt_parameter_read(dt_model *m, const char *name, float *out, size_t n, dt_error *err) {
@@ -8827,16 +8823,16 @@ static int dt__write_header(const dt_model *m, const char *state, dt__write writ
 	int d, code = 0;
 	dt__print(&w, "{\"__metadata__\":{\"format\":\"pt\",\"dtrain.version\":\"%s\"%s", dt_version(), m->graph.hwc_files ? ",\"dtrain.order\":\"hwc\"" : "");
 	if (state) dt__print(&w, ",\"dtrain.state\":\"%s\"", state);
-	if (columns) dt__put_text(&w, ",\"dtrain.columns\":\"");
+	if (columns) dt__puts(&w, ",\"dtrain.columns\":\"");
 	while (columns && *columns && !code) { // may be longer than text
 		columns = dt__put_json_character(&w, columns);
 		if (w.n < sizeof text / 2) continue;
 		code = write(user, text, w.n); w = dt__writer_on(text, sizeof text);
 	}
-	dt__put_text(&w, columns ? "\"}" : "}");
+	dt__puts(&w, columns ? "\"}" : "}");
 	while (!code && dt__next_stored(m, state != NULL, &s)) {
 		code = write(user, text, w.n); w = dt__writer_on(text, sizeof text);
-		dt__put_text(&w, ",\""); dt__put_json(&w, s.name); dt__put_text(&w, "\":{\"dtype\":\"F32\",\"shape\":[");
+		dt__puts(&w, ",\""); dt__put_json(&w, s.name); dt__puts(&w, "\":{\"dtype\":\"F32\",\"shape\":[");
 		DT__FOR(d, s.v->rank) dt__print(&w, "%s%d", d ? "," : "", s.v->dim[d]);
 		end = at + 4 * (uintmax_t)s.v->size;
 		dt__print(&w, "],\"data_offsets\":[%ju,%ju]}", at, end);
@@ -8916,7 +8912,7 @@ static const struct { const char *name; int bits; } dt__dtype[] = {
 	{"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
 
 static int dt__tensors_memory(const dt__tensors *t) {
-	return dt__no_room(t->err, "no memory to read \"%s\"%s: %zu bytes of .scratch are not enough", t->path, t->pool.base ? "" : " (or none given)", t->pool.size);
+	return dt__oom(t->err, "no memory to read \"%s\"%s: %zu bytes of .scratch are not enough", t->path, t->pool.base ? "" : " (or none given)", t->pool.size);
 }
 
 // A map of strings, no key twice. As the JSON reader's first error stays, here and below most calls need no check.
@@ -9143,7 +9139,7 @@ static dt_load_result dt__entry_fits(const dt__tensors *t, const dt__entry *e, c
 	for (d = 0, ok = e->rank == v->rank; d < v->rank; d++) ok &= e->dim[d] == (uint64_t)v->dim[d];
 	if (ok && e->dtype <= 2) return DT_LOADED;
 	DT__FOR(d, DT__MIN(e->rank, DT_MAX_RANK)) dt__print(&w, "%s%ju", d ? "," : "", (uintmax_t)e->dim[d]);
-	dt__put_text(&w, e->rank > DT_MAX_RANK ? ",...], the model needs [" : "], the model needs [");
+	dt__puts(&w, e->rank > DT_MAX_RANK ? ",...], the model needs [" : "], the model needs [");
 	DT__FOR(d, v->rank) dt__print(&w, "%s%d", d ? "," : "", v->dim[d]);
 	if (ok) dt__bad_file(err, "dt_load: \"%s\": tensor \"%s\" is %s: F32, F16 and BF16 can be loaded", t->path, name, dt__dtype[e->dtype].name);
 	else dt__fail(err, DT_ERR_SHAPE, "dt_load: \"%s\": tensor \"%s\" has shape [%s]", t->path, name, text);
@@ -9169,7 +9165,7 @@ static void dt__load_compare(const dt_model *m, const dt__tensors *t, dt_load_op
 		if (e) e->used = 1;
 		dt__load_tell(o, dt__entry_fits(t, e, s.v, name, err), s.name);
 	}
-	if (!wanted) dt__refuse(err, "dt_load: no parameter's name matches \"%s\": dt_parameter_at lists them", o->glob ? o->glob : "*");
+	if (!wanted) dt__deny(err, "dt_load: no parameter's name matches \"%s\": dt_parameter_at lists them", o->glob ? o->glob : "*");
 	if (o->glob || o->rename) return;
 	if (t->hwc != m->graph.hwc_files)
 		dt__bad_file(err, "dt_load: \"%s\" has %s order of features, this net another (see dt_load): save the same net, or load by a glob", t->path, t->hwc ? "this library's" : "PyTorch's");
@@ -9251,8 +9247,8 @@ static int dt__load_tensors(dt_model *m, const dt__tensors *t, dt_load_options *
 int dt_load_opt(dt_model *m, dt_load_options *o, dt_error *err) {
 	dt__tensors t;
 	int code;
-	if (!m || !o) return dt__refuse(err, "dt_load: the %s is NULL", m ? "options" : "model");
-	if (!o->path + !o->data + !o->read != 2) return dt__refuse(err, "dt_load: one of .path, .data and .read is needed, and one only");
+	if (!m || !o) return dt__deny(err, "dt_load: the %s is NULL", m ? "options" : "model");
+	if (!o->path + !o->data + !o->read != 2) return dt__deny(err, "dt_load: one of .path, .data and .read is needed, and one only");
 	o->loaded = o->missing = o->unexpected = o->misshaped = 0;
 	code = dt__tensors_open(&t, "dt_load", &m->o, o, err);
 	if (!code) code = dt__load_tensors(m, &t, o);
@@ -9285,7 +9281,7 @@ typedef struct {
 	struct { double loss, accuracy, samples; } sum;
 	long steps_before, samples_before, epoch_samples; // before an interruption; before this epoch
 	int ends_epoch;
-} dt__run_state;
+} dt__run;
 
 static const char *const dt__strategy_name[] = {"default", "one", "mirrored", "central", "multiworker", "ps"};
 static double dt__ratio(double a, double b) { return b > 0 ? a / b : 0; }
@@ -9301,7 +9297,7 @@ static void dt__put_grouped(dt__writer *w, double v) {
 static void dt__put_measure(dt__writer *w, const char *name, double v) { if (v == v) dt__print(w, "  %s %.4f", name, v); }
 
 // The line that moves, on a terminal only.
-static void dt__show_progress(const dt_model *m, dt__run_state *s) {
+static void dt__show_progress(const dt_model *m, dt__run *s) {
 	char line[160];
 	DT__WRITER(w, line);
 	double done = (double)m->report.steps, all = (double)s->steps, left = DT__MIN(dt__ratio((all - done) * m->report.seconds, done - (double)s->steps_before), 1e9); // seconds
@@ -9309,7 +9305,7 @@ static void dt__show_progress(const dt_model *m, dt__run_state *s) {
 	s->shown = dt__now();
 	dt__print(&w, "epoch %d/%d  %3.0f %%  ", s->epoch, s->epochs, 100 * done / all);
 	dt__put_grouped(&w, m->report.samples_per_s);
-	dt__put_text(&w, " samples/s");
+	dt__puts(&w, " samples/s");
 	dt__put_measure(&w, "loss", s->sum.loss / s->sum.samples);
 	dt__put_measure(&w, "accuracy", s->sum.accuracy / s->sum.samples);
 	dt__print(&w, "  %d:%02d left", (int)(left / 60), (int)left % 60);
@@ -9317,7 +9313,7 @@ static void dt__show_progress(const dt_model *m, dt__run_state *s) {
 	fflush(stderr);
 }
 
-static void dt__show_epoch(const dt__run_state *s, const dt_event *e) {
+static void dt__show_epoch(const dt__run *s, const dt_event *e) {
 	char line[240];
 	DT__WRITER(w, line);
 	if (s->terminal) fprintf(stderr, "\r%79s\r", "");
@@ -9326,7 +9322,7 @@ static void dt__show_epoch(const dt__run_state *s, const dt_event *e) {
 	dt__put_measure(&w, "accuracy", e->accuracy);
 	dt__put_measure(&w, "test loss", e->eval_loss);
 	dt__put_measure(&w, "test accuracy", e->eval_accuracy);
-	dt__put_text(&w, "  ");
+	dt__puts(&w, "  ");
 	dt__put_grouped(&w, e->samples_per_s);
 	dt__print(&w, " samples/s  %.1f s", dt__now() - s->epoch_start);
 	printf("%s\n", line);
@@ -9336,7 +9332,7 @@ static void dt__show_epoch(const dt__run_state *s, const dt_event *e) {
 
 // ---- the loop
 
-static dt_event dt__event_of(dt_model *m, const dt__run_state *s, dt_event_kind kind) {
+static dt_event dt__event_of(dt_model *m, const dt__run *s, dt_event_kind kind) {
 	const dt_report *r = &m->report;
 	int step = kind == DT_EVENT_STEP;
 	dt_event e;
@@ -9344,15 +9340,15 @@ static dt_event dt__event_of(dt_model *m, const dt__run_state *s, dt_event_kind 
 	e.epochs = s->epochs; e.ends_epoch = !step || s->ends_epoch;
 	e.loss = step ? r->train_loss : s->sum.loss / s->sum.samples;
 	e.accuracy = step ? r->train_accuracy : s->sum.accuracy / s->sum.samples;
-	e.eval_loss = step ? (double)NAN : r->eval_loss;
-	e.eval_accuracy = step ? (double)NAN : r->eval_accuracy;
+	e.eval_loss = r->eval_loss; e.eval_accuracy = r->eval_accuracy;
+	if (step) e.eval_loss = e.eval_accuracy = (double)NAN;
 	e.learning_rate = dt_learning_rate(m);
 	e.gradient_norm = m->norm; e.seconds = dt__now() - s->start;
 	e.samples_per_s = kind == DT_EVENT_EPOCH ? dt__ratio((double)(r->samples - s->epoch_samples), s->seconds) : r->samples_per_s;
 	return e;
 }
 
-static int dt__tell(dt_model *m, const dt__run_state *s, dt_event_kind kind) {
+static int dt__tell(dt_model *m, const dt__run *s, dt_event_kind kind) {
 	dt_event e;
 	if (!m->o.on_event) return 0;
 	e = dt__event_of(m, s, kind);
@@ -9367,7 +9363,7 @@ static int dt__stops(dt_model *m, int asked) {
 }
 
 // What workers with batches of their own did together, and all of them with the same values.
-static int dt__join_workers(dt_model *m, dt__run_state *s, double *steps, dt_error *err) {
+static int dt__join_workers(dt_model *m, dt__run *s, double *steps, dt_error *err) {
 	double totals[DT__TOTALS] = {s->sum.loss, s->sum.accuracy, s->sum.samples, *steps};
 	int i, code = dt__stretch(m, 0, err);
 	if (!m->own) *steps = m->push.order.staleness; // updates of the stretch: a late worker has missed some
@@ -9385,12 +9381,12 @@ static int dt__join_workers(dt_model *m, dt__run_state *s, double *steps, dt_err
 	return code;
 }
 
-static long dt__samples_after(const dt_model *m, const dt__run_state *s, const dt_dataset *d, long steps) {
+static long dt__samples_after(const dt_model *m, const dt__run *s, const dt_dataset *d, long steps) {
 	return steps / s->per_epoch * d->info.n + steps % s->per_epoch * m->batch;
 }
 
 // Returns 1 if the run shall stop; *code on failure. Parameter servers hand out the batches, so that a slow worker gets fewer.
-static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run_state *s, int *code, dt_error *err) {
+static int dt__train_epoch(dt_model *m, const dt_dataset *d, dt__run *s, int *code, dt_error *err) {
 	dt_report *r = &m->report;
 	long steps = r->steps, first = m->step, skipped = steps - (s->epoch - 1) * s->per_epoch; // done before an interruption, maybe all
 	long batches = DT__MIN(s->per_epoch - skipped, s->steps - steps);
@@ -9456,16 +9452,16 @@ static int dt__train_options(dt_model *m, const dt_options *run, dt_error *err) 
 }
 
 // How far the run goes, and how far it has come.
-static int dt__train_begin(dt_model *m, dt__run_state *s, const dt_dataset *d, dt_error *err) {
+static int dt__train_begin(dt_model *m, dt__run *s, const dt_dataset *d, dt_error *err) {
 	dt_report *r = &m->report;
 	long per_epoch = s->per_epoch = (d->info.n - 1) / m->batch + 1, done = m->resumed ? m->step : 0;
 	int i;
 	s->first_epoch = (m->step - done) / per_epoch;
 	if ((m->o.crop || m->o.flip) && m->graph.input[0]->rank != 4)
-		return dt__refuse(err, "dt_train: .%s needs images, [height, width, channels]; the net's input is no image", m->o.crop ? "crop" : "flip");
+		return dt__deny(err, "dt_train: .%s needs images, [height, width, channels]; the net's input is no image", m->o.crop ? "crop" : "flip");
 	s->epochs = DT__ELSE(m->o.epochs, m->o.steps ? INT_MAX : 1);
 	if (m->o.steps) s->epochs = (int)DT__MIN((m->o.steps - 1) / per_epoch + 1, (long)s->epochs);
-	if (per_epoch > LONG_MAX / s->epochs) return dt__refuse(err, "dt_train: %d epochs of %ld steps are too many", s->epochs, per_epoch);
+	if (per_epoch > LONG_MAX / s->epochs) return dt__deny(err, "dt_train: %d epochs of %ld steps are too many", s->epochs, per_epoch);
 	s->steps = per_epoch * s->epochs;
 	if (m->o.steps && m->o.steps < s->steps) s->steps = m->o.steps;
 	s->start = dt__now(); m->stop = m->stopped = 0; m->pushes = 0; m->staleness = 0;
@@ -9486,7 +9482,7 @@ static int dt__train_begin(dt_model *m, dt__run_state *s, const dt_dataset *d, d
 
 static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test, dt_error *err) {
 	dt_report *r = &m->report;
-	dt__run_state s = DT_DEFAULTS;
+	dt__run s = DT_DEFAULTS;
 	double *best = &m->progress[3], *waited = &m->progress[4];
 	int code = dt__train_begin(m, &s, d, err), stop = code, i;
 	while (s.epoch < s.epochs && !stop && (!m->o.patience || *waited < m->o.patience)) {
@@ -9494,7 +9490,6 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 		dt_event event;
 		s.epoch++;
 		stop = dt__train_epoch(m, d, &s, &code, err);
-		r->data_s = 0; // before an evaluation adds to it
 		DT__FOR(i, m->n_replicas) r->data_s = DT__MAX(r->data_s, m->replica[i].data_seconds);
 		if (code) break;
 		if (stop && r->steps == before) { s.epoch--; break; } // before its first step
@@ -9502,7 +9497,6 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 			dt_metrics metrics = DT_DEFAULTS;
 			if ((code = dt__evaluate_data(m, test, m->processes > 1, &metrics, err))) break;
 			r->eval_loss = metrics.loss; r->eval_accuracy = metrics.accuracy;
-			DT__FOR(i, m->n_replicas) m->replica[i].data_seconds = r->data_s;
 		}
 		event = dt__event_of(m, &s, DT_EVENT_EPOCH);
 		if (r->steps % s.per_epoch == 0 && m->stopped < DT__BY_SIGNAL) { // else it goes on after dt_checkpoint_load, and is judged then
@@ -9523,8 +9517,8 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 
 // All processes run the same, and rank 0's state becomes everybody's.
 static int dt__train_together(dt_model *m, long n, dt_error *err) {
-	static const char *const name[] = {"the number of training samples", ".epochs", ".steps", ".patience"};
-	const int64_t value[] = {n, m->o.epochs, m->o.steps, m->o.patience};
+	static const char *const name[] = {"the number of training samples", DT__SETTINGS, ".epochs", ".steps", ".patience"};
+	const int64_t value[] = {n, dt__settings(m), m->o.epochs, m->o.steps, m->o.patience};
 	double state[7] = {(double)m->step, (double)m->resumed};
 	int i, code = dt__agree(m->comm, DT__COUNT(value), name, value, err);
 	memcpy(state + 2, m->progress, sizeof m->progress);
@@ -9556,8 +9550,8 @@ int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
 		d[i] = opened[i] = dt__open_data(m, s, &own);
 		if (opened[i]) dt__data_fits(m, opened[i], 1, &own);
 	}
-	if (!m->graph.n_losses) dt__not_now(&own, "dt_train: the net has no loss: set .loss, or call dt_loss in net");
-	if (!d[0]) dt__refuse(&own, "dt_train: there is no training data: set .train");
+	if (!m->graph.n_losses) dt__no_loss(__func__, &own);
+	if (!d[0]) dt__deny(&own, "dt_train: there is no training data: set .train");
 	if (!own.code && m->o.on_event) {
 		dt_event begin = DT_DEFAULTS;
 		begin.kind = DT_EVENT_BEGIN; begin.model = m;
@@ -9721,8 +9715,8 @@ static int dt__set_flag(dt_options *o, const dt__flag *f, const char *value, dt_
 		whole = value && *value == '0' ? 0 : f->stores;
 	} else if (f->type == DT__ENUM) {
 		DT__WRITER(w, choices);
-		if (dt__glob("*TPU*,*tpu*,*GPU*,*gpu*", value)) dt__put_text(&w, "dtrain computes on CPUs: ");
-		dt__put_text(&w, "one of ");
+		if (dt__glob("*TPU*,*tpu*,*GPU*,*gpu*", value)) dt__puts(&w, "dtrain computes on CPUs: ");
+		dt__puts(&w, "one of ");
 		dt__put_words(&w, f->names, -1);
 		needs = choices; whole = dt__enum_number(f->names, value);
 		ok = whole >= 0;
@@ -9741,7 +9735,6 @@ int dt_option_set(dt_options *o, const char *name, const char *value, dt_error *
 }
 
 #ifndef DTRAIN_NO_STDIO
-
 // An option's value, or its standard in words.
 static const char *dt__flag_value(const dt_options *o, const dt__flag *f, char *text, size_t size) {
 	const char *p = (const char *)o + f->offset;
@@ -9753,12 +9746,12 @@ static const char *dt__flag_value(const dt_options *o, const dt__flag *f, char *
 	} else if (f->type == DT__TEXT) {
 		const char *v;
 		memcpy(&v, p, sizeof v);
-		if (v) dt__put_text(&w, v);
+		if (v) dt__puts(&w, v);
 	} else {
 		int64_t v = 0;
 		memcpy(dt__low_bytes(&v, f->size), p, f->size);
 		v = (int64_t)((uint64_t)v << (64 - 8 * f->size)) >> (64 - 8 * f->size); // with its sign
-		if (f->type == DT__SWITCH) dt__put_text(&w, v == f->stores ? "on" : "");
+		if (f->type == DT__SWITCH) dt__puts(&w, v == f->stores ? "on" : "");
 		else if (v && f->type == DT__ENUM) dt__put_words(&w, f->names, (int)v);
 		else if (v && f->type == DT__UNSIGNED) dt__print(&w, "%ju", (uintmax_t)v);
 		else if (v) dt__print(&w, "%jd", (intmax_t)v);
@@ -9766,7 +9759,6 @@ static const char *dt__flag_value(const dt_options *o, const dt__flag *f, char *
 	return *text ? text : f->standard;
 }
 static const char *dt__own_value(const dt_flag *own) { return own->value && *own->value ? *own->value : "none"; }
-
 static void dt__show_help(const dt_options *o, const char *program) {
 	const dt_flag *own;
 	int i;
@@ -9778,7 +9770,7 @@ static void dt__show_help(const dt_options *o, const char *program) {
 		char value[160], choices[160];
 		DT__WRITER(w, choices);
 		if (f.type == DT__TITLE) { printf("\n%s\n", f.name); continue; }
-		if (f.names) { dt__put_text(&w, ": "); dt__put_words(&w, f.names, -1); }
+		if (f.names) { dt__puts(&w, ": "); dt__put_words(&w, f.names, -1); }
 		printf("  --%-17s %s%s (default: %s)\n", f.name, f.help, choices, dt__flag_value(o, &f, value, sizeof value));
 	}
 	printf("\n  --help              show this and stop\n  --version           show the version and stop\n");
@@ -9851,13 +9843,10 @@ static void dt__show_json(dt_model *m, const char *status, const dt_error *err) 
 	int i;
 	dt__print(&w, "{\"status\": \"%s\", \"strategy\": \"%s\", \"replicas\": %d, \"processes\": %d, \"epochs\": %d, \"steps\": %ld, \"samples\": %ld", status,
 			dt__strategy_name[r.strategy], r.replicas, r.processes, r.epochs, r.steps, r.samples);
-	DT__FOR(i, 3) {
-		dt__print(&w, ", \"%s\": ", name[i]);
-		dt__put_json_number(&w, v[i]);
-	}
+	DT__FOR(i, 3) { dt__print(&w, ", \"%s\": ", name[i]); dt__put_json_number(&w, v[i]); }
 	dt__print(&w, ", \"seconds\": %.6g, \"samples_per_s\": %.6g, \"data_s\": %.6g, \"parameters\": %zu, \"parameters_crc32c\": %lu, \"arena_bytes\": %zu, \"peak_rss_bytes\": %.0f", r.seconds,
 			r.samples_per_s, r.data_s, r.parameters, m ? (unsigned long)dt_parameters_crc32c(m) : 0ul, r.arena_bytes, dt__peak_rss());
-	if (err->code) { dt__put_text(&w, ", \"error\": \""); dt__put_json(&w, err->text); dt__put(&w, '"'); }
+	if (err->code) { dt__puts(&w, ", \"error\": \""); dt__put_json(&w, err->text); dt__put(&w, '"'); }
 	printf("%s}\n", line);
 }
 
@@ -9869,15 +9858,15 @@ static void dt__show_start(const dt_model *m) {
 	if (m->processes > 1) dt__print(&w, "%d processes of ", m->processes);
 	dt__print(&w, "%d replica%s on %s, batch %d", m->n_replicas, m->n_replicas == 1 ? "" : "s", dt__cpu()->name, m->batch);
 	if (m->data[0]) {
-		dt__put_text(&w, ", ");
+		dt__puts(&w, ", ");
 		dt__put_grouped(&w, (double)m->data[0]->info.n);
-		dt__put_text(&w, " samples");
+		dt__puts(&w, " samples");
 	}
 	printf("%s\n", line);
 	fflush(stdout);
 }
 
-// Seconds are replica 0's, evaluation included. See examples/profile.h.
+// Seconds are replica 0's. See examples/profile.h.
 static void dt__show_profile(const dt_model *m) {
 	const double *s = m->replica[0].seconds;
 	int i;
@@ -9968,7 +9957,6 @@ int dt_main_opt(int argc, char **argv, const dt_options *o) { return DT_ERR_DISA
 #if defined(__GNUC__)
 #pragma GCC diagnostic pop
 #endif
-
 #endif // DTRAIN_IMPLEMENTED
 #endif // DTRAIN_IMPLEMENTATION
 
@@ -9978,19 +9966,17 @@ int dt_main_opt(int argc, char **argv, const dt_options *o) { return DT_ERR_DISA
 // ALTERNATIVE A - MIT License
 // Copyright (c) 2026 the dtrain authors
 //
-// Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
-// associated documentation files (the "Software"), to deal in the Software without restriction,
-// including without limitation the rights to use, copy, modify, merge, publish, distribute,
-// sublicense, and/or sell copies of the Software, and to permit persons to whom the Software is
-// furnished to do so, subject to the following conditions:
+// Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated
+// documentation files (the "Software"), to deal in the Software without restriction, including without limitation the
+// rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and to
+// permit persons to whom the Software is furnished to do so, subject to the following conditions:
 //
-// The above copyright notice and this permission notice shall be included in all copies or
-// substantial portions of the Software.
+// The above copyright notice and this permission notice shall be included in all copies or substantial portions of the
+// Software.
 //
-// THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT
-// NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND
-// NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM,
-// DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT
-// OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+// THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE
+// WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR
+// COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR
+// OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
 //
 // ALTERNATIVE B - Public Domain: the Unlicense, whose text is at unlicense.org.

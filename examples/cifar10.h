@@ -54,7 +54,7 @@ static int dt__list_folder(const dt_dataset *d, dt__list *l, const char *folder,
         if (code || *name == '.') continue;
         for (; *name && globs; name++) if (*name >= 'A' && *name <= 'Z') *name = (char)(*name | 32);
         if (globs && !dt__glob(globs, e[i]->d_name)) continue;
-        if (length >= sizeof path) code = dt__refuse(d->err, "%s: the path \"%.80s...\" is too long", d->what, path);
+        if (length >= sizeof path) code = dt__deny(d->err, "%s: the path \"%.80s...\" is too long", d->what, path);
         else if (!stat(path, &st) && (globs ? S_ISREG(st.st_mode) : S_ISDIR(st.st_mode))) code = dt__list_add(d, l, path, length + 1);
     }
     free(e);

@@ -220,10 +220,10 @@ static int dt__column_spec(dt__table *t, const char *spec, int n) {
         if ((wrong = !*name || f.n_columns == DT__CROSSED) != 0) break;
         column = f.column[f.n_columns++] = dt__csv_column(t, name);
         if (column < 0 || column == t->label)
-            return dt__refuse(t->err, "dt_csv: .columns names \"%.60s\", which is %s in \"%s\": use a name of its header or a number from 1", name, column < 0 ? "no column" : "the label", t->path);
+            return dt__deny(t->err, "dt_csv: .columns names \"%.60s\", which is %s in \"%s\": use a name of its header or a number from 1", name, column < 0 ? "no column" : "the label", t->path);
     }
     if (wrong || (f.kind == DT__AS_CROSS && f.n_columns < 2))
-        return dt__refuse(t->err, "dt_csv: .columns has \"%.*s\": say NAME and number, standardise, onehot, hash N, bucket N, cross N or drop; N from 2; name the column, for cross two or more (a*b), not more than %d", DT__MIN(n, 40), spec, DT__CROSSED);
+        return dt__deny(t->err, "dt_csv: .columns has \"%.*s\": say NAME and number, standardise, onehot, hash N, bucket N, cross N or drop; N from 2; name the column, for cross two or more (a*b), not more than %d", DT__MIN(n, 40), spec, DT__CROSSED);
     if (f.kind == DT__AS_CROSS) return dt__add_feature(t, &f);
     t->feature[f.column[0]] = f;
     return 0;
@@ -255,7 +255,7 @@ static void dt__put_columns(dt__writer *w, const dt__table *t) {
         for (k = 0; k < f->n_columns; k++) dt__print(w, "%s%d", k ? "," : "", f->column[k]);
         dt__put(w, ']');
         for (k = 0; k < f->numbers.n; k++) dt__print(w, ",%.17g", dt__numbers(f)[k]);
-        for (k = 0; k < f->words.n; k++, word += strlen(word) + 1) { dt__put_text(w, ",\""); dt__put_json(w, word); dt__put(w, '"'); }
+        for (k = 0; k < f->words.n; k++, word += strlen(word) + 1) { dt__puts(w, ",\""); dt__put_json(w, word); dt__put(w, '"'); }
         dt__put(w, ']');
     }
     dt__put(w, ']');
@@ -430,7 +430,7 @@ static int dt__csv_start(dt__table *t, int file) {
     int n, most = 0, words = 0, word = 0;
     long line; float v;
     if (o->separator < 0 || o->separator > 255 || (o->separator && strchr("\"\r\n", o->separator)))
-        return dt__refuse(t->err, "dt_csv: .separator is %d: give one character, but no quote or line end", o->separator);
+        return dt__deny(t->err, "dt_csv: .separator is %d: give one character, but no quote or line end", o->separator);
     if (t->end - t->p >= 3 && !memcmp(t->p, "\xef\xbb\xbf", 3)) t->p += 3;  // a byte order mark
     for (t->line = 0; t->line < o->skip && t->p < t->end; t->p++) t->line += *t->p == '\n';
     dt__csv_next_line(t);
@@ -449,7 +449,7 @@ static int dt__csv_start(dt__table *t, int file) {
     n = t->column;
     if (t->columns && t->columns != n) return dt__bad_file(t->err, "\"%s\": file %d has %d columns, the first has %d", t->path, file, n, t->columns);
     t->columns = n; t->label = o->label == DT_OFF ? -1 : o->label > 0 ? o->label - 1 : o->label ? n : n - 1;
-    if (t->label >= n) return dt__refuse(t->err, "\"%s\" has %d columns, .label is %d: columns count from 1", t->path, n, o->label);
+    if (t->label >= n) return dt__deny(t->err, "\"%s\" has %d columns, .label is %d: columns count from 1", t->path, n, o->label);
     if (n == (t->label >= 0)) return dt__bad_file(t->err, "\"%s\" has no features: it is empty, or needs another .separator", t->path);
     t->text = (char (*)[DT__CSV_TEXT])t->fields.data;
     // A word in the label's column alone is a label, no header.
@@ -547,7 +547,7 @@ static int dt__open_csv(dt_dataset *d) {
     int code;
     t.d = d; t.err = d->err; t.o = dt__csv_options(&d->source); t.n_rows = LONG_MAX;
     t.whole_labels = 1; t.word_labels = -1;
-    if (t.o.skip < 0) return dt__refuse(d->err, "dt_csv: .skip is %d: it must be 0 or more", t.o.skip);
+    if (t.o.skip < 0) return dt__deny(d->err, "dt_csv: .skip is %d: it must be 0 or more", t.o.skip);
     if (t.o.fitted && *t.o.fitted != '[' && !(t.o.fitted = fitted = dt__columns_of_file(t.o.fitted, d->err))) return 1;
     code = dt__csv_read(&t);
     free(fitted);

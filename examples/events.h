@@ -180,7 +180,7 @@ static void dt__events_begin(dt_events *e, long step) {  // Event {1: wall time,
 static int dt__events_end(dt_events *e, const char *what, dt_error *err) {
     size_t n = e->n - DT__EVENTS_HEAD, at = 0;
     if (e->no_memory) return dt__fail(err, DT_ERR_MEMORY, "%s: no memory for an event of %zu bytes or more", what, e->n);
-    if (n > INT32_MAX) return dt__refuse(err, "%s: an event of %zu bytes, and readers take 2147483647: shorten it", what, n);
+    if (n > INT32_MAX) return dt__deny(err, "%s: an event of %zu bytes, and readers take 2147483647: shorten it", what, n);
     dt__events_le(e, dt__events_crc(e->b + DT__EVENTS_HEAD, n), 4);
     if (e->no_memory) return dt__fail(err, DT_ERR_MEMORY, "%s: no memory for an event of %zu bytes", what, n);
     dt__write_le(e->b, n, 8);
@@ -204,23 +204,23 @@ static int dt__events_end(dt_events *e, const char *what, dt_error *err) {
 // n texts, that is: least 1 where nothing is no name. A reader refuses an event whole for one byte that is no UTF-8.
 static int dt__events_check_text(const char *what, const char *name, int n, const char *const *texts, size_t least, dt_error *err) {
     int i, k;
-    if (n > 0 && !texts) return dt__refuse(err, "%s: the %s is NULL", what, name);
+    if (n > 0 && !texts) return dt__deny(err, "%s: the %s is NULL", what, name);
     for (i = 0; i < n; i++) {
         const char *s = texts[i];
         size_t length = s ? strlen(s) : 0, at;
-        if (!s || length < least) return dt__refuse(err, "%s: %s %d of %d is %s: give it one", what, name, i + 1, n, s ? "empty" : "NULL");
+        if (!s || length < least) return dt__deny(err, "%s: %s %d of %d is %s: give it one", what, name, i + 1, n, s ? "empty" : "NULL");
         for (at = 0; at < length; at += (size_t)k) {
             k = dt__utf8((const uint8_t *)s + at, 4);  // the final zero continues nothing
-            if (!k) return dt__refuse(err, "%s: %s %d of %d is no UTF-8, byte %zu is 0x%02x: convert it", what, name, i + 1, n, at, (unsigned)(uint8_t)s[at]);
+            if (!k) return dt__deny(err, "%s: %s %d of %d is no UTF-8, byte %zu is 0x%02x: convert it", what, name, i + 1, n, at, (unsigned)(uint8_t)s[at]);
         }
     }
     return 0;
 }
 
 static int dt__events_check(const dt_events *e, const char *what, long step, int n, const char *const *tags, dt_error *err) {
-    if (!e) return dt__refuse(err, "%s: the dt_events is NULL", what);
+    if (!e) return dt__deny(err, "%s: the dt_events is NULL", what);
     if (e->error.code) return dt__pass_error(err, &e->error);
-    if (step < 0) return dt__refuse(err, "%s: the step is %ld: 0 is the first", what, step);
+    if (step < 0) return dt__deny(err, "%s: the step is %ld: 0 is the first", what, step);
     return dt__events_check_text(what, "tag", n, tags, 1, err);
 }
 
@@ -419,7 +419,7 @@ DT_API dt_events *dt_events_open(const char *folder, long resumed, dt_error *err
     uint64_t number;
     dt_events *e;
     int made = 0, code;
-    if (!folder || !*folder) { dt__refuse(err, "%s: the folder is %s: name one", what, folder ? "empty" : "NULL"); return NULL; }
+    if (!folder || !*folder) { dt__deny(err, "%s: the folder is %s: name one", what, folder ? "empty" : "NULL"); return NULL; }
     e = n > PTRDIFF_MAX / 2 ? NULL : (dt_events *)calloc(1, sizeof *e);
     if (e) e->path = (char *)malloc(size);
     if (!e || !e->path) {

@@ -164,7 +164,7 @@ static int dt__c_mark(dt__c *e, dt_error *err) {
         e->node[i].users += t->is_output;
         if (!e->node[i].users) continue;
         for (k = 0; k < DT__COUNT(dt__c_rows) && !dt__glob(dt__c_rows[k].ops, t->op->name); k++) {}
-        if (k == DT__COUNT(dt__c_rows)) return dt__refuse(err, "dt_export_c: layer \"%s\" is a dt_%s, which has no C: use other operations", t->name, t->op->name);
+        if (k == DT__COUNT(dt__c_rows)) return dt__deny(err, "dt_export_c: layer \"%s\" is a dt_%s, which has no C: use other operations", t->name, t->op->name);
         e->node[i].row += k;
         for (k = 0; k < t->n_in; k++) dt__c_of(e, t->in[k])->users++;
     }
@@ -233,7 +233,7 @@ static int dt__c_measure(dt__c *e, dt_model *m, dt__pool *pool, dt_error *err) {
     float **kept = (float **)dt__take(pool, (size_t)m->n_replicas * sizeof *kept);
     double step = 0;
     int code;
-    if (o->n <= 0) return dt__refuse(err, "dt_export_c: .n is %ld: at least 1 sample is needed", o->n);
+    if (o->n <= 0) return dt__deny(err, "dt_export_c: .n is %ld: at least 1 sample is needed", o->n);
     if (!y || !rounded || !kept) return dt__fail(err, DT_ERR_MEMORY, "dt_export_c: .n is %ld: no memory to measure so many", o->n);
     if ((code = dt_predict(m, o->x, o->n, y, err)) != 0) return code;
     z = y + n;
@@ -454,7 +454,7 @@ DT_API int dt_export_c(dt_model *m, const char *path, dt_export_options *options
     e.prefix = e.o->prefix ? e.o->prefix : "net";
     for (c = e.prefix; *c == '_' || ((*c | 32) >= 'a' && (*c | 32) <= 'z') || (c > e.prefix && *c >= '0' && *c <= '9'); c++) {}
     if (c == e.prefix || *c || c - e.prefix >= DT_MAX_NAME)
-        return dt__refuse(err, "dt_export_c: .prefix \"%.70s\" is no name in C: use at most %d letters, digits and _", e.prefix, DT_MAX_NAME - 1);
+        return dt__deny(err, "dt_export_c: .prefix \"%.70s\" is no name in C: use at most %d letters, digits and _", e.prefix, DT_MAX_NAME - 1);
     dt__pool_open(&pool, &m->o, 0);
     pool.base = NULL;  // the model's own block is full
     e.node = (dt__c_node *)dt__take(&pool, (size_t)e.g->n * sizeof *e.node);

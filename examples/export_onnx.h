@@ -499,7 +499,7 @@ static int dt__onnx_mark(dt__onnx *e, dt_error *err) {
         e->value[i].users += t->is_output;
         if (!e->value[i].users) continue;
         if (!dt__glob(DT__ONNX_ANY "," DT__ONNX_IMAGES "," DT__ONNX_OTHERS, t->op->name))
-            return dt__refuse(err, "dt_export_onnx: layer \"%s\" is a dt_%s, which has no ONNX form: use other operations", t->name, t->op->name);
+            return dt__deny(err, "dt_export_onnx: layer \"%s\" is a dt_%s, which has no ONNX form: use other operations", t->name, t->op->name);
         if (!strcmp(t->op->name, "scale")) {
             const dt__linear_options *o = (const dt__linear_options *)t->options;
             if (!(fabsf(o->factor[0]) <= FLT_MAX) || !(fabsf(o->offset) <= FLT_MAX))
@@ -531,7 +531,7 @@ DT_API int dt_export_onnx(dt_model *m, const char *path, dt_error *err) {
         for (k = 0; dt__onnx_output(&e, k, &name); k++) dt__onnx_call(&e, e.g->n_inputs + k, name);
         dt__onnx_graph(&e);  // counts
         if (e.bytes > 2147483647 - 1024)
-            code = dt__refuse(err, "dt_export_onnx: the file would have %.1f GiB: ONNX files hold at most 2", (double)e.bytes / (1 << 30));
+            code = dt__deny(err, "dt_export_onnx: the file would have %.1f GiB: ONNX files hold at most 2", (double)e.bytes / (1 << 30));
     }
     if (!code && (code = dt__new_file_open(&file, "dt_export_onnx", path, err)) == 0) {
         dt__onnx_int(&head, 1, 8);

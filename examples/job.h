@@ -280,7 +280,7 @@ static void dt__job_put_task(const char *state, double step, double speed) {
     dt__put_json_number(&w, speed);
     dt__print(&w, ", \"cpu_seconds\": %.2f, \"memory_mb\": %.1f", dt__job_cpu_seconds(), dt__peak_rss() / 1e6);
     dt__job_put_time(&w, "updated", (double)time(NULL));
-    dt__put_text(&w, "}\n");
+    dt__puts(&w, "}\n");
     dt__job_task_path("tasks", ".json", path);
     dt__job_put_at(path, text, &err);
 }
@@ -311,7 +311,7 @@ static void dt__job_status(const char *state, const dt_event *e) {
     dt__print(&w, ", \"cpu_seconds\": %.2f, \"memory_mb\": %.1f, \"checkpoint\": %ld, \"saves_skipped\": %ld, \"generation\": %ld", dt__job_cpu_seconds(), dt__peak_rss() / 1e6,
         j->newest, j->skipped, dt_checkpoint_last().generation);
     if (*j->error) dt__job_put_string(&w, "error", j->error);
-    dt__put_text(&w, "}\n");
+    dt__puts(&w, "}\n");
     if (dt__job_put("status.json", text, &err)) fprintf(stderr, "%s\n", err.text);
     if (j->page) dt_status_put(j->page, text);
     if (*j->task) dt__job_put_task(state, e ? (double)e->step : 0, e ? e->samples_per_s : 0);
@@ -321,7 +321,7 @@ static void dt__job_status(const char *state, const dt_event *e) {
 // Its settings: every flag whose value is not the standard's.
 static void dt__job_put_settings(dt__writer *w, const dt_options *o) {
     int n = 0;
-    dt__put_text(w, ", \"settings\": {");
+    dt__puts(w, ", \"settings\": {");
     for (int i = 0; i < DT__COUNT(dt__flags); i++) {
         const dt__flag f = dt__flag_at(i);
         char value[300];
@@ -345,15 +345,15 @@ static int dt__job_describe(dt_error *err) {
     if (j->strategy) dt__print(&w, ", \"strategy\": \"%s\", \"processes\": %d, \"replicas\": %d", j->strategy, j->processes, j->replicas);
     dt__job_put_time(&w, "started", j->started);
     dt__job_put_settings(&w, &j->o);
-    dt__put_text(&w, ", \"command\": [");
+    dt__puts(&w, ", \"command\": [");
     for (int i = 0; i < j->argc && w.n < size - 2000; i++) {
         char word[512];
         dt__format(word, 500, "%s", j->argv[i]);
-        dt__put_text(&w, i ? ", \"" : "\"");
+        dt__puts(&w, i ? ", \"" : "\"");
         dt__put_json(&w, word);
         dt__put(&w, '"');
     }
-    dt__put_text(&w, "]}\n");
+    dt__puts(&w, "]}\n");
     code = dt__job_put("job.json", text, err);
     free(text);
     return code;
@@ -831,7 +831,7 @@ static void dt__job_on_server(dt_server *s) {
     dt__print(&w, "{\"state\": \"RUNNING\", \"id\": \"%s\", \"task\": \"ps %d\", \"pid\": %ld, \"step\": %ju, \"values\": %td, \"staleness\": %.3f, \"cpu_seconds\": %.2f, \"memory_mb\": %.1f",
         j->id, number, (long)getpid(), (uintmax_t)s->version, s->trained, s->version ? s->sum_staleness / (double)s->version : 0, dt__job_cpu_seconds(), dt__peak_rss() / 1e6);
     dt__job_put_time(&w, "updated", (double)time(NULL));
-    dt__put_text(&w, "}\n");
+    dt__puts(&w, "}\n");
     if (j->page) dt_status_put(j->page, text);
     dt__job_put_task("RUNNING", (double)s->version, (double)NAN);
     j->told = dt__now();
@@ -1205,7 +1205,7 @@ static int dt__job_submit(const char *dir, const char *given, const char *progra
         w = dt__writer_on(queued, sizeof queued);
         dt__print(&w, "{\"state\": \"QUEUED\", \"id\": \"%s\"", id);
         dt__job_put_process(&w);
-        dt__put_text(&w, "}\n");
+        dt__puts(&w, "}\n");
         if (dt__job_put("status.json", queued, &err)) fprintf(stderr, "%s\n", err.text);
         return 0;
     }

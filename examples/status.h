@@ -306,10 +306,10 @@ static void dt__status_ranks(dt_status *s, const char *json, dt__writer *w) {
     size_t k;
     (void)json;
     for (i = 0; i < s->n_tasks; i++) {
-        dt__put_text(w, i ? ",\n" : "[");
+        dt__puts(w, i ? ",\n" : "[");
         for (k = 0; k < s->task[i].n; k++) dt__put(w, s->task[i].text[k]);
     }
-    dt__put_text(w, i ? "]\n" : "[]\n");
+    dt__puts(w, i ? "]\n" : "[]\n");
 }
 
 static void dt__status_value(dt__writer *w, double v) {
@@ -340,7 +340,7 @@ static void dt__status_metrics(dt_status *s, const char *json, dt__writer *w) {
         if (!told++) dt__print(w, "# HELP dtrain_rank_%s %s\n# TYPE dtrain_rank_%s %s\n", name, dt__status_rank[k].help, name, dt__status_rank[k].kind);
         dt__print(w, "dtrain_rank_%s{task=\"", name);
         for (c = s->task[i].name; *c; c++) { if (*c == '"' || *c == '\\') dt__put(w, '\\'); dt__put(w, *c > 0 && *c < ' ' ? ' ' : *c); }
-        dt__put_text(w, "\"} ");
+        dt__puts(w, "\"} ");
         dt__status_value(w, v);
     }
 }
@@ -361,7 +361,7 @@ static void dt__status_hash(dt__writer *w, const char *page, const char *tag) {
     dt__sha256((const uint8_t *)from, (size_t)(to - from), h);
     dt__print(w, "; %s-src 'sha256-", tag);
     for (i = 0; i < 43; i++) dt__put(w, digit[(((unsigned)h[i * 6 / 8] << 8 | h[i * 6 / 8 + 1]) >> (10 - i * 6 % 8)) & 63]);
-    dt__put_text(w, "='");
+    dt__puts(w, "='");
 }
 
 // The head; the body, if any, is there already.
@@ -369,9 +369,9 @@ static void dt__status_reply(dt_status *s, dt__status_guest *g, const char *code
     dt__writer w = dt__writer_on(g->head, sizeof g->head);
     dt__print(&w, "HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %ju\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n",
               code, type, (uintmax_t)g->n_body);
-    if (!strncmp(code, "405", 3)) dt__put_text(&w, "Allow: GET, HEAD\r\n");
+    if (!strncmp(code, "405", 3)) dt__puts(&w, "Allow: GET, HEAD\r\n");
     if (g->body == s->page && s->page) dt__print(&w, "Content-Security-Policy: %s\r\n", s->policy);
-    dt__put_text(&w, "\r\n");
+    dt__puts(&w, "\r\n");
     g->n_head = w.n;
     g->phase = DT__STATUS_ANSWERING;
     if (!strncmp(g->request, "HEAD ", 5)) g->n_body = 0;
@@ -610,9 +610,9 @@ static int dt__status_listen(dt_status *s, const char *where, int offset, dt_err
     int port = 0, ok = 1, one = 1, fd = -1;
     dt__format(s->host, sizeof s->host, "127.0.0.1");
     if (!dt__address(where, s->host, sizeof s->host, &port)) port = (int)dt__parse_whole(where, 65535, &ok);
-    if (!ok) { dt__refuse(err, "--status-port is \"%.80s\": a port is needed, as 8080, or HOST:PORT, as 0.0.0.0:8080", where); return -1; }
+    if (!ok) { dt__deny(err, "--status-port is \"%.80s\": a port is needed, as 8080, or HOST:PORT, as 0.0.0.0:8080", where); return -1; }
     if (port && (port + offset < 1 || port + offset > 65535)) {
-        dt__refuse(err, "--status-port is \"%.80s\": this process takes the port %d behind it, and %d is none: begin lower", where, offset, port + offset);
+        dt__deny(err, "--status-port is \"%.80s\": this process takes the port %d behind it, and %d is none: begin lower", where, offset, port + offset);
         return -1;
     }
     if (port) port += offset;
@@ -644,7 +644,7 @@ static int dt__status_join_page(dt_status *s) {
     if (!(s->page = (char *)malloc(s->n_page + 1))) return 0;
     *s->page = 0;
     for (i = 0; i < DT__COUNT(dt__status_page); i++) strcat(s->page, dt__status_page[i]);
-    dt__put_text(&w, "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'");
+    dt__puts(&w, "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'");
     dt__status_hash(&w, s->page, "script");
     dt__status_hash(&w, s->page, "style");
     return 1;
@@ -665,8 +665,8 @@ DT_API dt_status *dt_status_open(const char *where, int offset, const char *fold
     dt_status *s = NULL;
     sigset_t all, before;
     int i, started;
-    if (!where || !*where) { dt__refuse(err, "--status-port is empty: a port is needed, as 8080, or HOST:PORT"); return NULL; }
-    if (folder && strlen(folder) >= sizeof s->folder) { dt__refuse(err, "--status-port: the folder \"%.60s...\" has %zu bytes: at most %zu are taken", folder, strlen(folder), sizeof s->folder - 1); return NULL; }
+    if (!where || !*where) { dt__deny(err, "--status-port is empty: a port is needed, as 8080, or HOST:PORT"); return NULL; }
+    if (folder && strlen(folder) >= sizeof s->folder) { dt__deny(err, "--status-port: the folder \"%.60s...\" has %zu bytes: at most %zu are taken", folder, strlen(folder), sizeof s->folder - 1); return NULL; }
     s = (dt_status *)calloc(1, sizeof *s);
     if (!s) { dt__fail(err, DT_ERR_MEMORY, "--status-port: out of memory: %zu bytes are needed", sizeof *s); return NULL; }
     s->door = s->wake[0] = s->wake[1] = -1;

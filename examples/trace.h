@@ -56,7 +56,7 @@ DT_API dt_trace *dt_trace_open(dt_model *m, size_t spans, dt_error *err) {
     if (!m) { dt__is_null(err, "model"); return NULL; }
     if (!m->graph.profile) { dt__not_now(err, "dt_trace_open: the model was made without .profile = 1"); return NULL; }
     if (dt__tracing) { dt__not_now(err, "dt_trace_open: another trace is open: dt_trace_close it first"); return NULL; }
-    if (!spans || spans > most / replicas) { dt__refuse(err, "dt_trace_open: room for %zu spans is none", spans); return NULL; }
+    if (!spans || spans > most / replicas) { dt__deny(err, "dt_trace_open: room for %zu spans is none", spans); return NULL; }
     t = (dt_trace *)calloc(1, sizeof *t);
     if (t) {
         t->m = m;
@@ -83,7 +83,7 @@ static void dt__trace_put(FILE *f, const dt_trace *t, int replica, const dt__tra
     char line[400];
     dt__writer w = dt__writer_on(line, sizeof line);
     if (s->what >= 2 * g->n + DT__PROFILED_ALL || s->to < s->from) return;
-    dt__put_text(&w, ",\n{\"name\": \"");
+    dt__puts(&w, ",\n{\"name\": \"");
     dt__put_json(&w, layer ? g->node[s->what / 2]->name : s->what < 0 ? "data" : rest[s->what - 2 * g->n - DT__PROFILED_REDUCE]);
     dt__print(&w, "\", \"cat\": \"%s\", \"ph\": \"X\", \"ts\": %.3f, \"dur\": %.3f, \"pid\": %d, \"tid\": %d, \"args\": {\"step\": %ld}}",
         layer ? back ? "backward" : "forward" : "step", (s->from - t->began) * 1e6, (s->to - s->from) * 1e6, t->m->process, replica, s->step);
