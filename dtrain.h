@@ -1168,7 +1168,7 @@ DT__FORMAT(3) static int dt__fail(dt_error *err, int code, const char *format, .
 #define dt__disabled(err, name) dt__fail(err, DT_ERR_DISABLED, "%s: this build has %s: build without it", __func__, name)
 
 static int dt__code(const dt_error *err, int otherwise) { return err && err->code ? err->code : otherwise; }
-static int dt__pass_error(dt_error *to, const dt_error *from) { if (to && !to->code) *to = *from; return from->code; }
+static int dt__pass(dt_error *to, const dt_error *from) { if (to && !to->code) *to = *from; return from->code; }
 
 // ---- sizes and memory
 
@@ -1333,7 +1333,7 @@ static void dt__json_blank(dt__json *j) {
 
 // The next byte that is not blank; 0 at the end or after an error.
 static char dt__json_peek(dt__json *j) { dt__json_blank(j); return j->error || j->p >= j->end ? (char)0 : *j->p; }
-static int dt__json_expect(dt__json *j, char c, const char *what) {
+static int dt__json_want(dt__json *j, char c, const char *what) {
 	if (dt__json_peek(j) != c) return dt__json_fail(j, what);
 	j->p++;
 	return 1;
@@ -1374,7 +1374,7 @@ static void dt__put_json(dt__writer *w, const char *s) { while (*s) s = dt__put_
 static int dt__json_string(dt__json *j, char *out, size_t cap, size_t *n) {
 	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
 	*n = 0;
-	if (!dt__json_expect(j, '"', "a string is expected")) return 0;
+	if (!dt__json_want(j, '"', "a string is expected")) return 0;
 	while (j->p < j->end && *j->p != '"') {
 		char bytes[4]; unsigned u, low;
 		int count = 1, i;
@@ -1400,11 +1400,11 @@ static int dt__json_string(dt__json *j, char *out, size_t cap, size_t *n) {
 		}
 		for (i = 0; i < count; i++, ++*n) if (*n < cap) out[*n] = bytes[i];
 	}
-	return dt__json_expect(j, '"', "a string does not end");
+	return dt__json_want(j, '"', "a string does not end");
 }
 
 static int dt__json_key(dt__json *j, char *out, size_t cap, size_t *n) {
-	return dt__json_string(j, out, cap, n) && dt__json_expect(j, ':', "':' is expected");
+	return dt__json_string(j, out, cap, n) && dt__json_want(j, ':', "':' is expected");
 }
 
 static int dt__json_number(dt__json *j, double *out) {
@@ -1438,7 +1438,7 @@ static int dt__json_more(dt__json *j, char closing) {
 	if (j->error) return 0;
 	if (c == closing) { j->p++; return 0; }
 	if (!first) {
-		if (!dt__json_expect(j, ',', "',' or the end is expected")) return 0;
+		if (!dt__json_want(j, ',', "',' or the end is expected")) return 0;
 		if (dt__json_peek(j) == closing) return dt__json_fail(j, "comma before the end");
 	}
 	return 1;
@@ -1767,10 +1767,10 @@ typedef struct {
 	const float *edge; // not packed: the last, partial tile, packed; NULL: reading past the end is safe
 } dt__operand;
 
-#define DT__MICRO_PARAMETERS \
+#define DT__MICRO_ARGS \
 	(dt__n n, dt__n next, dt__n next_c, dt__n k2, dt__n k, \
 	const dt__operand *a, const dt__operand *b, float *c, dt__n ci, int how, const float *bias)
-typedef void dt__micro DT__MICRO_PARAMETERS;
+typedef void dt__micro DT__MICRO_ARGS;
 
 enum { DT__ADDS = 1, DT__RECTIFIES = 2 }; // how
 
@@ -1786,7 +1786,7 @@ enum { DT__ADDS = 1, DT__RECTIFIES = 2 }; // how
 #define DT__RELU_OF(v) { I no = v <= 0, bits; no |= -no; memcpy(&bits, &v, sizeof v); bits &= ~no; memcpy(&v, &bits, sizeof v); } // keeps NaN
 
 #define DT__MICRO_OF(name, target, vector, rows, N) \
-	target static void name DT__MICRO_PARAMETERS { \
+	target static void name DT__MICRO_ARGS { \
 		typedef vector V; \
 		typedef vector##i I; \
 		const int two = N == 2; \
@@ -2239,8 +2239,8 @@ DT__LOOP(sgd, (dt__n n, float *w, const float *g, float *v, float *s, float scal
 typedef struct { float scale, rate, beta2, rest1, rest2, epsilon, decay, shrink, root2; } dt__adam_numbers;
 
 // rest: 1 - beta; shrink: 1 - rate * decoupled decay; rate: divided by 1 - beta1^t; root2: 1 / sqrt(1 - beta2^t)
-#define DT__ADAM_PARAMETERS (dt__n n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a)
-typedef void dt__adam_loop DT__ADAM_PARAMETERS;
+#define DT__ADAM_ARGS (dt__n n, float *w, const float *g, float *m, float *v, const dt__adam_numbers *a)
+typedef void dt__adam_loop DT__ADAM_ARGS;
 #define DT__ADAM(READ, SET, ROOT) { \
 		dt__v root; \
 		READ(p, w); \
@@ -2258,15 +2258,15 @@ typedef void dt__adam_loop DT__ADAM_PARAMETERS;
 		SET(m2, v); \
 		SET(p, w); \
 	}
-static void dt__adam_base DT__ADAM_PARAMETERS { DT__EACH(n) DT__ADAM(DT__READ, DT__SET, root = m2; dt__v_sqrt(&root);) }
+static void dt__adam_base DT__ADAM_ARGS { DT__EACH(n) DT__ADAM(DT__READ, DT__SET, root = m2; dt__v_sqrt(&root);) }
 #if DT__X86
 #define DT__ROOT __asm__("vsqrtps %1, %0" : "=x"(root) : "x"(m2));
-DT__AVX2 static void dt__adam_avx2 DT__ADAM_PARAMETERS { DT__EACH(n) DT__ADAM(DT__READ, DT__SET, DT__ROOT) }
+DT__AVX2 static void dt__adam_avx2 DT__ADAM_ARGS { DT__EACH(n) DT__ADAM(DT__READ, DT__SET, DT__ROOT) }
 #define DT__READ_ALL(v, p) dt__v v = DT__AT((p) + i)
 #define DT__SET_ALL(v, p) *(dt__v *)((p) + i) = v
 #define dt__v dt__v16 // for all above
 #define dt__vi dt__v16i
-DT__AVX512 static void dt__adam_avx512 DT__ADAM_PARAMETERS {
+DT__AVX512 static void dt__adam_avx512 DT__ADAM_ARGS {
 	dt__n i = 0;
 	for (; i + 16 <= n; i += 16) DT__ADAM(DT__READ_ALL, DT__SET_ALL, DT__ROOT)
 	dt__adam_avx2(n - i, w + i, g + i, m + i, v + i, a);
@@ -2356,8 +2356,8 @@ typedef struct { dt__n row, column; int top, bottom, left, right; } dt__square;
 
 // One square through both its directions, n_in x n_in to n_out x n_out: y = or += the transform of x, or its relu, for c
 // channels, a multiple of 16. What does not exist of x is 0, and of y is left out.
-#define DT__WINOGRAD_PARAMETERS (int kind, dt__n c, const float *x, const dt__square *in, float *y, const dt__square *out, int how)
-typedef void dt__winograd_loop DT__WINOGRAD_PARAMETERS;
+#define DT__WINOGRAD_ARGS (int kind, dt__n c, const float *x, const dt__square *in, float *y, const dt__square *out, int how)
+typedef void dt__winograd_loop DT__WINOGRAD_ARGS;
 #define DT__GET_X(k) (*(const V *)(p + k * row + j * column))
 #define DT__PUT_T(k, v) t[k * 6 + j] = v;
 #define DT__GET_T(k) t[i * 6 + k]
@@ -2370,7 +2370,7 @@ typedef void dt__winograd_loop DT__WINOGRAD_PARAMETERS;
 		break;
 #define DT__PUT_Y(k, v) *(V *)(q + i * to_row + k * to_column) = v;
 #define DT__WINOGRAD_OF(name, target, vector, n) \
-	target static void name DT__WINOGRAD_PARAMETERS { \
+	target static void name DT__WINOGRAD_ARGS { \
 		typedef vector V; \
 		typedef vector##i I; \
 		static const signed char sizes[] = {6, 6, 6, 4, 4, 6, 3, 6, 6, 3}; \
@@ -2725,9 +2725,9 @@ typedef struct {
 	dt_initializer init;
 	double init_value;
 	int statistic, frozen, no_decay, number, user; // user: the first in the graph, and so the last in backward
-} dt__variable;
+} dt__var;
 
-#define DT__MAX_VARIABLES 4 // of one layer
+#define DT__MAX_VARS 4 // of one layer
 
 struct dt_tensor {
 	dt__graph *graph;
@@ -2738,7 +2738,7 @@ struct dt_tensor {
 	dt_type type;
 	char name[DT_MAX_NAME];
 	void *options; // with defaults filled in
-	dt__variable *variable[DT__MAX_VARIABLES];
+	dt__var *variable[DT__MAX_VARS];
 	int hwc[3]; // behind a flatten: the image it came from
 	dt_tensor *made_before, *visitor; // list of all nodes; stack of the walk
 	int number, visited, consumers, consumers_back, is_output;
@@ -2773,7 +2773,7 @@ struct dt__graph {
 	dt_tensor *input[DT_MAX_INPUTS]; // 0: net's own; then by name
 	dt_tensor *loss[DT_MAX_INPUTS]; // main_loss, then by name
 	dt_tensor **node; // post-order
-	dt__variable **variable; // in the order of their first user
+	dt__var **variable; // in the order of their first user
 	dt__buffer *buffer;
 	dt__segment *segment;
 	int n_inputs, n_losses, n_labels, n, n_variables, n_buffers, n_segments;
@@ -2830,7 +2830,7 @@ static float *dt__x(const dt__replica *r, const dt_tensor *t, int i) { return dt
 static float *dt__saved(const dt__replica *r, const dt_tensor *t) { return dt__strip(r, t->saved, t->saved_row); }
 static float *dt__grad(const dt__replica *r, const dt_tensor *t) { return dt__strip(r, t->gradient, t->size); }
 static float *dt__weights(const dt__replica *r, const dt_tensor *t, int i) { return r->variables + t->variable[i]->offset; }
-static int dt__trains(const dt__variable *v) { return v && !v->frozen && !v->statistic; }
+static int dt__trains(const dt__var *v) { return v && !v->frozen && !v->statistic; }
 static int dt__is_target(const dt_tensor *t, int k) { return t->op->flags & DT__LOSS && k == 1; } // no gradient goes there
 
 // Before n floats of a gradient, if d is one, are written. *add: d already holds something; add NULL: d starts with zeros.
@@ -2847,7 +2847,7 @@ static float *dt__dx(dt__replica *r, const dt_tensor *t, int i, int *add) {
 	return dt__claim(dt__grad(r, x), r->rows * x->size, &r->written[x->number], add);
 }
 static float *dt__dw(dt__replica *r, const dt_tensor *t, int i, int *add) {
-	const dt__variable *v = t->variable[i];
+	const dt__var *v = t->variable[i];
 	if (add) *add = 0;
 	return dt__trains(v) ? dt__claim(r->gradients + v->offset, v->size, &r->variable_written[v->number], add) : NULL;
 }
@@ -2953,8 +2953,8 @@ static int dt__share(dt_tensor *t, const dt_tensor *from) {
 }
 
 // A variable of layer t, in memory as in files, of shape dim; rank 0: none. What dt__share took over must fit.
-static int dt__add_variable(dt_tensor *t, const dt_tensor *share, int slot, const char *suffix, int rank, const int *dim, dt_initializer init, double init_value, int frozen) {
-	dt__variable *v = t->variable[slot];
+static int dt__add_var(dt_tensor *t, const dt_tensor *share, int slot, const char *suffix, int rank, const int *dim, dt_initializer init, double init_value, int frozen) {
+	dt__var *v = t->variable[slot];
 	dt__n has = v ? v->size : 0, size = rank > 0;
 	int i;
 	DT__FOR(i, rank) if (!dt__times(size, dim[i], &size)) return dt__bad(t, "its %s is too large for memory: use smaller sizes", suffix);
@@ -2962,7 +2962,7 @@ static int dt__add_variable(dt_tensor *t, const dt_tensor *share, int slot, cons
 	DT__WHILE(i, rank, share)
 		if (v->dim[i] != dim[i]) return dt__bad(t, ".share: dimension %d of the other layer's weights is %d, this one needs %d", i, v->dim[i], dim[i]);
 	if (share || !rank) return 0;
-	v = t->variable[slot] = DT__NEW(t->graph->pool, 1, dt__variable);
+	v = t->variable[slot] = DT__NEW(t->graph->pool, 1, dt__var);
 	if (!v) return dt__graph_full(t->graph, t->op->name);
 	if ((unsigned)init > DT_CONSTANT || !(init_value - init_value == 0)) return dt__bad(t, ".init %d, .init_value %g: one of dt_initializer and a finite number are needed", (int)init, init_value);
 	v->owner = t; v->suffix = suffix; v->rank = v->walk_rank = rank; v->size = 1;
@@ -2977,7 +2977,7 @@ static int dt__add_variable(dt_tensor *t, const dt_tensor *share, int slot, cons
 }
 
 // A feature axis behind a flatten has channels first in files. features: the stride of one index.
-static void dt__walk_features(dt__variable *v, int rank_before, const int *hwc, dt__n features) {
+static void dt__walk_features(dt__var *v, int rank_before, const int *hwc, dt__n features) {
 	dt__n *dim = v->walk_dim + rank_before, *stride = v->walk_stride + rank_before;
 	if (!hwc[2]) return;
 	v->walk_rank = rank_before + 3;
@@ -2987,7 +2987,7 @@ static void dt__walk_features(dt__variable *v, int rank_before, const int *hwc, 
 }
 
 // Where element i in file order lies in memory.
-static dt__n dt__walk(const dt__variable *v, dt__n i) {
+static dt__n dt__walk(const dt__var *v, dt__n i) {
 	dt__n at = 0;
 	int d;
 	for (d = v->walk_rank - 1; d >= 0; i /= v->walk_dim[d--]) at += i % v->walk_dim[d] * v->walk_stride[d];
@@ -3074,7 +3074,7 @@ static int dt__graph_number(dt__graph *g) {
 	int i, j, k, n = 0;
 	for (t = g->last_made; t; t = t->made_before) n++;
 	g->node = DT__NEW(g->pool, n, dt_tensor *);
-	g->variable = DT__NEW(g->pool, n * DT__MAX_VARIABLES, dt__variable *);
+	g->variable = DT__NEW(g->pool, n * DT__MAX_VARS, dt__var *);
 	g->buffer = DT__NEW(g->pool, n * 5, dt__buffer);
 	g->segment = DT__NEW(g->pool, n * (g->training ? 4 : 2) + 1, dt__segment);
 	if (!g->node || !g->variable || !g->buffer || !g->segment) return dt__graph_full(g, "plan");
@@ -3087,8 +3087,8 @@ static int dt__graph_number(dt__graph *g) {
 	DT__FOR(i, g->n_inputs)
 		if (g->input[i]->number < 0) return dt__deny(&g->error, "input \"%s\" reaches nothing that net returns: use it or leave it out", i ? g->input[i]->name : "x");
 	DT__FOR(i, g->n) dt__default_name(g, g->node[i]);
-	DT__FOR(i, g->n) DT__FOR(k, DT__MAX_VARIABLES) {
-		dt__variable *v = g->node[i]->variable[k];
+	DT__FOR(i, g->n) DT__FOR(k, DT__MAX_VARS) {
+		dt__var *v = g->node[i]->variable[k];
 		if (!v || v->number >= 0) continue;
 		v->number = g->n_variables; v->user = i; g->variable[g->n_variables++] = v;
 		dt__default_name(g, v->owner);
@@ -3107,7 +3107,7 @@ static int dt__graph_offsets(dt__graph *g, const char *freeze, const char *no_de
 		const char *globs = pass ? no_decay : freeze;
 		int hits = 0;
 		DT__FOR(i, g->n_variables) {
-			dt__variable *v = g->variable[i];
+			dt__var *v = g->variable[i];
 			int hit = dt__glob(globs, v->name);
 			if (pass) v->no_decay |= hit;
 			else v->frozen |= !g->training || hit;
@@ -3118,7 +3118,7 @@ static int dt__graph_offsets(dt__graph *g, const char *freeze, const char *no_de
 	}
 	DT__FOR(pass, 2) {
 		DT__FOR(i, g->n_variables) {
-			dt__variable *v = g->variable[i];
+			dt__var *v = g->variable[i];
 			if (dt__trains(v) == pass) continue;
 			if (v->size > PTRDIFF_MAX / 8 - g->n_floats) return dt__oom(&g->error, "parameter \"%s\": with its %td values the model is too large for memory: use smaller layers", v->name, v->size);
 			v->offset = g->n_floats; g->n_floats += v->size;
@@ -3141,7 +3141,7 @@ static void dt__graph_marks(dt__graph *g) {
 	DT__FOR(i, g->n) {
 		dt_tensor *t = g->node[i];
 		t->wants = g->input_gradient && t == g->input[0];
-		DT__FOR(k, DT__MAX_VARIABLES) t->wants |= dt__trains(t->variable[k]);
+		DT__FOR(k, DT__MAX_VARS) t->wants |= dt__trains(t->variable[k]);
 		DT__FOR(k, t->n_in) {
 			t->in[k]->consumers++;
 			t->wants |= t->in[k]->wants && !dt__is_target(t, k);
@@ -3183,7 +3183,7 @@ static void dt__extend(dt__graph *g, int buffer, int time) {
 // Times: 0 feed; 1 + 2i and 2 + 2i the forward phases of node i; 4n - 1 - 2i and 4n - 2i its backward ones; 4n + 1 the end.
 // These give the later phase, if there are two.
 static int dt__forward_time(const dt_tensor *t) { return 1 + 2 * t->number + (t->op->forward_after != NULL); }
-static int dt__backward_time(const dt_tensor *t) { return 4 * t->graph->n - 1 - 2 * t->number + (t->op->backward_after != NULL); }
+static int dt__back_time(const dt_tensor *t) { return 4 * t->graph->n - 1 - 2 * t->number + (t->op->backward_after != NULL); }
 
 // The phase of a time, or NULL, and its node.
 static dt__phase *dt__phase_at(const dt__graph *g, int time, dt_tensor **t) {
@@ -3198,7 +3198,7 @@ static void dt__plan_values(dt__graph *g) {
 	DT__FOR(i, n) {
 		dt_tensor *t = g->node[i], *x = t->in[0];
 		unsigned flags = t->op->flags;
-		int forward = dt__forward_time(t), backward = dt__backward_time(t);
+		int forward = dt__forward_time(t), backward = dt__back_time(t);
 		DT__FOR(k, t->n_in) {
 			dt__extend(g, t->in[k]->value, forward);
 			if (t->back && flags & DT__READS_X) dt__extend(g, t->in[k]->value, backward);
@@ -3215,17 +3215,17 @@ static void dt__plan_values(dt__graph *g) {
 	}
 }
 
-static void dt__plan_gradients(dt__graph *g) {
+static void dt__plan_grads(dt__graph *g) {
 	int i, k, n = g->n;
 	for (i = n - 1; i >= 0; i--) {
 		dt_tensor *t = g->node[i];
-		int backward = dt__backward_time(t);
+		int backward = dt__back_time(t);
 		if (!t->back) continue;
 		if (t->op->scratch) t->scratch[1] = dt__new_buffer(g, t->op->scratch(t, g->rows, 1), 0, 4 * n - 1 - 2 * i, backward);
 		if (t == g->output && t->gradient < 0) t->gradient = dt__new_buffer(g, 0, t->size, 2 * n, backward); // dt_backward_from
 		DT__FOR(k, t->n_in) {
 			dt_tensor *x = t->in[k];
-			int death = x == g->input[0] && g->input_gradient ? 4 * n + 1 : dt__backward_time(x);
+			int death = x == g->input[0] && g->input_gradient ? 4 * n + 1 : dt__back_time(x);
 			int on_dy = k == 0 && t->gradient >= 0 && x->consumers_back == 1 && x != g->output && t->op->flags & (DT__IN_PLACE | DT__VIEW | DT__PASSES);
 			if (!x->back || dt__is_target(t, k)) continue;
 			if (x->gradient < 0) x->gradient = on_dy ? t->gradient : dt__new_buffer(g, 0, x->size, backward, death);
@@ -3274,7 +3274,7 @@ static void dt__plan_buckets(dt__graph *g) {
 	DT__FOR(k, g->n_segments) {
 		dt__segment *s = &g->segment[k];
 		for (i = 0, open = 0; i < g->n_variables; i++)
-			if (dt__trains(g->variable[i]) && dt__backward_time(g->node[g->variable[i]->user]) > s->last) open = g->variable[i]->offset + g->variable[i]->size;
+			if (dt__trains(g->variable[i]) && dt__back_time(g->node[g->variable[i]->user]) > s->last) open = g->variable[i]->offset + g->variable[i]->size;
 		if (k < g->n_segments - 1 && g->kept - open >= DT_BUCKET_FLOATS) g->kept = open;
 		s->complete = g->kept;
 	}
@@ -3364,7 +3364,7 @@ static int dt__graph_finish(dt__graph *g, const char *freeze, const char *no_dec
 	}
 	dt__fuse(g, "relu", "maxpool2d", dt__fuse_pool);
 	dt__plan_values(g);
-	if (g->training) dt__plan_gradients(g);
+	if (g->training) dt__plan_grads(g);
 	dt__fuse(g, "conv2d,dense,batchnorm,add,maxpool2d", "relu", dt__fuse_relu);
 	dt__plan_segments(g);
 	dt__plan_buckets(g);
@@ -3390,7 +3390,7 @@ static void dt__check_finite(dt__replica *r, const dt_tensor *t, const float *p,
 static void dt__check_phase(dt__replica *r, const dt_tensor *t, int back) {
 	int j, last = r->from + r->rows == r->run_rows;
 	if (!back && !(t->op->flags & DT__LOSS)) dt__check_finite(r, t, dt__value(r, t), t->size * r->rows, t->size * r->from, "output");
-	DT__WHILE(j, DT__MAX_VARIABLES, back && last)
+	DT__WHILE(j, DT__MAX_VARS, back && last)
 		if (dt__trains(t->variable[j])) dt__check_finite(r, t, r->gradients + t->variable[j]->offset, t->variable[j]->size, 0, "gradient");
 	DT__WHILE(j, t->n_in, back) {
 		const dt_tensor *x = t->in[j];
@@ -3416,7 +3416,7 @@ static void dt__run_strip(dt__replica *r, const dt__segment *s, int seeded) {
 		double start = g->profile ? dt__now() : 0;
 		if (!phase || (back ? loss ? seeded : !r->written[t->number] : loss && !r->labelled)) continue;
 		phase(r, t);
-		if (r->checking && time == (back ? dt__backward_time(t) : dt__forward_time(t))) dt__check_phase(r, t, back);
+		if (r->checking && time == (back ? dt__back_time(t) : dt__forward_time(t))) dt__check_phase(r, t, back);
 		if (g->profile) dt__spent(r, 2 * t->number + back, start);
 	}
 }
@@ -3464,16 +3464,16 @@ static void dt__backward(dt__replica *set, int n, int seeded) {
 }
 
 // Variables that no backward reached have gradient 0.
-static void dt__gradients_complete(dt__replica *r, dt__n from) {
+static void dt__grads_complete(dt__replica *r, dt__n from) {
 	int i;
 	DT__FOR(i, r->graph->n_variables) {
-		const dt__variable *v = r->graph->variable[i];
+		const dt__var *v = r->graph->variable[i];
 		if (v->offset < from) continue;
 		if (!r->variable_written[i] && dt__trains(v)) dt__zero(v->size, r->gradients + v->offset);
 		r->variable_written[i] = 1;
 	}
 }
-static void dt__gradients_clear(dt__replica *r) {
+static void dt__grads_clear(dt__replica *r) {
 	memset(r->variable_written, 0, (size_t)r->graph->n_variables);
 	dt__zero(r->graph->n_gradients - r->graph->statistics, r->gradients + r->graph->statistics);
 }
@@ -3548,8 +3548,8 @@ static int dt__window_shape(dt_tensor *t, int h, int w, int stride, int dilation
 
 // Weight and bias, share's or new ones. file: the weight's shape in files; the bias has file[0] values.
 static int dt__parameters(dt_tensor *t, const dt_tensor *share, int rank, const int *file, dt_initializer init, double init_value, int no_bias, int frozen) {
-	return dt__share(t, share) || dt__add_variable(t, share, 0, "weight", rank, file, init, init_value, frozen) ||
-			dt__add_variable(t, share, 1, "bias", !no_bias, file, DT_CONSTANT, 0, frozen);
+	return dt__share(t, share) || dt__add_var(t, share, 0, "weight", rank, file, init, init_value, frozen) ||
+			dt__add_var(t, share, 1, "bias", !no_bias, file, DT_CONSTANT, 0, frozen);
 }
 static const float *dt__bias(const dt__replica *r, const dt_tensor *t) { return t->variable[1] ? dt__weights(r, t, 1) : NULL; }
 static void dt__finish(const dt__replica *r, const dt_tensor *t) {
@@ -3664,7 +3664,7 @@ DT__SHAPE(conv) {
 	file[1] = (int)v.cg;
 	if (dt__parameters(t, o->share, 4, file, o->init, o->init_value, o->no_bias, o->frozen)) return 1;
 	if (!o->share) {
-		dt__variable *w = t->variable[0];
+		dt__var *w = t->variable[0];
 		dt__n tap = v.depthwise ? v.c : v.cg * v.fg, dim[5] = {v.groups, v.fg, v.cg, v.kh, v.kw};
 		dt__n stride[5] = {v.depthwise ? 1 : v.kh * v.kw * tap, 1, v.fg, v.kw * tap, tap};
 		w->fan_out = v.fg * v.kh * v.kw; w->walk_rank = 5;
@@ -4068,13 +4068,13 @@ DT__LAYER(reshape, reshape)
 // shifted by the running mean, ride in the gradient array: running statistics come from the global batch, equal everywhere.
 
 // n variables of one value per feature, or share's.
-static int dt__norm_variables(dt_tensor *t, const dt_tensor *share, int n, int no_bias, int frozen) {
-	static const char *const suffix[DT__MAX_VARIABLES] = {"weight", "bias", "running_mean", "running_var"};
+static int dt__norm_vars(dt_tensor *t, const dt_tensor *share, int n, int no_bias, int frozen) {
+	static const char *const suffix[DT__MAX_VARS] = {"weight", "bias", "running_mean", "running_var"};
 	int c = (int)dt__last(t->in[0]), i;
 	if (dt__same_shape(t) || dt__share(t, share)) return 1;
 	DT__FOR(i, n) {
 		int has = i != 1 || !no_bias;
-		if (dt__add_variable(t, share, i, suffix[i], has, &c, DT_CONSTANT, i == 0 || i == 3, frozen)) return 1;
+		if (dt__add_var(t, share, i, suffix[i], has, &c, DT_CONSTANT, i == 0 || i == 3, frozen)) return 1;
 		if (share || !has) continue;
 		t->variable[i]->statistic = i > 1;
 		dt__walk_features(t->variable[i], 0, t->hwc, 1);
@@ -4086,7 +4086,7 @@ DT__SHAPE(batchnorm) {
 	o->momentum = DT__ELSE(o->momentum, 0.1); o->epsilon = DT__ELSE(o->epsilon, 1e-5);
 	if (!(o->momentum > 0 && o->momentum <= 1) || !(o->epsilon > 0 && o->epsilon < 1))
 		return dt__bad(t, ".momentum %g, .epsilon %g: both lie between 0 and 1", o->momentum, o->epsilon);
-	if (dt__norm_variables(t, o->share, 4, 0, o->frozen)) return 1;
+	if (dt__norm_vars(t, o->share, 4, 0, o->frozen)) return 1;
 	t->n_statistics = 1 + 2 * dt__last(t);
 	t->saved_fixed = t->n_statistics + 5 * dt__last(t);
 	if (o->sync) t->exchange = t->n_statistics;
@@ -4203,7 +4203,7 @@ DT__SHAPE(layernorm) {
 	DT__SET_OPTIONS(layernorm, t);
 	o->epsilon = DT__ELSE(o->epsilon, 1e-5);
 	if (!(o->epsilon > 0 && o->epsilon < 1)) return dt__bad(t, ".epsilon %g: it lies between 0 and 1", o->epsilon);
-	if (dt__norm_variables(t, o->share, 2, o->no_bias, o->frozen)) return 1;
+	if (dt__norm_vars(t, o->share, 2, o->no_bias, o->frozen)) return 1;
 	t->saved_row = 2 * (t->size / dt__last(t));
 	return 0;
 }
@@ -4474,7 +4474,7 @@ DT__SHAPE(custom) {
 	if (dt__set_other_shape(t, i)) return 1;
 	DT__WHILE(i, DT_MAX_RANK - 1, o->weight[i])
 		if (o->weight[i] < 1 || !dt__times(size, o->weight[i], &size)) return dt__bad(t, ".weight: size %d is %d: use sizes from 1 whose product fits in memory", i, o->weight[i]);
-	return dt__add_variable(t, NULL, 0, "weight", i, o->weight, o->init, o->init_value, o->frozen);
+	return dt__add_var(t, NULL, 0, "weight", i, o->weight, o->init, o->init_value, o->frozen);
 }
 DT__BOTH_WAYS(custom) {
 	DT__OPTIONS(custom, t);
@@ -5650,7 +5650,7 @@ static void dt__leave(dt__replica *set, int n, dt__n from) {
 	if (!floats || from == m->graph.n_trainable) return;
 	set->complete = from;
 	DT__FOR(i, n) {
-		dt__gradients_complete(&set[i], from);
+		dt__grads_complete(&set[i], from);
 		m->buf[set[i].rank] = set[i].gradients + from;
 	}
 	dt__wait(set);
@@ -5803,7 +5803,7 @@ static void dt__job_accumulate(dt__replica *set, int n) {
 
 static void dt__job_clear(dt__replica *set, int n) {
 	int i;
-	DT__FOR(i, n) dt__gradients_clear(&set[i]);
+	DT__FOR(i, n) dt__grads_clear(&set[i]);
 }
 
 // Sums of all replicas into replica 0's array, but of what has left; afterwards the others hold nothing. What lies behind
@@ -5814,14 +5814,14 @@ static void dt__job_reduce(dt__replica *set, int n) {
 	int between = dt__shares(m) && !m->servers, i;
 	dt__n floats = m->task.leaving ? g->kept : m->o.wire ? g->statistics : g->n_gradients;
 	DT__FOR(i, n) {
-		dt__gradients_complete(&set[i], 0);
+		dt__grads_complete(&set[i], 0);
 		set[i].exchange_at = set[i].gradients;
 	}
 	if (m->task.leaving && !set->rank) m->comm->finish(m->comm, &set->error);
 	dt__sum_replicas(set, n, floats, 0, between, m->o.wire);
 	DT__FOR(i, n) set[i].exchange_at = set[i].gradients + g->statistics;
 	if (m->o.wire) dt__sum_replicas(set, n, g->n_gradients - g->statistics, 0, between, DT_F32);
-	DT__FOR(i, n) if (set[i].rank) dt__gradients_clear(&set[i]);
+	DT__FOR(i, n) if (set[i].rank) dt__grads_clear(&set[i]);
 }
 
 static dt__span dt__trained_slice(const dt__graph *g, int parts, int i) {
@@ -5852,13 +5852,13 @@ static void dt__spread(const dt__replica *r, dt__n begin, dt__n n) {
 	DT__FOR(i, m->n_replicas) dt__copy(n, 1, r->variables + begin, m->replica[i].variables + begin, 0);
 }
 
-static void dt__spread_variable(dt_model *m, const dt__variable *v) {
+static void dt__spread_var(dt_model *m, const dt__var *v) {
 	dt__spread(m->replica, v->offset, v->size);
 	m->changed = 1;
 }
 
 // Gradients to the parameter servers, and what they made of them to replica 0. Their norm is this process's.
-static void dt__push_gradients(dt_model *m, const double *totals, double clipped) {
+static void dt__push_grads(dt_model *m, const double *totals, double clipped) {
 	dt__replica *r = m->replica;
 	dt__push *p = &m->push;
 	p->kind = DT__PUSH; p->out = r->gradients;
@@ -5875,7 +5875,7 @@ static void dt__update_slice(dt__replica *r, double scale) {
 	dt__span s = dt__trained_slice(r->graph, m->n_replicas, r->rank);
 	int i;
 	DT__WHILE(i, r->graph->n_variables, !m->servers) {
-		const dt__variable *v = r->graph->variable[i];
+		const dt__var *v = r->graph->variable[i];
 		dt__n from = DT__MAX(s.begin, v->offset), to = DT__MIN(s.end, v->offset + v->size);
 		if (from >= to) continue; // as all that are not trained, which lie behind
 		dt__optimizer_apply(&m->optimizer, from, to - from, r->variables, g + from, m->slot, scale, m->rate, m->step + 1, v->no_decay);
@@ -5914,7 +5914,7 @@ static void dt__job_update(dt__replica *set, int n) {
 	failed |= bad;
 	if (m->servers) {
 		dt__wait(set);
-		if (set->rank == 0 && !failed) dt__push_gradients(m, totals, clipped);
+		if (set->rank == 0 && !failed) dt__push_grads(m, totals, clipped);
 		dt__wait(set);
 		failed |= m->replica[0].error.code;
 		memset(totals, 0, sizeof totals);
@@ -5945,7 +5945,7 @@ static void dt__job_step(dt__replica *set, int n) {
 // ---- creation
 
 // What the random values of an initialiser are multiplied by.
-static double dt__initial_scale(const dt__variable *v) {
+static double dt__initial_scale(const dt__var *v) {
 	static const double spread[] = {6, 2, 6, 2, 3, 1}; // squared, times the fan
 	double fan = (double)DT__MAX(v->fan_in, 1);
 	if (v->init < DT_HE_UNIFORM) fan += (double)DT__MAX(v->fan_out, 1);
@@ -5977,7 +5977,7 @@ static void dt__make_orthogonal(dt__n rows, dt__n columns, double scale, float *
 }
 
 // Its memory as matrices: outputs are columns where they lie side by side, each group of a convolution is one.
-static void dt__orthogonal_variable(const dt__variable *v, float *w) {
+static void dt__orthogonal_var(const dt__var *v, float *w) {
 	int conv = v->rank == 4 && v->walk_rank == 5 && v->walk_stride[0] != 1;
 	dt__n groups = conv ? v->walk_dim[0] : 1, size = v->size / groups, first = v->rank > 1 ? v->dim[0] / groups : 1;
 	dt__n columns = conv || (v->rank > 1 && v->walk_stride[0] == 1) ? first : size / first;
@@ -5985,7 +5985,7 @@ static void dt__orthogonal_variable(const dt__variable *v, float *w) {
 }
 
 // First values, drawn in file order so that the memory's layout does not matter.
-static void dt__initialise_variable(const dt__variable *v, uint64_t seed, float *w) {
+static void dt__initialise_var(const dt__var *v, uint64_t seed, float *w) {
 	uint64_t key = dt__random_key(seed, (uint64_t)v->number + 1), bits;
 	int normal = v->init % 2 || v->init == DT_ORTHOGONAL, last = v->walk_rank - 1;
 	double scale = v->init == DT_CONSTANT ? 0 : dt__initial_scale(v);
@@ -5997,14 +5997,14 @@ static void dt__initialise_variable(const dt__variable *v, uint64_t seed, float 
 			*line = v->init == DT_CONSTANT ? (float)v->init_value : (float)(scale * (normal ? dt__normal(bits) : 2 * dt__uniform(bits) - 1));
 		}
 	}
-	if (v->init == DT_ORTHOGONAL) dt__orthogonal_variable(v, w);
+	if (v->init == DT_ORTHOGONAL) dt__orthogonal_var(v, w);
 }
 
 static void dt__initialise(dt_model *m) {
 	int k;
 	DT__FOR(k, m->graph.n_variables) {
-		dt__initialise_variable(m->graph.variable[k], m->o.seed, m->replica[0].variables + m->graph.variable[k]->offset);
-		dt__spread_variable(m, m->graph.variable[k]);
+		dt__initialise_var(m->graph.variable[k], m->o.seed, m->replica[0].variables + m->graph.variable[k]->offset);
+		dt__spread_var(m, m->graph.variable[k]);
 	}
 }
 
@@ -6169,7 +6169,7 @@ static int dt__model_graph(dt_model *m, dt_error *err) {
 	memcpy(in.shape, o->input, sizeof in.shape);
 	in.type = o->input_type; g->failed.graph = g; g->failed.op = &dt__input; g->failed.number = -1;
 	x = dt__layer1(&dt__input, &g->failed, &in, sizeof in, NULL);
-	if (g->error.code) return dt__pass_error(err, &g->error);
+	if (g->error.code) return dt__pass(err, &g->error);
 	x->n_in = 0; // g->failed only said which model
 	g->input[g->n_inputs++] = x; y = o->net(x, o->user);
 	for (t = g->last_made; t && t != y;) t = t->made_before;
@@ -6185,7 +6185,7 @@ static int dt__model_graph(dt_model *m, dt_error *err) {
 		dt__losses_finish(g);
 		dt__graph_finish(g, o->freeze, o->no_decay);
 	}
-	return dt__pass_error(err, &g->error);
+	return dt__pass(err, &g->error);
 }
 
 // Of all other numbers that a step and its samples depend on.
@@ -6193,17 +6193,18 @@ static int dt__model_graph(dt_model *m, dt_error *err) {
 static int64_t dt__settings(const dt_model *m) {
 	const dt_options *o = &m->o;
 	const dt__optimizer *p = &m->optimizer;
-	const double v[] = {p->schedule, (double)o->total_steps, (double)o->decay_steps, o->loss, o->label_smoothing, o->no_shuffle, o->crop, o->flip};
-	return dt__crc32c(dt__crc32c(0, &p->f, offsetof(dt__optimizer, schedule) - offsetof(dt__optimizer, f)), v, sizeof v);
+	const int64_t v[] = {p->schedule, o->total_steps, o->decay_steps, o->loss, o->no_shuffle, o->crop, o->flip};
+	uint32_t crc = dt__crc32c(0, &p->f, offsetof(dt__optimizer, schedule) - offsetof(dt__optimizer, f));
+	return dt__crc32c(dt__crc32c(crc, &o->label_smoothing, sizeof(double)), v, sizeof v);
 }
 
 static int dt__model_agree(dt_model *m, dt_error *err) {
-	static const char *const name[] = {"the net (checksum of its parameters' names and sizes)", DT__SETTINGS, ".batch", ".replicas", ".accumulate", ".optimizer", ".seed", ".sync", ".staleness", ".backup", ".wire"};
-	int64_t value[] = {0, dt__settings(m), m->batch, m->n_replicas, m->parts, m->o.optimizer, (int64_t)m->o.seed, m->o.sync, m->o.staleness, m->o.backup, m->o.wire};
+	static const char *const name[] = {"the net (checksum of its parameters' names and sizes)", ".batch", ".replicas", ".accumulate", ".optimizer", ".seed", ".sync", ".staleness", ".backup", ".wire", DT__SETTINGS};
+	int64_t value[] = {0, m->batch, m->n_replicas, m->parts, m->o.optimizer, (int64_t)m->o.seed, m->o.sync, m->o.staleness, m->o.backup, m->o.wire, dt__settings(m)};
 	uint32_t net = 0;
 	int i;
 	DT__WHILE(i, m->graph.n_variables, m->graph.variable[i]->name) { // for gcc -O3
-		const dt__variable *v = m->graph.variable[i];
+		const dt__var *v = m->graph.variable[i];
 		char text[DT_MAX_NAME + 64];
 		net = dt__crc32c(net, text, dt__fill(text, "%s %td %d", v->name, v->size, dt__trains(v)));
 	}
@@ -6286,7 +6287,7 @@ dt_model *dt_model_create(const dt_options *o, dt_error *err) {
 		if (bytes > o->memory_size) { why.code = 0; dt__too_small(&why, bytes, o->memory_size); }
 	}
 #endif
-	dt__pass_error(err, &why);
+	dt__pass(err, &why);
 	return m;
 }
 
@@ -6378,7 +6379,7 @@ static int dt__stretch(dt_model *m, long batches, dt_error *err) {
 		p->kind = DT__SETUP; p->out = p->into; p->order = order;
 		code = m->comm->push(m->comm, p, err);
 		DT__FOR(i, m->graph.n_variables) {
-			const dt__variable *v = m->graph.variable[i];
+			const dt__var *v = m->graph.variable[i];
 			dt__n k;
 			DT__WHILE(k, v->size, v->offset < p->trained) p->sums[v->offset + k] = (float)v->no_decay;
 		}
@@ -6485,14 +6486,14 @@ int dt_backward_from(dt_model *m, const float *gradient, dt_error *err) {
 	return dt__backward_task(m, __func__, gradient, err);
 }
 
-static int dt__has_gradients(const dt_model *m, const char *what, dt_error *err) {
+static int dt__has_grads(const dt_model *m, const char *what, dt_error *err) {
 	int code = dt__can_train(m, what, err);
 	if (code || m->state != DT__EMPTY) return code;
 	return dt__not_now(err, "%s: there are no gradients: call dt_forward and dt_backward first", what);
 }
 
 int dt_reduce(dt_model *m, dt_error *err) {
-	int code = dt__has_gradients(m, __func__, err);
+	int code = dt__has_grads(m, __func__, err);
 	if (code) return code;
 	if (m->state != DT__REDUCED) dt__run_job(m, dt__job_reduce);
 	m->state = DT__REDUCED;
@@ -6500,7 +6501,7 @@ int dt_reduce(dt_model *m, dt_error *err) {
 }
 
 int dt_update(dt_model *m, dt_error *err) {
-	int code = dt__has_gradients(m, __func__, err);
+	int code = dt__has_grads(m, __func__, err);
 	if (code || (code = dt__set_rate(m, err))) return code;
 	dt__run_job(m, dt__job_update);
 	m->state = DT__EMPTY;
@@ -6965,7 +6966,7 @@ typedef struct dt__net {
 #define DT__CHUNK 131072 // floats of a frame
 #define DT__SHORT 4096 // floats up to which everybody adds all: one way, not there and back
 
-#define DT__EACH_LINK(net, i, l) \
+#define DT__LINKS(net, i, l) \
 	for (i = 0, l = (net)->link; i < (net)->n; i++, l++) if (i != (net)->comm.rank && l->fd >= 0)
 
 static void dt__link_beat(const dt__net *net, dt__link *l) {
@@ -6996,7 +6997,7 @@ static void *dt__heart_main(void *user) {
 	int i;
 	while (poll(&bell, 1, 1000) <= 0) { // until the other end is closed
 		DT__LOCK(net);
-		DT__EACH_LINK(net, i, l) dt__link_beat(net, l);
+		DT__LINKS(net, i, l) dt__link_beat(net, l);
 		DT__UNLOCK(net);
 	}
 	return NULL;
@@ -7011,10 +7012,10 @@ static void dt__net_end(dt__net *net, int type, double seconds) {
 	int i, open;
 	dt__hand_stop(&net->heart);
 	f.detail = net->cause.code;
-	DT__EACH_LINK(net, i, l) l->announced = 0;
+	DT__LINKS(net, i, l) l->announced = 0;
 	do {
 		open = 0;
-		DT__EACH_LINK(net, i, l) {
+		DT__LINKS(net, i, l) {
 			int got = 0;
 			if (dt__link_idle(l) && !l->announced) { dt__link_queue(l, f, text); l->announced = 1; }
 			if (dt__link_flush(l) < 0) got = -1;
@@ -7024,7 +7025,7 @@ static void dt__net_end(dt__net *net, int type, double seconds) {
 		}
 		if (open) poll(NULL, 0, 1);
 	} while (open && dt__now() < until);
-	DT__EACH_LINK(net, i, l) dt__link_close(l);
+	DT__LINKS(net, i, l) dt__link_close(l);
 }
 
 static void dt__net_lost(dt__net *net, const dt__link *l, const char *why) {
@@ -7032,7 +7033,7 @@ static void dt__net_lost(dt__net *net, const dt__link *l, const char *why) {
 	dt__lost(&net->cause, "%s %d (%s) is lost: %s", rank < workers ? "rank" : "parameter server", rank % workers, l->address, why);
 }
 
-static uint8_t *dt__server_place(dt__net *net, dt__link *l);
+static uint8_t *dt__ps_place(dt__net *net, dt__link *l);
 
 // Are the floats that come the next of a span, which counts from `begin` on?
 static int dt__link_expects(const dt__link *l, const dt__span *s, dt__n begin) {
@@ -7048,7 +7049,7 @@ static uint8_t *dt__net_place(void *user, dt__link *l) {
 	dt__n peer = l - net->link;
 	dt_comm other = net->comm, *own = &net->comm;
 	if (f->type < DT__PART) return dt__place_small(NULL, l);
-	if (net->server) return dt__server_place(net, l);
+	if (net->server) return dt__ps_place(net, l);
 	if (f->call == net->call + 1) return NULL; // it is ahead
 	other.rank = (int)peer; other.kind = (dt__kind)f->kind; other.n = (size_t)f->n;
 	other.detail = f->detail;
@@ -7129,7 +7130,7 @@ static void dt__net_add(dt__net *net) {
 	dt__span s = {0, 0};
 	dt__link *l;
 	int i;
-	DT__EACH_LINK(net, i, l) if (i < c->size) {
+	DT__LINKS(net, i, l) if (i < c->size) {
 		all = DT__MIN(all, l->part_in.begin);
 		if (dt__everybody(c) && !(l->announced && dt__link_idle(l))) return; // the own values leave from the same place first
 	}
@@ -7190,7 +7191,7 @@ static void dt__net_wait(dt__net *net) {
 	double now;
 	char c;
 	int i, n = 0;
-	DT__EACH_LINK(net, i, l) if (!dt__link_done(l)) {
+	DT__LINKS(net, i, l) if (!dt__link_done(l)) {
 		net->poll[n].fd = l->fd;
 		net->poll[n].events = (short)((dt__link_idle(l) ? 0 : POLLOUT) | (l->stage == 1 && !l->payload ? 0 : POLLIN));
 		n++;
@@ -7199,7 +7200,7 @@ static void dt__net_wait(dt__net *net) {
 	poll(net->poll, (nfds_t)n, 200);
 	DT__LOCK(net);
 	now = dt__now();
-	DT__EACH_LINK(net, i, l) // unless it was this process that slept
+	DT__LINKS(net, i, l) // unless it was this process that slept
 		if (!dt__link_done(l) && now - DT__MAX(l->heard, net->began) > net->dead &&
 			((l->stage == 1 && !l->payload) || (recv(l->fd, &c, 1, MSG_PEEK) < 0 && errno == EAGAIN))) dt__net_lost(net, l, "it is silent");
 }
@@ -7207,7 +7208,7 @@ static void dt__net_wait(dt__net *net) {
 // After an error, which all are told, nothing is left of the net.
 static int dt__net_code(dt__net *net, dt_error *err) {
 	if (net->cause.code) dt__net_end(net, DT__ABORT, 0.5);
-	return dt__pass_error(err, &net->cause);
+	return dt__pass(err, &net->cause);
 }
 
 #ifndef DT_RING
@@ -7263,7 +7264,7 @@ static void dt__net_work(dt__net *net) {
 	while (open && !net->cause.code) {
 		int moved = 0;
 		open = 0;
-		DT__EACH_LINK(net, i, l) if (!dt__link_done(l)) {
+		DT__LINKS(net, i, l) if (!dt__link_done(l)) {
 			moved |= dt__net_pull(net, l) | dt__net_push(net, l);
 			open |= !dt__link_done(l);
 		}
@@ -7357,7 +7358,7 @@ static void dt__desk_meet(dt__net *net) {
 	dt__link *l;
 	int i, spin;
 	DT__SWAP(&own->arrived, round);
-	DT__EACH_LINK(net, i, l) if (i < net->comm.size && DT__LOAD(&net->desk[i].sleeping)) { // a frame wakes it
+	DT__LINKS(net, i, l) if (i < net->comm.size && DT__LOAD(&net->desk[i].sleeping)) { // a frame wakes it
 		DT__LOCK(net);
 		dt__link_beat(net, l);
 		DT__UNLOCK(net);
@@ -7368,7 +7369,7 @@ static void dt__desk_meet(dt__net *net) {
 	DT__SWAP(&own->sleeping, 1);
 	while (!dt__desk_all(net, round) && !net->cause.code) {
 		dt__net_wait(net);
-		DT__EACH_LINK(net, i, l) while (!net->cause.code && l->fd >= 0 && dt__net_pull(net, l)) {}
+		DT__LINKS(net, i, l) while (!net->cause.code && l->fd >= 0 && dt__net_pull(net, l)) {}
 		DT__FOR(i, net->comm.size) if (net->link[i].left && dt__desk_late(net, i, round)) dt__comm_left(&net->comm, i, &net->cause);
 	}
 	DT__STORE(&own->sleeping, 0);
@@ -7407,7 +7408,7 @@ static int dt__desk_run(dt_comm *c, float *buf, dt_error *err) {
 	int i;
 	if (!net->cause.code) dt__check_call(c, buf, &net->cause);
 	net->began = dt__now();
-	DT__EACH_LINK(net, i, l) l->announced = l->greeted = 0;
+	DT__LINKS(net, i, l) l->announced = l->greeted = 0;
 	for (at = 0; !net->cause.code && (!at || at < n); at += DT__AREA) dt__desk_piece(net, buf, at, DT__MIN(n - at, DT__AREA));
 	return dt__net_code(net, err);
 }
@@ -7436,7 +7437,7 @@ static void dt__net_cores(dt__net *net, const uint64_t *offers) {
 	dt__link *l;
 	char name[DT__HOST_BYTES];
 	int here = net->link[c->rank].here = 1, bit, i;
-	DT__EACH_LINK(net, i, l) here += l->here = dt__is_here(l->fd, name);
+	DT__LINKS(net, i, l) here += l->here = dt__is_here(l->fd, name);
 	if (here < net->n) c->start = dt__net_start;
 	c->cores = offers ? 0 : dt__cores() / (double)here;
 	DT__WHILE(bit, 1024, offers) {
@@ -7789,7 +7790,7 @@ static int dt__dial(dt__net *net, dt__who *w, int rank, const char *address, int
 		poll(NULL, 0, 5 << DT__MIN(round / (rank ? 1 : w->tries), 7));
 	}
 	if (DT__STOPPED) return dt__join_stopped(w, err);
-	return dt__lost(err, "rank %d waited %g s in vain for rank %d at %s: %s", w->rank, w->patience, rank, address, why);
+	return dt__lost(err, "rank %d waited in vain for rank %d at %s: %s", w->rank, rank, address, why);
 }
 
 // A process said hello: ask for its proof, then let it in or say why not. 1: it is in; -1: go on; 0: none of ours.
@@ -7835,7 +7836,7 @@ static int dt__join_accept(dt__net *net, const dt__who *w, int listener, double 
 	if (!half) return dt__oom(err, "no memory to join");
 	DT__FOR(i, DT__HALVES) half[i].fd = -1;
 	for (i = 0; i <= DT__HALVES; i++) p[i].events = POLLIN;
-	while (missing && dt__now() < until && !DT__STOPPED) {
+	while (missing && dt__now() < until && !DT__STOPPED && !(w->rank && dt__link_gone(net->link))) {
 		int taken = 0;
 		DT__FOR(i, DT__HALVES) taken += (p[i].fd = half[i].fd) >= 0;
 		p[DT__HALVES].fd = taken < DT__HALVES ? listener : -1;
@@ -7859,14 +7860,14 @@ static int dt__join_accept(dt__net *net, const dt__who *w, int listener, double 
 			if (got == 1) got = dt__join_greet(net, w, l, &missing) ? 0 : -1;
 			if (l->fd >= 0 && (got || dt__now() - l->began > (taken < DT__HALVES ? 5 : 0.5))) dt__link_close(l);
 		}
-		if (!missing) DT__EACH_LINK(net, i, l) if (i > w->rank && dt__link_gone(l)) { dt__link_close(l); missing++; }
+		if (!missing) DT__LINKS(net, i, l) if (i > w->rank && dt__link_gone(l)) { dt__link_close(l); missing++; }
 	}
 	DT__FOR(i, DT__HALVES) dt__link_close(&half[i]);
 	free(half);
 	if (!missing) return 0;
 	if (DT__STOPPED) return dt__join_stopped(w, err);
 	for (i = w->rank + 1; i < w->size; i++) if (net->link[i].fd < 0) dt__print(&out, out.n ? ", %d" : "%d", i);
-	return dt__lost(err, "rank %d (%s) waited %g s; of %d processes these have not come: %s", w->rank, w->chief, w->patience, w->size, text);
+	return dt__lost(err, "rank %d (%s) waited; of %d processes these have not come: %s", w->rank, w->chief, w->size, text);
 }
 
 static uint8_t *dt__place_roster(void *user, dt__link *l) {
@@ -7899,11 +7900,11 @@ static int dt__join(dt__net *net, dt__who *w, dt_error *err) {
 	if (*w->file && !w->rank && !w->store) unlink(w->file);
 	if (code || w->rank) return code;
 	dt__address(w->chief, host, sizeof host, &port);
-	DT__EACH_LINK(net, i, l) { // who came from this host is where this one is, as the others call it
+	DT__LINKS(net, i, l) { // who came from this host is where this one is, as the others call it
 		if (!strncmp(l->address, "127.", 4) && dt__fill(text, "%s:%s", host, strrchr(l->address, ':') + 1) < sizeof text) strcpy(l->address, text);
 		memcpy(net->roster[i], l->address, 64);
 	}
-	DT__EACH_LINK(net, i, l) dt__link_tell(l, DT__ROSTER, 0, net->roster, 64 * (size_t)w->size);
+	DT__LINKS(net, i, l) dt__link_tell(l, DT__ROSTER, 0, net->roster, 64 * (size_t)w->size);
 	return 0;
 }
 
@@ -7932,7 +7933,7 @@ static dt_comm *dt__net_open(dt__who *w, dt_error *err) {
 	}
 	if (!own.code) dt__oom(&own, "the system refuses a pair of sockets or a thread");
 	dt__net_close(c, &own);
-	dt__pass_error(err, &own);
+	dt__pass(err, &own);
 	return NULL;
 }
 #endif
@@ -7969,7 +7970,7 @@ typedef struct { // a worker, as its server sees it; spans count from the server
 struct dt_server {
 	dt__net *net;
 	dt__optimizer optimizer;
-	int sync, full_rate, backup, workers, stopped, n_queue, n_group;
+	int sync, full_rate, backup, workers, stopped, signalled, n_queue, n_group;
 	double ahead; // most steps that a worker may be; 0: any number
 	dt__n begin, trained, all; // its slice; with what lies behind
 	float *variables, *slot[2], **part; // part: [workers]
@@ -7980,30 +7981,30 @@ struct dt_server {
 	dt__client *client, **queue; // [net->n]; [workers] pushes at work in their order, of which the first n_group count as one
 };
 
-static void dt__server_forget(dt_server *s) {
+static void dt__ps_forget(dt_server *s) {
 	free(s->variables);
 	free(s->border);
 	s->variables = NULL; s->border = NULL; s->n_borders = 0;
 }
 
-static int dt__server_holds(const dt_server *s, const dt__order *o) {
+static int dt__ps_holds(const dt_server *s, const dt__order *o) {
 	return s->variables && o->begin == (uint64_t)s->begin && o->trained == (uint64_t)s->trained && o->all == (uint64_t)s->all;
 }
 
 // The chief says how much there is to hold.
-static int dt__server_setup(dt_server *s, const dt__order *o) {
+static int dt__ps_setup(dt_server *s, const dt__order *o) {
 	uint64_t most = PTRDIFF_MAX / 8 / ((uint64_t)s->workers + 3);
 	size_t each = (size_t)(o->all / 16 + 1) * 16; // floats: whole cache lines
 	int i, n = 1;
 	if (o->all > most || o->trained > o->all || o->begin > most || !(o->kind >= 0 && o->kind <= DT_RMSPROP && o->n_slots <= 2 && o->n_slots >= dt__slots((dt_optimizer)o->kind, o->f.momentum))) return 0;
 	s->sync = o->sync > 0; s->ahead = (double)o->ahead; s->backup = (int)DT__MIN(DT__MAX(o->backup, 0), s->workers - 1); s->full_rate = o->full_rate > 0;
 	s->base += o->version - s->version; s->version = o->version; // Adam counts steps
-	if (o->next && dt__server_holds(s, o)) return 1;
+	if (o->next && dt__ps_holds(s, o)) return 1;
 	DT__FOR(i, s->workers) { // nobody else's array is in use
 		const dt__client *c = &s->client[i];
 		if (c->state == DT__AT_WORK || (c->state == DT__COMES && c->frame.detail != DT__STRETCH) || dt__len(c->link->result_out) || (c->link->out[1].iov_len && c->link->fd >= 0)) return 0;
 	}
-	dt__server_forget(s);
+	dt__ps_forget(s);
 	s->optimizer.kind = (dt_optimizer)(int)o->kind; s->optimizer.f = o->f;
 	s->begin = (dt__n)o->begin; s->trained = (dt__n)o->trained; s->all = (dt__n)o->all;
 	s->variables = (float *)calloc(each * (size_t)(1 + (int)o->n_slots + s->workers), 4);
@@ -8017,7 +8018,7 @@ static int dt__server_setup(dt_server *s, const dt__order *o) {
 }
 
 // A mask has come: remember where it changes.
-static void dt__server_mask(dt_server *s, const float *mask) {
+static void dt__ps_mask(dt_server *s, const float *mask) {
 	dt__n i;
 	for (i = s->n_borders = 0; i < s->trained; i++) if (mask[i] != (i ? mask[i - 1] : 0)) {
 		dt__n *more = (dt__n *)realloc(s->border, ((size_t)s->n_borders + 1) * sizeof *more);
@@ -8027,7 +8028,7 @@ static void dt__server_mask(dt_server *s, const float *mask) {
 }
 
 // Gradients g of values from .. end - 1.
-static void dt__server_apply(dt_server *s, const dt__client *c, dt__n from, dt__n end, const float *g) {
+static void dt__ps_apply(dt_server *s, const dt__client *c, dt__n from, dt__n end, const float *g) {
 	dt__n at, to;
 	int i = 0;
 	end = DT__MIN(end, s->trained);
@@ -8038,7 +8039,7 @@ static void dt__server_apply(dt_server *s, const dt__client *c, dt__n from, dt__
 	}
 }
 
-static uint8_t *dt__server_place(dt__net *net, dt__link *l) {
+static uint8_t *dt__ps_place(dt__net *net, dt__link *l) {
 	const dt_server *s = net->server;
 	const dt__client *c = &s->client[l - net->link];
 	if (l - net->link >= s->workers || l->frame.type != DT__PART || !dt__link_expects(l, &l->part_in, s->begin)) {
@@ -8050,7 +8051,7 @@ static uint8_t *dt__server_place(dt__net *net, dt__link *l) {
 }
 
 // An order has come.
-static void dt__server_take(dt_server *s, int rank) {
+static void dt__ps_take(dt_server *s, int rank) {
 	dt__client *c = &s->client[rank];
 	dt__link *l = c->link;
 	const dt__order *o = &c->order;
@@ -8060,12 +8061,12 @@ static void dt__server_take(dt_server *s, int rank) {
 	if (ok) {
 		memcpy(&c->order, l->small, sizeof c->order);
 		c->frame = l->frame;
-		if (kind == DT__SETUP) ok = !rank && dt__server_setup(s, o);
-		else if (kind != DT__STRETCH) ok = dt__server_holds(s, o) && (kind < DT__SETUP_SLOT || (!rank && (o->next == 0 || o->next == 1) && s->slot[o->next]));
+		if (kind == DT__SETUP) ok = !rank && dt__ps_setup(s, o);
+		else if (kind != DT__STRETCH) ok = dt__ps_holds(s, o) && (kind < DT__SETUP_SLOT || (!rank && (o->next == 0 || o->next == 1) && s->slot[o->next]));
 	}
 	if (!ok) { dt__net_lost(s->net, l, "its order does not fit the servers' state"); return; }
 	c->state = DT__COMES; c->arrived = ++s->orders;
-	s->stop = DT__MAX(s->stop, o->stop);
+	s->stop = DT__MAX(s->stop, o->stop); s->signalled |= o->stop >= DT__BY_SIGNAL;
 	l->part_in.begin = l->result_out.begin = l->result_out.end = 0;
 	l->part_in.end = kind == DT__PUSH ? s->all : kind == DT__STRETCH || kind == DT__FETCH ? 0 : s->trained;
 }
@@ -8073,7 +8074,7 @@ static void dt__server_take(dt_server *s, int rank) {
 static int dt__waits(const dt__client *c, int kind) { return c->state == DT__COMES && c->frame.detail == kind; }
 
 // These pushes, or what else it is, are answered from now on.
-static void dt__server_begin(dt_server *s, dt__client *const *who, int n) {
+static void dt__ps_begin(dt_server *s, dt__client *const *who, int n) {
 	dt__span both = {0, 2};
 	dt__client *first = *who;
 	int i;
@@ -8107,7 +8108,7 @@ static void dt__server_begin(dt_server *s, dt__client *const *who, int n) {
 }
 
 // Work on what has come of some pushes together, up to limit: 1 if there was some.
-static int dt__server_advance(dt_server *s, dt__client *const *who, int n, dt__n limit) {
+static int dt__ps_advance(dt_server *s, dt__client *const *who, int n, dt__n limit) {
 	const dt__client *first = *who;
 	dt__n from = first->done, to = limit, values;
 	dt__span piece = {0, 0};
@@ -8117,7 +8118,7 @@ static int dt__server_advance(dt_server *s, dt__client *const *who, int n, dt__n
 	DT__FOR(i, n) s->part[i] = who[i]->buf + from;
 	piece.end = to - from;
 	dt__reduce(s->part, n, piece, DT_SUM, 0);
-	if (!first->again) dt__server_apply(s, first, from, to, s->part[0]);
+	if (!first->again) dt__ps_apply(s, first, from, to, s->part[0]);
 	values = DT__MAX(0, DT__MIN(to, s->trained) - from);
 	DT__FOR(i, n) {
 		dt__copy(values, 1, s->variables + from, s->part[i], 0);
@@ -8128,7 +8129,7 @@ static int dt__server_advance(dt_server *s, dt__client *const *who, int n, dt__n
 }
 
 // How many workers are there, and wait with an order of this kind?
-static int dt__server_count(const dt_server *s, int kind, int *waiting) {
+static int dt__ps_count(const dt_server *s, int kind, int *waiting) {
 	int i, alive = 0;
 	for (i = *waiting = 0; i < s->workers; i++) {
 		alive += s->client[i].link->fd >= 0;
@@ -8138,15 +8139,15 @@ static int dt__server_count(const dt_server *s, int kind, int *waiting) {
 }
 
 // The pushes that make the next update of all, by rank: the first that came, but for the backup.
-static void dt__server_gather(dt_server *s) {
-	int i, k, waiting, alive = dt__server_count(s, DT__PUSH, &waiting), most = DT__MAX(1, alive - s->backup);
+static void dt__ps_gather(dt_server *s) {
+	int i, k, waiting, alive = dt__ps_count(s, DT__PUSH, &waiting), most = DT__MAX(1, alive - s->backup);
 	if (waiting < most) {
-		dt__server_count(s, DT__STRETCH, &k);
+		dt__ps_count(s, DT__STRETCH, &k);
 		DT__WHILE(i, s->workers, k && k + waiting == alive) { // the others are through: these come too late
 			dt__client *c = &s->client[i];
 			if (!dt__waits(c, DT__PUSH)) continue;
 			c->late = 1; s->queue[s->n_queue++] = c;
-			dt__server_begin(s, &c, 1);
+			dt__ps_begin(s, &c, 1);
 		}
 		return;
 	}
@@ -8158,11 +8159,11 @@ static void dt__server_gather(dt_server *s) {
 		if (dt__waits(c, DT__PUSH) && before < most) s->queue[s->n_group++] = c;
 	}
 	s->n_queue += most;
-	dt__server_begin(s, s->queue, s->n_group);
+	dt__ps_begin(s, s->queue, s->n_group);
 }
 
 // Whoever may begin by himself does.
-static void dt__server_admit(dt_server *s, dt__client *c) {
+static void dt__ps_admit(dt_server *s, dt__client *c) {
 	uint64_t slowest = c->pushes;
 	int i;
 	if (s->sync && c->order.version >= s->version && c->order.sequence != c->last) return;
@@ -8170,12 +8171,12 @@ static void dt__server_admit(dt_server *s, dt__client *c) {
 		if (s->client[i].link->fd >= 0 && !dt__waits(&s->client[i], DT__STRETCH)) slowest = DT__MIN(slowest, s->client[i].pushes);
 	if ((double)(c->pushes - slowest) >= s->ahead && s->ahead > 0) return;
 	s->queue[s->n_queue++] = c;
-	dt__server_begin(s, &c, 1);
+	dt__ps_begin(s, &c, 1);
 }
 
 // All workers wait for the same values: a stretch of batches begins.
-static void dt__server_stretch(dt_server *s) {
-	int i, waiting, alive = dt__server_count(s, DT__STRETCH, &waiting);
+static void dt__ps_stretch(dt_server *s) {
+	int i, waiting, alive = dt__ps_count(s, DT__STRETCH, &waiting);
 	uint64_t done = s->version - s->base;
 	if (!waiting || waiting < alive || !s->variables) return;
 	s->base = s->version; s->cursor = 0;
@@ -8183,7 +8184,7 @@ static void dt__server_stretch(dt_server *s) {
 	DT__FOR(i, s->workers) {
 		dt__client *c = &s->client[i];
 		if (!dt__waits(c, DT__STRETCH)) continue;
-		dt__server_begin(s, &c, 1);
+		dt__ps_begin(s, &c, 1);
 		c->order.staleness = (double)done; c->pushes = 0;
 		dt__copy(s->trained, 1, s->variables, c->buf, 0);
 		c->done = s->trained;
@@ -8191,23 +8192,23 @@ static void dt__server_stretch(dt_server *s) {
 	s->stop = 0;
 }
 
-static int dt__server_work(dt_server *s) {
+static int dt__ps_work(dt_server *s) {
 	dt__n limit = s->all;
 	int i, moved = 0;
 	DT__FOR(i, s->workers) {
 		dt__client *c = &s->client[i];
-		if (dt__waits(c, DT__PUSH)) dt__server_admit(s, c);
+		if (dt__waits(c, DT__PUSH)) dt__ps_admit(s, c);
 		if (c->state != DT__COMES || c->frame.detail < DT__SETUP || dt__len(c->link->part_in)) continue;
-		if (c->frame.detail == DT__SETUP_DECAY) dt__server_mask(s, c->buf);
+		if (c->frame.detail == DT__SETUP_DECAY) dt__ps_mask(s, c->buf);
 		if (c->frame.detail == DT__FETCH) dt__copy(s->trained, 1, s->slot[c->order.next], c->buf, 0);
-		dt__server_begin(s, &c, 1);
+		dt__ps_begin(s, &c, 1);
 		if (c->frame.detail == DT__FETCH) c->done = s->trained;
 	}
-	dt__server_stretch(s);
-	if (s->sync && !s->n_group) dt__server_gather(s);
+	dt__ps_stretch(s);
+	if (s->sync && !s->n_group) dt__ps_gather(s);
 	for (i = 0; i < s->n_queue; ) {
 		int n = i < s->n_group ? s->n_group : 1;
-		moved |= dt__server_advance(s, s->queue + i, n, limit);
+		moved |= dt__ps_advance(s, s->queue + i, n, limit);
 		limit = s->queue[i]->done;
 		if (limit < s->all) { i += n; continue; }
 		if (!i) s->n_group = 0;
@@ -8218,7 +8219,7 @@ static int dt__server_work(dt_server *s) {
 }
 
 // Send an answer, and values as far as they are worked on: 1 if something has left.
-static int dt__server_send(dt_server *s, int rank) {
+static int dt__ps_send(dt_server *s, int rank) {
 	dt__client *c = &s->client[rank];
 	dt__link *l = c->link;
 	if (c->state != DT__COMES && dt__link_idle(l)) {
@@ -8240,7 +8241,7 @@ static int dt__server_send(dt_server *s, int rank) {
 	return dt__net_flush(s->net, l);
 }
 
-static dt_server *dt__server_on(dt_comm *c, dt_error *err) {
+static dt_server *dt__ps_on(dt_comm *c, dt_error *err) {
 	int n = c ? c->net->n : 0, i;
 	dt_server *s = c ? (dt_server *)calloc(1, sizeof *s + (size_t)n * (sizeof *s->client + sizeof *s->part + sizeof *s->queue)) : NULL;
 	if (!s) {
@@ -8268,16 +8269,16 @@ int dt_server_run(dt_server *s, dt_error *err) {
 	while (open && !net->cause.code) {
 		int moved = 0;
 		open = 0;
-		DT__EACH_LINK(net, i, l) {
+		DT__LINKS(net, i, l) {
 			moved |= dt__net_pull(net, l);
-			if (l->greeted && !net->cause.code) dt__server_take(s, i);
+			if (l->greeted && !net->cause.code) dt__ps_take(s, i);
 			if (l->left && i < s->workers && (l->part_in.begin < l->part_in.end || (s->sync && s->version - s->base < (uint64_t)s->batches)))
 				dt__lost(&net->cause, "rank %d closed its handle in the middle of a round", i);
-			if (i < s->workers && l->fd >= 0) { moved |= dt__server_send(s, i); open = 1; }
+			if (i < s->workers && l->fd >= 0) { moved |= dt__ps_send(s, i); open = 1; }
 		}
-		moved |= dt__server_work(s);
+		moved |= dt__ps_work(s);
 		if (dt__watch_server) dt__watch_server(s);
-		if (dt__now() > beat) DT__EACH_LINK(net, i, l) { // the heart has no turn meanwhile
+		if (dt__now() > beat) DT__LINKS(net, i, l) { // the heart has no turn meanwhile
 			dt__link_beat(net, l); beat = dt__now() + 1;
 		}
 		if (!moved && open) dt__net_wait(net);
@@ -8293,7 +8294,7 @@ void dt_server_stop(dt_server *s) { if (s) DT__STORE(&s->stopped, 1); }
 void dt_server_close(dt_server *s) {
 	if (!s) return;
 	dt_comm_close(&s->net->comm);
-	dt__server_forget(s);
+	dt__ps_forget(s);
 	free(s);
 }
 #else
@@ -8310,7 +8311,7 @@ void dt_server_close(dt_server *s) {}
 // Uses: >>wire, >>base (JSON).
 // Promise: a family of variables set by half is an error, never one process.
 
-#ifndef DTRAIN_NO_SOCKETS
+#ifndef DTRAIN_NO_STDIO
 static const char *dt__env(const char *name) {
 	const char *v = name ? getenv(name) : NULL;
 	return v && *v ? v : NULL;
@@ -8325,7 +8326,8 @@ static const dt__family dt__families[] = {
 	{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", DT__MASTER, "PMIX_NAMESPACE"},
 	{"MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", DT__MASTER, "PMI_JOBID"},
 	{"Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_STEP_NODELIST", NULL, "SLURM_JOB_ID"}};
-
+#endif
+#ifndef DTRAIN_NO_SOCKETS
 // The first name of Slurm's list: "rack[0-1]n[01-3],x" -> "rack0n01".
 static void dt__first_host(const char *list, char *host, size_t size) {
 	dt__writer w = dt__writer_on(host, size);
@@ -8341,7 +8343,7 @@ static int dt__who_number(const char *name, int needed, int *out, dt_error *err)
 	const char *text = dt__env(name);
 	int ok = 0;
 	if (!text && !needed) return 0;
-	*out = text ? (int)dt__parse_whole(text, 65536, &ok) : 0;
+	*out = text ? (int)dt__parse_whole(text, 65535, &ok) : 0;
 	if (ok) return 0;
 	return dt__bad_job(err, text ? "%s is \"%.60s\": a whole number is needed" : "%s is not set, as its family of variables needs", name, text);
 }
@@ -8391,7 +8393,8 @@ static int dt__who_family(dt__who *w, const dt__family *f, dt_error *err) {
 	if (port && store && !strcmp(store, "True")) w->store = -1; // torchrun itself listens there
 	if (!port) {
 		w->tries = 8;
-		dt__fill(own, "%d", 20000 + (int)(dt__crc32c(0, w->job, strlen(w->job)) % 12000));
+		dt__fill(own, "%d", DT__ELSE(w->port, 20000 + (int)(dt__crc32c(0, w->job, strlen(w->job)) % 12000)));
+		if (here) w->port = 0; // one port is not enough
 		port = own; // systems hand out higher ones
 	}
 	dt__fill(w->chief, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
@@ -8413,27 +8416,31 @@ static int dt__spec_text(dt__json *j, int key, char *text, size_t size) {
 
 // A role's addresses: a list, or an object by index.
 static void dt__spec_hosts(dt__json *j, int role, dt__spec *s) {
-	int object = dt__json_peek(j) == '{', index = 0, ok = 1, port;
-	char text[280], host[256];
-	if (!dt__json_expect(j, object ? '{' : '[', "a list of addresses is expected")) return;
-	for (; dt__json_more(j, object ? '}' : ']'); index++) {
+	int object = dt__json_peek(j) == '{', index = 0, ok = 1, port, n = 0;
+	char text[280], host[256], quoted[283];
+	if (s->count[role]) dt__json_fail(j, "this role stands twice");
+	if (!dt__json_want(j, object ? '{' : '[', "a list of addresses is expected")) return;
+	for (; dt__json_more(j, object ? '}' : ']'); index++, n++) {
 		if (object && dt__spec_text(j, 1, text, sizeof text)) index = (int)dt__parse_whole(text, 4095, &ok);
 		if (!dt__spec_text(j, 0, text, sizeof text)) return;
 		if (!ok || index > 4095 || !dt__address(text, host, sizeof host, &port) || !port) { dt__json_fail(j, "\"host:port\" is expected, at most 4096 of them"); return; }
+		dt__fill(quoted, "\"%s\"", text);
+		if (strstr(j->p, quoted)) dt__json_fail(j, "this address stands twice");
 		if (role < 2 && !index) memcpy(s->first[role], text, sizeof text);
 		if (role == s->role && index == s->index) memcpy(s->own, text, sizeof text);
 		s->count[role] = DT__MAX(s->count[role], index + 1);
 	}
+	if (n != s->count[role]) dt__json_fail(j, "the cluster is sparse: all must be listed");
 }
 
 // {"cluster": {"worker": ["host:port", …], …}, "task": {"type": "worker", "index": 0}}; the task is read first.
 static void dt__spec_read(dt__json *j, int part, dt__spec *s) {
 	char key[32], word[32];
-	if (!dt__json_expect(j, '{', "'{' is expected")) return;
+	if (!dt__json_want(j, '{', "'{' is expected")) return;
 	while (dt__json_more(j, '}') && dt__spec_text(j, 1, key, sizeof key)) {
 		int task = !strcmp(key, "task"), cluster = !strcmp(key, "cluster");
 		if (part ? !cluster : !task) { dt__json_skip(j); continue; }
-		if (!dt__json_expect(j, '{', "'{' is expected")) return;
+		if (!dt__json_want(j, '{', "'{' is expected")) return;
 		if (task) s->task = 1; else s->cluster = 1;
 		while (dt__json_more(j, '}') && dt__spec_text(j, 1, key, sizeof key)) {
 			uint64_t v = 0;
@@ -8472,9 +8479,8 @@ static int dt__who_spec(dt__who *w, const char *name, const char *text, int *spo
 	if (s.task && s.role == DT__EVALUATOR) return dt__bad_job(err, "%s: the task is an evaluator: dt_job_main of examples/job.h has it", name);
 	if (!s.task && w->size == 1 && s.count[DT__CHIEF] < 2) return 0;
 	if (!s.task) return dt__bad_job(err, "%s has a \"cluster\" and no \"task\": which of %d processes is this one?", name, w->size);
-	if (s.count[DT__CHIEF] > 1 || s.index < 0 || s.index >= s.count[s.role])
-		return dt__bad_job(err, "%s: the task is %s %d, of %d (and a cluster has one chief)", name, s.role == DT__SERVER ? "ps" : s.role ? "worker" : "chief", s.index, s.count[s.role]);
-	if (!*s.own || (!*s.first[DT__WORKER] && !has_chief)) return dt__bad_job(err, "%s: the cluster is sparse: all workers must be listed", name);
+	if (s.count[DT__CHIEF] > 1 || !workers || s.index < 0 || s.index >= s.count[s.role])
+		return dt__bad_job(err, "%s: the task is %s %d, of %d (and a cluster lists one chief at most, and all workers)", name, s.role == DT__SERVER ? "ps" : s.role ? "worker" : "chief", s.index, s.count[s.role]);
 	w->rank = s.role == DT__CHIEF ? 0 : s.role == DT__SERVER ? workers + s.index : has_chief + s.index;
 	if (!*w->chief) memcpy(w->chief, s.first[has_chief ? DT__CHIEF : DT__WORKER], sizeof w->chief);
 	if (!w->port) { char host[256]; dt__address(s.own, host, sizeof host, &w->port); }
@@ -8502,7 +8508,7 @@ static int dt__who_speaks(const dt_cluster *given, dt__who *w, int *spoke, dt_er
 			if (!slurm || (dt__env(f->rank) && dt__env(f->size) && dt__env("SLURM_STEP_ID"))) return dt__who_family(w, f, err);
 		}
 	}
-	if (dt__env("DTRAIN_ROLE") || dt__env("DTRAIN_SERVERS")) return dt__bad_job(err, "DTRAIN_RANK is not set, as DTRAIN_ROLE and DTRAIN_SERVERS need");
+	if (dt__env("DTRAIN_ROLE") || dt__env("DTRAIN_SERVERS") || dt__env("DTRAIN_CHIEF")) return dt__bad_job(err, "DTRAIN_RANK is not set, as DTRAIN_CHIEF, DTRAIN_ROLE and DTRAIN_SERVERS need");
 	return 0;
 }
 
@@ -8549,7 +8555,7 @@ static int dt__who_am_i(const dt_cluster *given, dt__who *w, dt_error *err) {
 	meet = strncmp(w->source, "MPICH", 5) ? NULL : dt__env("PMI_FD");
 	if (!*w->chief && meet && (w->store = atoi(meet)) > 0) strcpy(w->chief, "PMI_FD");
 	if (*w->chief) return 0;
-	return dt__bad_job(err, "%s: nothing says where rank 0 is: set DTRAIN_CHIEF=host:port for all processes, or DTRAIN_RDZV=file:PATH", w->source);
+	return dt__bad_job(err, "%s: nothing says where rank 0 is: set (PET_)MASTER_ADDR, DTRAIN_CHIEF=host:port or DTRAIN_RDZV=file:PATH for all", w->source);
 }
 
 static int dt__who_serves(const dt__who *w) { return w->rank >= w->size - w->servers; }
@@ -8566,7 +8572,7 @@ dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) {
 dt_server *dt_server_open(const dt_cluster *given, dt_error *err) {
 	dt__who w;
 	if (dt__who_am_i(given, &w, err)) return NULL;
-	if (dt__who_serves(&w)) return dt__server_on(dt__net_open(&w, err), err);
+	if (dt__who_serves(&w)) return dt__ps_on(dt__net_open(&w, err), err);
 	dt__bad_job(err, "dt_server_open: this process is rank %d, no parameter server (%s): set DTRAIN_ROLE=ps, TF_CONFIG's task or .role", w.rank, w.source);
 	return NULL;
 }
@@ -8672,11 +8678,13 @@ static int dt__launch(int workers, int servers, int json, dt__who *w, dt_error *
 
 // A parameter server's whole life: its exit status, or -1 and the error.
 static int dt__serve_run(dt__who *w, const dt_options *o, dt_error *err) {
-	dt_server *s = dt__server_on(dt__net_open(w, err), err);
+	dt_server *s = dt__ps_on(dt__net_open(w, err), err);
+	int signalled;
 	if (s && !dt_server_run(s, err) && o->progress > 0)
 		printf("%ju updates of %td values, stale by %.2f on average\n", (uintmax_t)s->version, s->trained, s->version ? s->sum_staleness / (double)s->version : 0);
+	signalled = s && s->signalled; // a worker was, so that the job is to be started again
 	dt_server_close(s);
-	return err->code ? -1 : 0;
+	return err->code ? -1 : signalled ? 143 : 0;
 }
 
 // The comm of dt_run, or NULL for one process; *status of 0 or more: nothing is left to do.
@@ -8700,6 +8708,7 @@ static dt_comm *dt__run_cluster(const dt_options *o, int *status, dt_error *err)
 	else if (!w.servers && servers >= w.size) dt__bad_job(err, "--ps is %d of %d processes: some must work", servers, w.size);
 	else if (!w.servers && w.size > 1) w.servers = servers;
 	if (err->code || *status >= 0 || w.size == 1) return NULL;
+	if (!w.rank && o->progress > 0) printf("%d processes by %s, rank 0 at %s\n", w.size, w.source, w.chief);
 	if (dt__who_serves(&w)) { *status = dt__serve_run(&w, o, err); return NULL; }
 	return dt__net_open(&w, err);
 }
@@ -8710,12 +8719,16 @@ static void dt__run_leave(dt_comm *c, const dt_error *err) {
 	else dt_comm_close(c);
 }
 #else
+#ifndef DTRAIN_NO_STDIO
 static dt_comm *dt__run_cluster(const dt_options *o, int *status, dt_error *err) {
-	*status = o->workers || o->servers || o->print_cluster ? 78 : -1;
-	if (*status > 0) dt__fail(err, DT_ERR_DISABLED, "--workers, --ps, --print-cluster: this build has DTRAIN_NO_SOCKETS: build without it");
+	int asked = o->workers || o->servers || o->tier > 1 || o->print_cluster || getenv("TF_CONFIG") || getenv("CLUSTER_SPEC"), i;
+	DT__FOR(i, DT__COUNT(dt__families)) asked |= dt__env(dt__families[i].size) && strcmp(getenv(dt__families[i].size), "1");
+	*status = asked ? 78 : -1;
+	if (asked) dt__fail(err, DT_ERR_DISABLED, "several processes, by flags or variables: this build has DTRAIN_NO_SOCKETS: build without it");
 	return NULL;
 }
 static void dt__run_leave(dt_comm *c, const dt_error *err) { dt_comm_close(c); }
+#endif
 dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) { dt__disabled(err, "DTRAIN_NO_SOCKETS"); return NULL; }
 dt_server *dt_server_open(const dt_cluster *given, dt_error *err) { dt__disabled(err, "DTRAIN_NO_SOCKETS"); return NULL; }
 #endif
@@ -8730,7 +8743,7 @@ dt_server *dt_server_open(const dt_cluster *given, dt_error *err) { dt__disabled
 // Source: the safetensors format, github.com/huggingface/safetensors
 
 int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error *err) {
-	const dt__variable *v;
+	const dt__var *v;
 	if (!m || !out) return dt__is_null(err, m ? "result" : "model");
 	if (i < 0 || i >= m->graph.n_variables) return dt__deny(err, "dt_parameter_at: there is no parameter %d: they are 0..%d", i, m->graph.n_variables - 1);
 	v = m->graph.variable[i];
@@ -8744,7 +8757,7 @@ int dt_parameter_at(const dt_model *m, int i, dt_parameter *out, dt_error *err) 
 // those that are trained.
 typedef struct {
 	int next, part;
-	const dt__variable *v;
+	const dt__var *v;
 	float *values;
 	char name[DT_MAX_NAME + 32];
 } dt__stored;
@@ -8771,7 +8784,7 @@ static int dt__copy_parameter(dt_model *m, const char *what, const char *name, f
 		if (strcmp(s.name, name)) continue;
 		if ((size_t)s.v->size != n) return dt__fail(err, DT_ERR_SHAPE, "%s: \"%s\" has %td values, n is %zu", what, name, s.v->size, n);
 		DT__FOR(i, s.v->size) if (out) out[i] = *dt__element(&s, i); else *dt__element(&s, i) = in[i];
-		if (in) dt__spread_variable(m, s.v);
+		if (in) dt__spread_var(m, s.v);
 		return 0;
 	}
 	return dt__deny(err, "%s: there is no parameter \"%.70s\": dt_parameter_at lists them", what, name);
@@ -8920,7 +8933,7 @@ static void dt__metadata(dt__tensors *t, dt__json *j) {
 	const char *seen[64]; // starts of keys, for duplicates
 	size_t n, n_seen = 0, k;
 	if (dt__json_peek(j) == 'n') { dt__json_skip(j); return; }
-	dt__json_expect(j, '{', "__metadata__ must be a map");
+	dt__json_want(j, '{', "__metadata__ must be a map");
 	while (dt__json_more(j, '}')) {
 		char key[128], other[128];
 		const char *start = j->p;
@@ -8945,7 +8958,7 @@ static void dt__metadata(dt__tensors *t, dt__json *j) {
 static void dt__tensor_entry(dt__json *j, dt__entry *e) {
 	uint64_t elements = 1, v = 0;
 	int has = 0, overflow = 0;
-	dt__json_expect(j, '{', "an entry is no map");
+	dt__json_want(j, '{', "an entry is no map");
 	while (dt__json_more(j, '}')) {
 		char text[16]; size_t n;
 		int field;
@@ -8958,7 +8971,7 @@ static void dt__tensor_entry(dt__json *j, dt__entry *e) {
 			while (e->dtype < DT__COUNT(dt__dtype) && !dt__equals(text, n, dt__dtype[e->dtype].name)) e->dtype++;
 			if (e->dtype == DT__COUNT(dt__dtype)) { e->dtype = 0; dt__json_fail(j, "unknown dtype"); }
 		} else if (field == 2) {
-			dt__json_expect(j, '[', "shape must be a list");
+			dt__json_want(j, '[', "shape must be a list");
 			for (; dt__json_more(j, ']'); e->rank++) {
 				dt__json_uint(j, &v);
 				if (e->rank < DT_MAX_RANK) e->dim[e->rank] = v;
@@ -8967,8 +8980,8 @@ static void dt__tensor_entry(dt__json *j, dt__entry *e) {
 			}
 		} else if (field == 4) {
 			static const char two[] = "data_offsets must be a list of two numbers";
-			dt__json_expect(j, '[', two); dt__json_uint(j, &e->begin); dt__json_expect(j, ',', two);
-			dt__json_uint(j, &e->end); dt__json_expect(j, ']', two);
+			dt__json_want(j, '[', two); dt__json_uint(j, &e->begin); dt__json_want(j, ',', two);
+			dt__json_uint(j, &e->end); dt__json_want(j, ']', two);
 		} else dt__json_skip(j);
 	}
 	if (has != 7) dt__json_fail(j, "dtype, shape or data_offsets is missing");
@@ -9025,7 +9038,7 @@ static int dt__tensors_tile(const dt__tensors *t) {
 static int dt__tensors_header(dt__tensors *t, dt__json *j) {
 	int metadata = 0;
 	char *name = t->names;
-	dt__json_expect(j, '{', "the header is no JSON object");
+	dt__json_want(j, '{', "the header is no JSON object");
 	while (dt__json_more(j, '}')) {
 		dt__entry *e = &t->entry[t->n], **slot;
 		size_t n;
@@ -9128,7 +9141,7 @@ static dt__entry *dt__load_entry(const dt__tensors *t, const dt__stored *s, cons
 }
 
 // Does the entry (NULL: there is none) fit the variable? err receives why not.
-static dt_load_result dt__entry_fits(const dt__tensors *t, const dt__entry *e, const dt__variable *v, const char *name, dt_error *err) {
+static dt_load_result dt__entry_fits(const dt__tensors *t, const dt__entry *e, const dt__var *v, const char *name, dt_error *err) {
 	char text[160];
 	DT__WRITER(w, text);
 	int d, ok;
@@ -9189,7 +9202,7 @@ static int dt__load_values(dt_model *m, const dt__tensors *t, const dt__stored *
 		if (!p) return DT_ERR_CALLBACK;
 		DT__FOR(k, count) *dt__element(s, i + k) = dt__file_value(p + k * width, e->dtype);
 	}
-	if (!s->part) dt__spread_variable(m, s->v);
+	if (!s->part) dt__spread_var(m, s->v);
 	return 0;
 }
 
@@ -9232,7 +9245,7 @@ static int dt__load_tensors(dt_model *m, const dt__tensors *t, dt_load_options *
 	dt__stored s = DT_DEFAULTS;
 	int code = 0;
 	dt__load_compare(m, t, o, &difference);
-	if (difference.code && (!o->partial || difference.code == DT_ERR_ARGUMENT)) return dt__pass_error(t->err, &difference);
+	if (difference.code && (!o->partial || difference.code == DT_ERR_ARGUMENT)) return dt__pass(t->err, &difference);
 #ifndef DTRAIN_NO_MALLOC
 	if (t->columns.p && !o->glob) code = dt__load_columns(m, t);
 #endif
@@ -9369,7 +9382,7 @@ static int dt__join_workers(dt_model *m, dt__run *s, double *steps, dt_error *er
 	if (!m->own) *steps = m->push.order.staleness; // updates of the stretch: a late worker has missed some
 	if (!m->own || m->processes == 1 || code) return code;
 	DT__WHILE(i, m->graph.n_variables, !code) {
-		const dt__variable *v = m->graph.variable[i];
+		const dt__var *v = m->graph.variable[i];
 		if (!v->statistic) continue;
 		code = dt_allreduce(m->comm, m->replica[0].variables + v->offset, (size_t)v->size, DT_MEAN, err);
 		dt__spread(m->replica, v->offset, v->size);
@@ -9517,8 +9530,8 @@ static int dt__train_on(dt_model *m, const dt_dataset *d, const dt_dataset *test
 
 // All processes run the same, and rank 0's state becomes everybody's.
 static int dt__train_together(dt_model *m, long n, dt_error *err) {
-	static const char *const name[] = {"the number of training samples", DT__SETTINGS, ".epochs", ".steps", ".patience"};
-	const int64_t value[] = {n, dt__settings(m), m->o.epochs, m->o.steps, m->o.patience};
+	static const char *const name[] = {"the number of training samples", ".epochs", ".steps", ".patience", DT__SETTINGS};
+	const int64_t value[] = {n, m->o.epochs, m->o.steps, m->o.patience, dt__settings(m)};
 	double state[7] = {(double)m->step, (double)m->resumed};
 	int i, code = dt__agree(m->comm, DT__COUNT(value), name, value, err);
 	memcpy(state + 2, m->progress, sizeof m->progress);
@@ -9562,7 +9575,7 @@ int dt_train(dt_model *m, const dt_options *run, dt_error *err) {
 	DT__FOR(i, 2) dt_dataset_close(opened[i]);
 	if (run) { m->o = created; m->optimizer = optimizer; }
 	m->running = 0;
-	return dt__pass_error(err, &own);
+	return dt__pass(err, &own);
 }
 
 dt_report dt_model_report(const dt_model *m) {

@@ -285,7 +285,7 @@ static int dt__json_word(dt__json *j, char word[128]) {
 static int dt__columns_parse(dt__table *t) {  // after the first error all of dt__json return 0
     const char *fitted = t->o.fitted, *list = "a list is expected";
     dt__json j = {fitted, fitted + strlen(fitted), NULL};
-    dt__json_expect(&j, '[', list);
+    dt__json_want(&j, '[', list);
     while (dt__json_more(&j, ']')) {
         char word[128] = "";
         uint64_t column; double number;
@@ -294,10 +294,10 @@ static int dt__columns_parse(dt__table *t) {  // after the first error all of dt
         int n_numbers;
         if (dt__add_feature(t, &empty)) return 1;
         f = &t->feature[t->n - 1];
-        dt__json_expect(&j, '[', list); dt__json_word(&j, word);
+        dt__json_want(&j, '[', list); dt__json_word(&j, word);
         f->kind = dt__kind_of(word);
         if (f->kind > DT__AS_LABEL) { dt__json_fail(&j, "an unknown kind of column"); break; }
-        dt__json_expect(&j, ',', "',' is expected"); dt__json_expect(&j, '[', list);
+        dt__json_want(&j, ',', "',' is expected"); dt__json_want(&j, '[', list);
         while (dt__json_more(&j, ']') && dt__json_uint(&j, &column)) {
             if (f->n_columns == DT__CROSSED || column > 100000) dt__json_fail(&j, "a bad column");
             else f->column[f->n_columns++] = (int)column;

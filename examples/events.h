@@ -192,7 +192,7 @@ static int dt__events_end(dt_events *e, const char *what, dt_error *err) {
             int why = k ? errno : ENOSPC, cut = !ftruncate(e->fd, e->whole);
             dt__fail(&e->error, DT_ERR_IO, "%s: %s: no more events are written, and the last one of \"%s\" is %s", what, strerror(why), e->path,
                     cut ? "whole" : "not, for it cannot be cut off");
-            return dt__pass_error(err, &e->error);
+            return dt__pass(err, &e->error);
         }
     }
     e->whole += (off_t)e->n;
@@ -219,7 +219,7 @@ static int dt__events_check_text(const char *what, const char *name, int n, cons
 
 static int dt__events_check(const dt_events *e, const char *what, long step, int n, const char *const *tags, dt_error *err) {
     if (!e) return dt__deny(err, "%s: the dt_events is NULL", what);
-    if (e->error.code) return dt__pass_error(err, &e->error);
+    if (e->error.code) return dt__pass(err, &e->error);
     if (step < 0) return dt__deny(err, "%s: the step is %ld: 0 is the first", what, step);
     return dt__events_check_text(what, "tag", n, tags, 1, err);
 }

@@ -158,7 +158,7 @@ static const char *dt__onnx_scalar(dt__onnx *e, const dt_tensor *t, const char *
 
 // Variable k of layer t, once: filters in the order of files, which is ONNX's, the others as they lie in memory: channels last.
 static const char *dt__onnx_variable(dt__onnx *e, const dt_tensor *t, int k) {
-    const dt__variable *v = t->variable[k];
+    const dt__var *v = t->variable[k];
     const int filters = v->rank == 4, dense = v->rank == 2 && t->op->name[0] == 'd', turned[2] = {v->dim[dense], v->dim[v->rank > 1 && !dense]};
     ptrdiff_t i;
     for (i = 0; i < t->number; i++) if (e->value[i].users && e->g->node[i]->variable[k] == v) return v->name;
@@ -304,7 +304,7 @@ static void dt__onnx_by_steps(dt__onnx *e, const dt_tensor *t, const char *x, co
 // Batch norm of neither rank 2 nor 4: x * scale + shift.
 static void dt__onnx_plain_norm(dt__onnx *e, const dt_tensor *t, const char *x, const char *y) {
     const dt_batchnorm_options *o = (const dt_batchnorm_options *)t->options;
-    const dt__variable *const *v = (const dt__variable *const *)t->variable;
+    const dt__var *const *v = (const dt__var *const *)t->variable;
     dt__shape_text scale, shift, product;
     const int n = t->dim[t->rank - 1];
     int i, k;

@@ -201,7 +201,7 @@ static int dt__job_member(const char *text, const char *name, char *out, size_t 
     char key[64];
     size_t n;
     dt__format(out, size, "-");
-    if (!text || !dt__json_expect(&j, '{', "")) return 0;
+    if (!text || !dt__json_want(&j, '{', "")) return 0;
     while (dt__json_more(&j, '}') && dt__json_key(&j, key, sizeof key, &n)) {
         const char *from;
         int found = dt__equals(name, strlen(name), (key[DT__MIN(n, sizeof key - 1)] = 0, key));
@@ -439,7 +439,7 @@ static void dt__job_histogram(const dt_model *m, const char *kind, const float *
     dt__job *j = &dt__the_job;
     dt_error err = DT_DEFAULTS;
     for (int i = 0; i < m->graph.n_variables && j->events; i++) {
-        const dt__variable *v = m->graph.variable[i];
+        const dt__var *v = m->graph.variable[i];
         char tag[DT_MAX_NAME + 64];
         if (!dt__trains(v)) continue;
         dt__format(tag, sizeof tag, "%s/%s", kind, v->name);
@@ -1017,13 +1017,13 @@ static void dt__job_config_fields(dt__json *j, dt__job_words *w, int inner) {
         "runtimeVersion,pythonVersion,scheduling,network,serviceAccount,labels,encryptionConfig,useChiefInTfConfig,enableWebAccess,createTime,state,etag";
     char key[64], text[1024];
     size_t n;
-    if (!dt__json_expect(j, '{', "'{' is expected")) return;
+    if (!dt__json_want(j, '{', "'{' is expected")) return;
     while (dt__json_more(j, '}') && dt__json_key(j, key, sizeof key - 1, &n)) {
         int k = 0;
         key[DT__MIN(n, sizeof key - 1)] = 0;
         if (!inner && !strcmp(key, "trainingInput")) { dt__job_config_fields(j, w, 1); continue; }
         if (!strcmp(key, "args")) {
-            if (!dt__json_expect(j, '[', "a list of words is expected")) return;
+            if (!dt__json_want(j, '[', "a list of words is expected")) return;
             while (dt__json_more(j, ']') && dt__json_string(j, text, sizeof text - 1, &n)) {
                 if (n > sizeof text - 1 || strlen((text[n] = 0, text)) != n) { dt__json_fail(j, "this word is too long"); return; }
                 dt__job_add(w, "", text);

@@ -210,7 +210,7 @@ struct dt_status {
 static int dt__status_field(const char *text, size_t n, const char *name, dt__json *value) {
     dt__json j = {text, text + n, NULL};
     char key[64];
-    if (!dt__json_expect(&j, '{', "")) return 0;
+    if (!dt__json_want(&j, '{', "")) return 0;
     while (dt__json_more(&j, '}')) {
         if (!dt__json_key(&j, key, sizeof key, &n)) return 0;
         dt__json_blank(&j);

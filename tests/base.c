@@ -67,11 +67,11 @@ static void test_first_error_stays(void) {
     CHECK(dt__fail(&err, DT_ERR_SHAPE, "first %d", 1) == DT_ERR_SHAPE);
     CHECK(dt__fail(&err, DT_ERR_IO, "second") == DT_ERR_IO);
     CHECK_ERROR(err, DT_ERR_SHAPE, "first 1");
-    CHECK(dt__pass_error(&other, &err) == DT_ERR_SHAPE);
+    CHECK(dt__pass(&other, &err) == DT_ERR_SHAPE);
     CHECK_ERROR(other, DT_ERR_SHAPE, "first 1");
-    CHECK(dt__pass_error(NULL, &err) == DT_ERR_SHAPE);
+    CHECK(dt__pass(NULL, &err) == DT_ERR_SHAPE);
     memset(&other, 0, sizeof other);
-    CHECK(dt__pass_error(&err, &other) == DT_OK);
+    CHECK(dt__pass(&err, &other) == DT_OK);
     CHECK_ERROR(err, DT_ERR_SHAPE, "first 1");
     memset(longer, 'x', sizeof longer - 1);
     longer[sizeof longer - 1] = 0;
@@ -549,7 +549,7 @@ static void test_json_error_stays(void) {
     first = j.error;
     CHECK(first != NULL);
     CHECK(dt__json_peek(&j) == 0);
-    CHECK(!dt__json_expect(&j, '{', "second") && j.error == first);
+    CHECK(!dt__json_want(&j, '{', "second") && j.error == first);
     CHECK(!dt__json_more(&j, '}') && j.error == first);
     CHECK(!dt__json_skip(&j) && j.error == first);
     CHECK(!dt__json_string(&j, NULL, 0, &n) && j.error == first);
@@ -569,7 +569,7 @@ static void test_json_members(void) {
     for (i = 0; i < COUNT(row); i++) {
         dt__json j = json_on(row[i].text, strlen(row[i].text));
         int n = 0;
-        CHECK(dt__json_expect(&j, '[', "a list"));
+        CHECK(dt__json_want(&j, '[', "a list"));
         while (dt__json_more(&j, row[i].closing) && dt__json_skip(&j)) n++;
         CHECK_MSG(n == row[i].n && (j.error == NULL) == row[i].good, "%s: %d members, %s", row[i].text, n, j.error ? j.error : "no error");
         if (row[i].good) CHECK(j.p == j.end);

@@ -132,6 +132,11 @@ check "train starts no servers besides those of TF_CONFIG" says 78 "leave out on
 course='{"cluster": {"worker": ["127.0.0.1:%d", "127.0.0.1:%d"]}, "task": {"type": "worker", "index": 1}}'
 check "train reads TF_CONFIG" says 0 "rank = 1" env TF_CONFIG="$(printf "$course" 2222 2223)" ./train --print-cluster
 check "train names the place of a slip in TF_CONFIG" says 78 "TF_CONFIG, byte" env TF_CONFIG='{"cluster": {"worker": [2222]}}' ./train
+$CC $TEST_CFLAGS -DDTRAIN_NO_SOCKETS "$root/examples/digits.c" -o alone $LDFLAGS $LDLIBS
+for asked in "env RANK=0 WORLD_SIZE=2 ./alone" "env TF_CONFIG={} ./alone" "./alone --tier standard_1" "./alone --workers 1"; do
+    check "without sockets: $asked" says 78 "this build has DTRAIN_NO_SOCKETS" $asked
+done
+check "without sockets, one process" says 0 '"status": "succeeded"' env RANK=0 WORLD_SIZE=1 ./alone --epochs 1 --json --quiet
 check "train misses half of a family" says 78 "WORLD_SIZE is not set" env RANK=1 ./train
 check "train on digits" says 0 '"eval_accuracy": 0.9' ./train --data digits --model mlp --epochs 5 --json --quiet
 awk 'BEGIN { print "a,b,kind"; for (i = 0; i < 100; i++) print i / 100 "," i % 7 "," (i < 50 ? "low" : "high") }' >table.csv

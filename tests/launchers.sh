@@ -602,8 +602,54 @@ family() {  # SIGTERM to the parent of a cluster: all end
     return 0
 }
 check "SIGTERM to the parent of --workers 2" family
+frozen() {  # RANK: one of --workers 2 is stopped: the others notice it, and the parent ends it
+    export DTRAIN_DEAD=2
+    start 0 $endless --workers 2
+    soon 20 grep -q 'epoch 1/' out.0 || return 1
+    children=$(ps -A -o ppid=,pid= | awk -v parent="$(cat pid.0)" '$1 == parent { print $2 }' | sort -n)
+    [ "$(echo $children | wc -w)" = 3 ] || return 1
+    kill -STOP "$(echo $children | cut -d ' ' -f $(($1 + 1)))"
+    [ $1 = 0 ] && expected=137 || expected=143
+    ended $expected 8 0 || return 1
+    for child in $children; do kill -0 $child 2>/dev/null && { echo "process $child lives"; kill -9 $child; return 1; }; done
+    return 0
+}
+for r in 0 2; do check "rank $r of --workers 2 is stopped" frozen $r; done
+told() {  # SIGTERM to a worker: the parameter server is to be started again, too
+    next_port
+    export DTRAIN_WORLD=2 DTRAIN_SERVERS=1 DTRAIN_CHIEF=127.0.0.1:$port
+    start 2 env DTRAIN_RANK=0 DTRAIN_ROLE=ps $endless
+    for r in 0 1; do start $r env DTRAIN_RANK=$r $endless; done
+    soon 20 grep -q 'epoch 1/' out.0 || return 1
+    kill "$(cat pid.$1)"
+    ended 143 5 0 1 2
+}
+for r in 0 1; do check "SIGTERM to rank $r of 2 with a parameter server" told $r; done
+late() {  # one that is stopped while all gather finds rank 0 gone when it wakes up
+    next_port
+    export DTRAIN_WORLD=3 DTRAIN_CHIEF=127.0.0.1:$port DTRAIN_JOIN=60 DTRAIN_DEAD=2
+    for r in 0 1; do start $r env DTRAIN_RANK=$r $job; done
+    sleep 1
+    kill -STOP "$(cat pid.1)"
+    start 2 env DTRAIN_RANK=2 $job
+    ended 143 10 0 2 || return 1
+    kill -CONT "$(cat pid.1)"
+    ended 143 3 1
+}
+check "a rank is stopped while all gather" late
 
 # ---- what is missing or taken is named
+
+other() {  # what differs is named, and is the command line's fault
+    next_port
+    export DTRAIN_WORLD=2 DTRAIN_CHIEF=127.0.0.1:$port
+    start 0 env DTRAIN_RANK=0 $job
+    start 1 env DTRAIN_RANK=1 $job "$@"
+    ended 78 10 0 1 && cat err.1 && grep -q "rank 1 differs from rank 0 in" err.0
+}
+check "another batch" other --batch 64
+check "another learning rate" other --learning-rate 0.02
+check "the source of rank and world is told" says 143 "2 processes by DTRAIN: DTRAIN_RANK, DTRAIN_WORLD, rank 0 at 127.0.0.1:" env DTRAIN_JOIN=1 DTRAIN_RANK=0 DTRAIN_WORLD=2 DTRAIN_CHIEF=127.0.0.1:2222 $program --data digits --model mlp
 
 half() { name=$1; shift; check "$(echo "$@") without $name" says 78 "$name is not set" env "$@" $job; }
 half DTRAIN_WORLD DTRAIN_RANK=0 DTRAIN_CHIEF=127.0.0.1:2222
@@ -616,7 +662,7 @@ half OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_RANK=0
 half OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE=2
 half PMI_SIZE PMI_RANK=0
 half PMI_RANK PMI_SIZE=2
-check "no address of rank 0" says 78 "set DTRAIN_CHIEF=host:port" env DTRAIN_RANK=0 DTRAIN_WORLD=2 $job
+check "no address of rank 0" says 78 "DTRAIN_CHIEF=host:port" env DTRAIN_RANK=0 DTRAIN_WORLD=2 $job
 check "no task in TF_CONFIG" says 78 '"task"' env TF_CONFIG='{"cluster": {"worker": ["127.0.0.1:2222", "127.0.0.1:2223"]}}' $job
 for value in soon 0 -1; do
     for name in DTRAIN_JOIN DTRAIN_DEAD; do check "$name=$value" says 78 "$name is" env $name=$value DTRAIN_RANK=0 DTRAIN_WORLD=2 DTRAIN_CHIEF=127.0.0.1:2222 $job; done

@@ -1039,10 +1039,10 @@ static double loss_now(dt_model *m, const dt_batch *b, double *noise) {
 }
 
 /* x += step * direction, where x is a variable of all replicas, or the input */
-typedef struct { dt_model *m; const dt__variable *v; float *x; double *direction, *kept; ptrdiff_t n; } line;
+typedef struct { dt_model *m; const dt__var *v; float *x; double *direction, *kept; ptrdiff_t n; } line;
 static void move(const line *l, double step) {
     for (ptrdiff_t i = 0; i < l->n; i++) l->x[i] = (float)(l->kept[i] + step * l->direction[i]);
-    if (l->v) dt__spread_variable(l->m, l->v);
+    if (l->v) dt__spread_var(l->m, l->v);
 }
 
 static double length_of(const float *v, ptrdiff_t n) {
@@ -1111,7 +1111,7 @@ static void check_slopes(const one_case *c) {
             memcpy(gradient, dt_gradients(m, NULL), (size_t)m->graph.n_trainable * sizeof(float));
             double all = length_of(gradient, m->graph.n_trainable) * scale;
             for (int i = 0; i < m->graph.n_variables && !u.over; i++) {
-                const dt__variable *v = m->graph.variable[i];
+                const dt__var *v = m->graph.variable[i];
                 line l = { m, v, m->replica[0].variables + v->offset, NULL, NULL, v->size };
                 if (!v->frozen && !v->statistic) check_line(&u, &l, gradient + v->offset, scale, all, &b, v->name);
             }

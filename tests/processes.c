@@ -38,6 +38,7 @@ typedef struct player {
     long stop_step;
     uint32_t crc;
     double loss[STEPS];  /* of the first steps */
+    double run_rate;  /* of dt_train's options */
 } player;
 
 static int stopping(const dt_event *e, void *user) {
@@ -54,7 +55,9 @@ static void *play(void *arg) {
     p->o.on_event = stopping;
     dt_model *m = dt_model_create(&p->o, &p->err);
     p->overlaps = m && m->leaves;
-    p->code = m ? dt_train(m, NULL, &p->err) : 1;
+    dt_options run = p->o;
+    run.learning_rate = p->run_rate;
+    p->code = m ? dt_train(m, p->run_rate > 0 ? &run : NULL, &p->err) : 1;
     p->report = dt_model_report(m);
     p->crc = dt_parameters_crc32c(m);
     dt_model_free(m);
@@ -319,8 +322,10 @@ static void test_uneven_data(void) {
 }
 
 /* what differs between the processes is named, with both values */
+#define SETTINGS "the settings of optimizer, loss or samples"
 static void test_differences_are_named(void) {
-    static const char *const says[] = {".batch, 30 from 24", "the net (checksum", ".optimizer, 0 from 3", ".seed, 6 from 5", "training samples, 202 from 203", ".epochs, 3 from 2", ".replicas, 2 from 1", ".patience, 4 from 0"};
+    static const char *const says[] = {".batch, 30 from 24", "the net (checksum", ".optimizer, 0 from 3", ".seed, 6 from 5", "training samples, 202 from 203", ".epochs, 3 from 2", ".replicas, 2 from 1", ".patience, 4 from 0",
+        SETTINGS, SETTINGS, SETTINGS, SETTINGS, SETTINGS, SETTINGS, SETTINGS};
     make_rows();
     for (int k = 0; k < COUNT(says); k++) {
         player *p = players();
@@ -333,6 +338,13 @@ static void test_differences_are_named(void) {
         if (k == 5) p[1].o.epochs = 3;
         if (k == 6) p[1].o.replicas = 2;
         if (k == 7) p[1].o.patience = 4;
+        if (k == 8) p[1].o.learning_rate = 0.125;
+        if (k == 9) p[1].o.clip_norm = 1;
+        if (k == 10) p[1].o.schedule = DT_COSINE_DECAY;
+        if (k == 11) p[1].o.no_shuffle = 1;
+        if (k == 12) p[1].o.label_smoothing = 0.1;
+        if (k == 13) p[1].o.weight_decay = 0.1;
+        if (k == 14) p[1].run_rate = 0.125;  /* given to dt_train alone */
         play_all(THREADS, 2, p);
         for (int i = 0; i < 2; i++) CHECK_MSG(p[i].code && strstr(p[i].err.text, says[k]), "%d: \"%s\"", k, p[i].err.text);
     }

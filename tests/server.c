@@ -84,7 +84,7 @@ static int serves(const player *p) { return p->who.rank >= p->who.size - p->who.
 static void *play(void *arg) {
     player *p = (player *)arg;
     if (serves(p)) {
-        dt_server *s = dt__server_on(dt__net_open(&p->who, &p->err), &p->err);
+        dt_server *s = dt__ps_on(dt__net_open(&p->who, &p->err), &p->err);
         __atomic_store_n(&p->server, s, __ATOMIC_RELEASE);
         if (s && p->mute) dt__hand_stop(&s->net->heart);
         if (p->busy > 0) rest(p->busy);
@@ -1403,7 +1403,7 @@ static void test_specs(void) {
         {SPEC("\"ps\": [\"c:3\"], \"master\": [\"m:7\"]", "ps", 0), 1, 2, 1, 3, "m:7"}, {SPEC("\"ps\": {\"1\": \"c:3\", \"0\": \"d:5\"}, \"worker\": [\"a:1\"]", "ps", 1), 2, 3, 2, 3, "a:1"},
         {SPEC(POOLS, "workerpool0", 0), 0, 4, 1, 1, "v:1"}, {SPEC(POOLS, "workerpool1", 1), 2, 4, 1, 3, "v:1"}, {SPEC(POOLS, "workerpool2", 0), 3, 4, 1, 4, "v:1"}};
     static const struct { const char *text, *says; } bad[] = {
-        {SPEC(PS_CLUSTER, "ps", 2), "the task is ps 2, of 2"}, {SPEC("\"worker\": [\"a:1\"]", "ps", 0), "the task is ps 0, of 0"}, {SPEC("\"ps\": [\"a:1\"]", "ps", 0), "sparse"},
+        {SPEC(PS_CLUSTER, "ps", 2), "the task is ps 2, of 2"}, {SPEC("\"worker\": [\"a:1\"]", "ps", 0), "the task is ps 0, of 0"}, {SPEC("\"ps\": [\"a:1\"]", "ps", 0), "all workers"},
         {SPEC("\"ps\": {\"1\": \"a:1\"}, \"worker\": [\"b:1\"]", "ps", 0), "sparse"}, {SPEC(POOLS, "workerpool3", 0), "evaluator"}, {SPEC(PS_CLUSTER, "evaluator", 0), "evaluator"},
         {"{\"cluster\": {\"worker\": [\"a:1\"], \"ps\": [\"b:1\"]}}", "no \"task\": which of 2"}, {SPEC("\"ps\": [\"a\"], \"worker\": [\"b:1\"]", "ps", 0), "\"host:port\" is expected"},
         {SPEC(PS_CLUSTER, "parameter_server", 0), "the task's type is none of chief, master, worker, ps, evaluator"}};

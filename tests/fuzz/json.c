@@ -255,9 +255,9 @@ static long walk(dt__json *r) {
     long count = 1;
     size_t n;
     if (c == '{' || c == '[') {
-        MUST(dt__json_expect(&j, c, "a bracket is expected"));
+        MUST(dt__json_want(&j, c, "a bracket is expected"));
         while (dt__json_more(&j, closing)) {
-            if (c == '{') MUST(dt__json_string(&j, NULL, 0, &n) && dt__json_expect(&j, ':', "':' is expected"));
+            if (c == '{') MUST(dt__json_string(&j, NULL, 0, &n) && dt__json_want(&j, ':', "':' is expected"));
             count += walk(&j);
         }
     } else if (c == '"') {

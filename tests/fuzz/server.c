@@ -29,12 +29,12 @@ static int serve(void) {
     static unsigned char heard[1 << 16];
     int i, moved = 0;
     dt__link *l;
-    DT__EACH_LINK(&w.net, i, l) {
+    DT__LINKS(&w.net, i, l) {
         moved |= dt__net_pull(&w.net, l);
-        if (l->greeted && !w.net.cause.code) dt__server_take(w.s, i);
-        if (l->fd >= 0) moved |= dt__server_send(w.s, i);
+        if (l->greeted && !w.net.cause.code) dt__ps_take(w.s, i);
+        if (l->fd >= 0) moved |= dt__ps_send(w.s, i);
     }
-    if (!w.net.cause.code) moved |= dt__server_work(w.s);
+    if (!w.net.cause.code) moved |= dt__ps_work(w.s);
     for (i = 0; i < WORKERS; i++) {
         const dt__client *c = &w.s->client[i];
         while (recv(w.mine[i], heard, sizeof heard, MSG_DONTWAIT) > 0) {}
@@ -129,7 +129,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         dt__socket_ready(pair[0]);
         w.link[i].fd = pair[0], w.mine[i] = pair[1];
     }
-    w.s = dt__server_on(&w.net.comm, &err);
+    w.s = dt__ps_on(&w.net.comm, &err);
     MUST(w.s);
     if (data[1] & 1) {
         uint8_t first[12];
@@ -155,7 +155,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         dt__link_close(&w.link[i]);
         close(w.mine[i]);
     }
-    dt__server_forget(w.s);
+    dt__ps_forget(w.s);
     free(w.s);
     return 0;
 }
