@@ -62,7 +62,7 @@ bench-checkpoint: $(BUILD)/bench/checkpoint     ## what checkpoints cost a run, 
 bench-peers: $(BUILD)/bench/models              ## the four models beside PyTorch and TensorFlow: installs those into $(BUILD)/venv; an hour
 	@[ -x $(BUILD)/venv/bin/python ] || python3 -m venv $(BUILD)/venv
 	$(BUILD)/venv/bin/pip install -q torch tensorflow-cpu matplotlib
-	bench/compare.py --ours $(BUILD)/bench/models --python $(BUILD)/venv/bin/python --out $(BUILD)/bench $(BENCHFLAGS)
+	$(BUILD)/venv/bin/python bench/compare.py --ours $(BUILD)/bench/models --python $(BUILD)/venv/bin/python --out $(BUILD)/bench $(BENCHFLAGS)
 
 switches: $(SWITCHES:%=switch-%)                ## build and test each DTRAIN_ switch
 	@tests/run.sh total $(SWITCHES:%=$(BUILD)/switch-%.log)

@@ -113,6 +113,7 @@ def plot(rows, column, path):
     try:
         import matplotlib
     except ImportError:
+        print("no plot: %s has no matplotlib" % sys.executable, file=sys.stderr)
         return
     matplotlib.use("Agg")
     from matplotlib import pyplot
@@ -129,10 +130,10 @@ def plot(rows, column, path):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument("--ours", required=True)
-    p.add_argument("--python", default=sys.executable)
-    p.add_argument("--kann", action="append", default=[])
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--ours", required=True, help="bench/models.c, built")
+    p.add_argument("--python", default=sys.executable, help="one that has PyTorch and TensorFlow")
+    p.add_argument("--kann", action="append", default=[], help="bench/peers/train_kann.c, built")
     p.add_argument("--skip", default="", help="modes of the peers to leave out, as in compile,fit_jit")
     p.add_argument("--models", default=",".join(BATCH))
     p.add_argument("--threads", default="1,2")

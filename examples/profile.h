@@ -39,7 +39,7 @@ static void dt__profile_rate(double seconds, double operations, double peak) {
     else printf(" %8s %7s", "", "");
 }
 
-// Seconds are replica 0's, evaluation included. Operations are those of a direct convolution, so Winograd's way may pass 100 %.
+// Seconds are replica 0's, of training alone. Operations are those of a direct convolution, so Winograd's way may pass 100 %.
 DT_API void dt_profile_show(dt_model *m) {
     static const char *const rest_name[] = {"data", "reduce", "update", "other, waiting"};
     const dt__graph *g = &m->graph;
