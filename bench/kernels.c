@@ -69,7 +69,9 @@ typedef float v16 __attribute__((vector_size(64)));
         CHAINS(START)                                                         \
         for (int i = 0; i < 4000; i++) { CHAINS(STEP) __asm__ volatile("" : REGISTER(a), REGISTER(b)); } \
         CHAINS(ADD)                                                           \
-        memcpy(user, &sum, sizeof(float));                                    \
+        float first;                                                          \
+        memcpy(&first, &sum, sizeof first);                                   \
+        *(volatile float *)user = first;                                      \
     }
 #if DT__X86
 #define REGISTER(v) "+x"(v)
