@@ -1054,6 +1054,19 @@ static void test_root(void) {
         dt__cpu()->sgd(1, w, g, NULL, s, 1, 1, 0, 0, 0, 0, 0);
         NEAR(w[0], -1, 4e-7, "sqrt of the square of %g", (double)x);
     }
+    for (x = 1e22f; x < 1e38f; x *= 1e5f) {  /* the square is infinite, and its root, too: a step of 0 */
+        float half = 0.5f, *v;
+        dt__adam_numbers a = {1, 0.1f, 0.999f, 0.1f, 1e-3f, 1e-8f, 0, 1, 1};
+        w = place(0, &half, 1);
+        g = place(1, &x, 1);
+        s = place(2, &zero, 1);
+        dt__cpu()->sgd(1, w, g, NULL, s, 1, 1, 0, 0, 0, 0, 0);
+        CHECK_MSG(w[0] == 0.5f, "RMSprop, %g: %g", (double)x, (double)w[0]);
+        v = place(3, &zero, 1);
+        s = place(2, &zero, 1);
+        dt__cpu()->adam(1, w, g, s, v, &a);
+        CHECK_MSG(w[0] == 0.5f, "Adam, %g: %g", (double)x, (double)w[0]);
+    }
 }
 
 /* e^x over its whole range, seen through sigmoid and softmax of two. */
