@@ -1389,6 +1389,7 @@ DT_API int dt_job_run(const dt_options *o, const dt_job *job, int argc, char **a
 #ifdef SIGXFSZ
     signal(SIGXFSZ, SIG_IGN);  // a file too large for ulimit -f is an error of its own, not the end of the run
 #endif
+    if (o->print_cluster && (dt__job_word_evaluate || dt__job_evaluates())) return printf("role = evaluator\nrank = none\n"), 0;
     if (o->print_options || o->print_cluster) return dt_run(o);
     memset(j, 0, sizeof *j);
     j->o = *o;

@@ -131,6 +131,7 @@ check "… as seen by a worker" says 0 "parameter servers = 1" env TF_CONFIG="$(
 check "train starts no servers besides those of TF_CONFIG" says 78 "leave out one of the two" env TF_CONFIG="$(printf "$served_course" worker)" ./train --tier standard_1
 course='{"cluster": {"worker": ["127.0.0.1:%d", "127.0.0.1:%d"]}, "task": {"type": "worker", "index": 1}}'
 check "train reads TF_CONFIG" says 0 "rank = 1" env TF_CONFIG="$(printf "$course" 2222 2223)" ./train --print-cluster
+check "train is an evaluator" says 0 "role = evaluator" env TF_CONFIG="$(printf "$served_course" evaluator)" ./train --print-cluster
 check "train names the place of a slip in TF_CONFIG" says 78 "TF_CONFIG, byte" env TF_CONFIG='{"cluster": {"worker": [2222]}}' ./train
 $CC $TEST_CFLAGS -DDTRAIN_NO_SOCKETS "$root/examples/digits.c" -o alone $LDFLAGS $LDLIBS
 for asked in "env RANK=0 WORLD_SIZE=2 ./alone" "env TF_CONFIG={} ./alone" "./alone --tier standard_1" "./alone --workers 1"; do
