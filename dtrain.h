@@ -1132,7 +1132,7 @@ static double dt__parse_double(const char *s, const char *limit, const char **en
 }
 
 // A whole number in digits, up to limit; or *ok = 0.
-static uint64_t dt__parse_whole(const char *s, uint64_t limit, int *ok) {
+static uint64_t dt__whole(const char *s, uint64_t limit, int *ok) {
 	uint64_t v = 0;
 	for (*ok = *s != 0; *s && *ok; s++) {
 		uint64_t d = (uint64_t)(*s - '0'); // large below '0' too
@@ -1165,7 +1165,7 @@ DT__FORMAT(3) static int dt__fail(dt_error *err, int code, const char *format, .
 #define dt__bad_job(err, ...) dt__fail(err, DT_ERR_CONFIG, __VA_ARGS__)
 #define dt__lost(err, ...) dt__fail(err, DT_ERR_PEER, __VA_ARGS__)
 #define dt__is_null(err, name) dt__deny(err, "%s: the %s is NULL", __func__, name)
-#define dt__disabled(err, name) dt__fail(err, DT_ERR_DISABLED, "%s: this build has %s: build without it", __func__, name)
+#define dt__off(err, name) dt__fail(err, DT_ERR_DISABLED, "%s: this build has %s: build without it", __func__, name)
 
 static int dt__code(const dt_error *err, int otherwise) { return err && err->code ? err->code : otherwise; }
 static int dt__pass(dt_error *to, const dt_error *from) { if (to && !to->code) *to = *from; return from->code; }
@@ -1427,7 +1427,7 @@ static int dt__json_uint(dt__json *j, uint64_t *out) { // 0 to 2^64 - 1 in plain
 	p = j->p;
 	if (!dt__json_number(j, &any)) return 0;
 	dt__fill(digits, "%.*s", (int)DT__MIN(j->p - p, 23), p);
-	*out = dt__parse_whole(digits, UINT64_MAX, &ok);
+	*out = dt__whole(digits, UINT64_MAX, &ok);
 	return ok || dt__json_fail(j, "a whole number below 2^64 is expected");
 }
 
@@ -3318,11 +3318,14 @@ static void dt__fuse_pool(dt_tensor *relu, dt_tensor *pool) {
 
 // The layer before applies the relu, if both have one place.
 static void dt__fuse_relu(dt_tensor *x, dt_tensor *relu) { if (relu->value == x->value) x->relu = relu->fused = 1; }
-static void dt__fuse(const dt__graph *g, const char *first, const char *second, void (*fuse)(dt_tensor *first, dt_tensor *second)) {
+static const struct { const char *first, *second; void (*fuse)(dt_tensor *, dt_tensor *); } dt__fused[] = {
+	{"relu", "maxpool2d", dt__fuse_pool}, // before values have places; then
+	{"conv2d,dense,batchnorm,add,maxpool2d", "relu", dt__fuse_relu}};
+static void dt__fuse(const dt__graph *g, int k) {
 	int i;
 	DT__WHILE(i, g->n, !g->no_fusion) {
 		dt_tensor *t = g->node[i], *x = t->in[0];
-		if (x->consumers == 1 && !x->is_output && dt__glob(first, x->op->name) && dt__glob(second, t->op->name)) fuse(x, t);
+		if (x->consumers == 1 && !x->is_output && dt__glob(dt__fused[k].first, x->op->name) && dt__glob(dt__fused[k].second, t->op->name)) dt__fused[k].fuse(x, t);
 	}
 }
 
@@ -3362,10 +3365,10 @@ static int dt__graph_finish(dt__graph *g, const char *freeze, const char *no_dec
 		if (!dt__times(t->size + t->saved_row, g->rows, &bytes) || bytes > PTRDIFF_MAX / 64)
 			return dt__oom(&g->error, "layer \"%s\": %td samples of %td values are too large for memory: use a smaller .batch", t->name, g->rows, t->size);
 	}
-	dt__fuse(g, "relu", "maxpool2d", dt__fuse_pool);
+	dt__fuse(g, 0);
 	dt__plan_values(g);
 	if (g->training) dt__plan_grads(g);
-	dt__fuse(g, "conv2d,dense,batchnorm,add,maxpool2d", "relu", dt__fuse_relu);
+	dt__fuse(g, 1);
 	dt__plan_segments(g);
 	dt__plan_buckets(g);
 	dt__plan_strips(g);
@@ -3398,7 +3401,7 @@ static void dt__check_phase(dt__replica *r, const dt_tensor *t, int back) {
 	}
 }
 
-// Profile: the time since start was for what. Evaluation does not count.
+// Profile: what the time since start was for, in training.
 static double dt__spent(dt__replica *r, int what, double start) {
 	double now = dt__now();
 	if (what >= 0 && r->training) r->seconds[what] += now - start;
@@ -5111,7 +5114,7 @@ dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) {
 }
 #else
 void dt_dataset_close(dt_dataset *d) {}
-dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) { dt__disabled(err, "DTRAIN_NO_MALLOC"); return NULL; }
+dt_dataset *dt_dataset_open(const dt_source *s, dt_error *err) { dt__off(err, "DTRAIN_NO_MALLOC"); return NULL; }
 #endif
 
 static dt_source dt__source(const char *what, int (*opener)(dt_dataset *d)) {
@@ -5447,7 +5450,7 @@ int dt_comm_group(int n, dt_comm **out, dt_error *err) {
 	int i;
 	if (n < 1 || n > 1024 || !out) return dt__deny(err, "dt_comm_group: n is %d: give 1 to 1024, and an array for them", n);
 #ifdef DTRAIN_NO_THREADS
-	if (n > 1) return dt__disabled(err, "DTRAIN_NO_THREADS");
+	if (n > 1) return dt__off(err, "DTRAIN_NO_THREADS");
 #endif
 	g = (dt__group *)calloc(1, sizeof *g + (size_t)n * (sizeof *g->comm + sizeof *g->buf));
 #ifndef DTRAIN_NO_THREADS
@@ -5515,8 +5518,8 @@ static int dt__sum_totals(dt_comm *c, double *totals, dt_error *err) {
 #else // and so no dt_comm
 static int dt__agree(dt_comm *c, int n, const char *const *name, const int64_t *value, dt_error *err) { return 0; }
 static int dt__sum_totals(dt_comm *c, double *totals, dt_error *err) { return 0; }
-int dt_comm_group(int n, dt_comm **out, dt_error *err) { return dt__disabled(err, "DTRAIN_NO_MALLOC"); }
-dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err) { dt__disabled(err, "DTRAIN_NO_MALLOC"); return NULL; }
+int dt_comm_group(int n, dt_comm **out, dt_error *err) { return dt__off(err, "DTRAIN_NO_MALLOC"); }
+dt_comm *dt_comm_from(const dt_comm_hooks *h, dt_error *err) { dt__off(err, "DTRAIN_NO_MALLOC"); return NULL; }
 #endif
 
 // ---- the model
@@ -7528,7 +7531,7 @@ static int dt__address(const char *text, char *host, size_t size, int *port) {
 	int ok = 0;
 	if (!colon) return 0;
 	if (*text == '[' && *--end != ']') return 0;
-	*port = (int)dt__parse_whole(colon + 1, 65535, &ok);
+	*port = (int)dt__whole(colon + 1, 65535, &ok);
 	return ok && end > begin && dt__format(host, size, "%.*s", (int)(end - begin), begin) < size && (*text == '[' || !memchr(host, ':', strlen(host)));
 }
 
@@ -8298,7 +8301,7 @@ void dt_server_close(dt_server *s) {
 	free(s);
 }
 #else
-int dt_server_run(dt_server *s, dt_error *err) { return dt__disabled(err, "DTRAIN_NO_SOCKETS"); }
+int dt_server_run(dt_server *s, dt_error *err) { return dt__off(err, "DTRAIN_NO_SOCKETS"); }
 void dt_server_stop(dt_server *s) {}
 void dt_server_close(dt_server *s) {}
 #endif
@@ -8343,7 +8346,7 @@ static int dt__who_number(const char *name, int needed, int *out, dt_error *err)
 	const char *text = dt__env(name);
 	int ok = 0;
 	if (!text && !needed) return 0;
-	*out = text ? (int)dt__parse_whole(text, 65535, &ok) : 0;
+	*out = text ? (int)dt__whole(text, 65535, &ok) : 0;
 	if (ok) return 0;
 	return dt__bad_job(err, text ? "%s is \"%.60s\": a whole number is needed" : "%s is not set, as its family of variables needs", name, text);
 }
@@ -8421,7 +8424,7 @@ static void dt__spec_hosts(dt__json *j, int role, dt__spec *s) {
 	if (s->count[role]) dt__json_fail(j, "this role stands twice");
 	if (!dt__json_want(j, object ? '{' : '[', "a list of addresses is expected")) return;
 	for (; dt__json_more(j, object ? '}' : ']'); index++, n++) {
-		if (object && dt__spec_text(j, 1, text, sizeof text)) index = (int)dt__parse_whole(text, 4095, &ok);
+		if (object && dt__spec_text(j, 1, text, sizeof text)) index = (int)dt__whole(text, 4095, &ok);
 		if (!dt__spec_text(j, 0, text, sizeof text)) return;
 		if (!ok || index > 4095 || !dt__address(text, host, sizeof host, &port) || !port) { dt__json_fail(j, "\"host:port\" is expected, at most 4096 of them"); return; }
 		dt__fill(quoted, "\"%s\"", text);
@@ -8450,7 +8453,7 @@ static void dt__spec_read(dt__json *j, int part, dt__spec *s) {
 			if (dt__json_peek(j) != '"') { dt__json_uint(j, &v); } else {
 				if (!dt__spec_text(j, 0, word, sizeof word)) return;
 				if (*key == 't' && (s->role = dt__role_of(word)) < 0) dt__json_fail(j, "the task's type is none of chief, master, worker, ps, evaluator");
-				if (*key == 'i') v = dt__parse_whole(word, 4095, &ok);
+				if (*key == 'i') v = dt__whole(word, 4095, &ok);
 			}
 			if (*key == 'i') s->index = ok && v < 4096 ? (int)v : -1;
 		}
@@ -8729,8 +8732,8 @@ static dt_comm *dt__run_cluster(const dt_options *o, int *status, dt_error *err)
 }
 static void dt__run_leave(dt_comm *c, const dt_error *err) { dt_comm_close(c); }
 #endif
-dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) { dt__disabled(err, "DTRAIN_NO_SOCKETS"); return NULL; }
-dt_server *dt_server_open(const dt_cluster *given, dt_error *err) { dt__disabled(err, "DTRAIN_NO_SOCKETS"); return NULL; }
+dt_comm *dt_comm_open(const dt_cluster *given, dt_error *err) { dt__off(err, "DTRAIN_NO_SOCKETS"); return NULL; }
+dt_server *dt_server_open(const dt_cluster *given, dt_error *err) { dt__off(err, "DTRAIN_NO_SOCKETS"); return NULL; }
 #endif
 
 // ========
@@ -8889,7 +8892,7 @@ int dt_save(dt_model *m, const char *path, dt_error *err) {
 	if (dt__write_safetensors(m, dt__write_file, file.f)) return dt__new_file_fail(&file, err, "cannot write");
 	return dt__new_file_close(&file, err);
 #else
-	return dt__disabled(err, "DTRAIN_NO_STDIO");
+	return dt__off(err, "DTRAIN_NO_STDIO");
 #endif
 }
 
@@ -9734,7 +9737,7 @@ static int dt__set_flag(dt_options *o, const dt__flag *f, const char *value, dt_
 		needs = choices; whole = dt__enum_number(f->names, value);
 		ok = whole >= 0;
 	} else {
-		whole = (int64_t)dt__parse_whole(value, f->type == DT__UNSIGNED ? UINT64_MAX : UINT64_MAX >> (65 - 8 * f->size), &ok);
+		whole = (int64_t)dt__whole(value, f->type == DT__UNSIGNED ? UINT64_MAX : UINT64_MAX >> (65 - 8 * f->size), &ok);
 	}
 	if (ok) memcpy((char *)o + f->offset, from, f->size);
 	return ok ? 0 : dt__fail(err, DT_ERR_USAGE, "--%s is \"%.60s\": %s is needed", f->name, value, needs);
@@ -9962,7 +9965,7 @@ int dt_main_opt(int argc, char **argv, const dt_options *o) {
 	return dt_run(&with);
 }
 #else
-int dt_parse(dt_options *o, int argc, char **argv, dt_error *err) { return dt__disabled(err, "DTRAIN_NO_STDIO"); }
+int dt_parse(dt_options *o, int argc, char **argv, dt_error *err) { return dt__off(err, "DTRAIN_NO_STDIO"); }
 int dt_run(const dt_options *o) { return DT_ERR_DISABLED; }
 int dt_main_opt(int argc, char **argv, const dt_options *o) { return DT_ERR_DISABLED; }
 #endif

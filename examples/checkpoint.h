@@ -127,7 +127,7 @@ static int dt__another_run(dt__tensors *t, const char *there, const char *here) 
             dt__writer w = dt__writer_on(value[k], sizeof value[k]);
             dt__print(&w, "%.*s", (int)DT__MIN(strcspn(a + strlen(names[i]), " "), 30), a + strlen(names[i]));
             if (i < 2) continue;
-            int kind = (int)dt__parse_whole(value[k], DT_RMSPROP, &ok);
+            int kind = (int)dt__whole(value[k], DT_RMSPROP, &ok);
             dt__flag f;
             if (!ok || !dt__find_flag(&f, "optimizer", 9)) continue;
             w = dt__writer_on(value[k], sizeof value[k]);

@@ -405,7 +405,7 @@ static uint64_t dt__events_next(const char *folder) {
         int ok;
         if (strncmp(entry->d_name, prefix, sizeof prefix - 1)) continue;
         memcpy(digits, entry->d_name + sizeof prefix - 1, DT__MIN(10, strlen(entry->d_name + sizeof prefix - 1)));
-        there = dt__parse_whole(digits, UINT64_C(9999999998), &ok);
+        there = dt__whole(digits, UINT64_C(9999999998), &ok);
         if (ok && there >= next) next = there + 1;
     }
     if (d) closedir(d);

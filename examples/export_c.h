@@ -478,7 +478,7 @@ DT_API int dt_export_c(dt_model *m, const char *path, dt_export_options *options
 #else
 DT_API int dt_export_c(dt_model *m, const char *path, dt_export_options *o, dt_error *err) {
     (void)m; (void)path; (void)o;
-    return dt__disabled(err, "DTRAIN_NO_STDIO");
+    return dt__off(err, "DTRAIN_NO_STDIO");
 }
 #endif
 #endif

@@ -556,7 +556,7 @@ DT_API int dt_export_onnx(dt_model *m, const char *path, dt_error *err) {
 #else
 DT_API int dt_export_onnx(dt_model *m, const char *path, dt_error *err) {
     (void)m; (void)path;
-    return dt__disabled(err, "DTRAIN_NO_STDIO");
+    return dt__off(err, "DTRAIN_NO_STDIO");
 }
 #endif
 #endif  // DTRAIN_EXPORT_ONNX_H

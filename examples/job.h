@@ -486,7 +486,7 @@ static long dt__job_checkpoint(long bound, int first) {
         long step;
         if (!end || strcmp(end, ".safetensors") || strncmp(e->d_name, "step-", 5)) continue;
         *end = 0;
-        step = (long)dt__parse_whole(e->d_name + 5, LONG_MAX, &ok);
+        step = (long)dt__whole(e->d_name + 5, LONG_MAX, &ok);
         if (ok && (first ? step > bound && (best < 0 || step < best) : step < bound && step > best)) best = step;
     }
     if (d) closedir(d);
@@ -1306,7 +1306,7 @@ DT_API int dt_job_command(int *argc, char ***argv, int *status) {
 
 static int dt__job_number(const char *name, const char *text, long standard, long *out) {
     int ok = 1;
-    *out = text && *text ? (long)dt__parse_whole(text, LONG_MAX, &ok) : standard;
+    *out = text && *text ? (long)dt__whole(text, LONG_MAX, &ok) : standard;
     if (!ok) fprintf(stderr, "--%s is \"%.60s\": a whole number of 0 or more is needed\n", name, text);
     return ok;
 }

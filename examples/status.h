@@ -254,7 +254,7 @@ static int dt__status_task_read(dt_status *s, const char *file, dt__status_task 
     if (!dt__status_field(text, (size_t)n, "task", &j) || !dt__json_string(&j, t->name, sizeof t->name - 1, &t->n) || !t->n || t->n >= sizeof t->name) return 0;
     t->name[t->n] = 0;
     for (t->kind = 0; t->kind < DT__COUNT(kind) && strncmp(t->name, kind[t->kind], strlen(kind[t->kind])); t->kind++) {}
-    t->number = (int)dt__parse_whole(t->name + strcspn(t->name, "0123456789"), INT_MAX, &ok);
+    t->number = (int)dt__whole(t->name + strcspn(t->name, "0123456789"), INT_MAX, &ok);
     if (!ok) t->number = 0;
     t->changed = is.st_mtime;
     t->text = (char *)malloc(t->n = (size_t)n);
@@ -609,7 +609,7 @@ static int dt__status_listen(dt_status *s, const char *where, int offset, dt_err
     char number[16];
     int port = 0, ok = 1, one = 1, fd = -1;
     dt__format(s->host, sizeof s->host, "127.0.0.1");
-    if (!dt__address(where, s->host, sizeof s->host, &port)) port = (int)dt__parse_whole(where, 65535, &ok);
+    if (!dt__address(where, s->host, sizeof s->host, &port)) port = (int)dt__whole(where, 65535, &ok);
     if (!ok) { dt__deny(err, "--status-port is \"%.80s\": a port is needed, as 8080, or HOST:PORT, as 0.0.0.0:8080", where); return -1; }
     if (port && (port + offset < 1 || port + offset > 65535)) {
         dt__deny(err, "--status-port is \"%.80s\": this process takes the port %d behind it, and %d is none: begin lower", where, offset, port + offset);
