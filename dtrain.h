@@ -7839,7 +7839,7 @@ static int dt__join_accept(dt__net *net, const dt__who *w, int listener, double 
 	if (!half) return dt__oom(err, "no memory to join");
 	DT__FOR(i, DT__HALVES) half[i].fd = -1;
 	for (i = 0; i <= DT__HALVES; i++) p[i].events = POLLIN;
-	while (missing && dt__now() < until && !DT__STOPPED && !(w->rank && dt__link_gone(net->link))) {
+	while (missing && dt__now() < until && !DT__STOPPED) {
 		int taken = 0;
 		DT__FOR(i, DT__HALVES) taken += (p[i].fd = half[i].fd) >= 0;
 		p[DT__HALVES].fd = taken < DT__HALVES ? listener : -1;

@@ -125,7 +125,7 @@ flags() {
     {
         sed -n 's/^\tDT__FLAG[A-Z_]*([A-Z]*, *"\{0,1\}\([a-z_0-9]*\)"\{0,1\},.*/\1/p; s/^\tDT__\(ONLY\|COUNTS\)(\([a-z_]*\),.*/\2/p' dtrain.h | tr _ -
         grep -hoE '\{"[a-z-]+", *&' examples/*.h examples/*.c bench/*.c | sed 's/{"\([a-z-]*\)".*/\1/'
-        grep -hoE '"--[a-z-]+' dtrain.h examples/*.h examples/*.c bench/*.c | sed 's/"--//'
+        grep -hoE '"--[a-z-]+' dtrain.h examples/*.h examples/*.c bench/*.c bench/*.py | sed 's/"--//'
     } | sort -u >"$scratch/flags"
     [ "$(wc -l <"$scratch/flags")" -gt 40 ] || { echo "only these flags were found:"; cat "$scratch/flags"; return 1; }
     bad=0
