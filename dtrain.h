@@ -7532,7 +7532,7 @@ static int dt__address(const char *text, char *host, size_t size, int *port) {
 	if (!colon) return 0;
 	if (*text == '[' && *--end != ']') return 0;
 	*port = (int)dt__whole(colon + 1, 65535, &ok);
-	return ok && end > begin && dt__format(host, size, "%.*s", (int)(end - begin), begin) < size && (*text == '[' || !memchr(host, ':', strlen(host)));
+	return ok && end > begin && dt__format(host, size, "%.*s", (int)(end - begin), begin) < size && !host[strcspn(host, *text == '[' ? " /@," : ": /@,")];
 }
 
 static struct addrinfo *dt__resolve(const char *host, int family, int port) {
@@ -8338,7 +8338,7 @@ static void dt__first_host(const char *list, char *host, size_t size) {
 		if (*list != '[') { dt__put(&w, *list); continue; }
 		for (list++; dt__digit_at(list, list + 1); list++) dt__put(&w, *list);
 		while (*list && *list != ']') list++;
-		if (!*list) return;
+		if (!*list) { *host = 0; return; }
 	}
 }
 

@@ -1242,6 +1242,10 @@ static void test_ports(void) {
     b = environment(SLURM "SLURM_STEP_NODELIST=n[1-2] SLURM_PROCID=3", &err);
     c = environment(SLURM "SLURM_STEP_NODELIST=n[1-2] SLURM_JOB_ID=78", &err);
     CHECK(!strcmp(a.chief, b.chief) && strcmp(a.chief, c.chief) && a.rank == 1 && b.rank == 3);
+    a = environment(SLURM "SLURM_STEP_NODELIST=n[1-2", &err);  /* a list without its end names no host: */
+    CHECK(*a.chief == ':' && dt__listen(&a, &(int){0}, &err) < 0);
+    CHECK_ERROR(err, DT_ERR_CONFIG, "(Slurm: SLURM_PROCID, SLURM_STEP_NUM_TASKS) is no address");
+    memset(&err, 0, sizeof err);
     a = environment(SLURM "SLURM_STEP_NODELIST=n[1-2] DTRAIN_PORT=6001", &err);  /* the chief's */
     CHECK(!strcmp(a.chief, "n1:6001") && a.port == 6001);
     a = environment(SLURM "SLURM_STEP_NODELIST=n1 SLURM_STEP_TASKS_PER_NODE=4 DTRAIN_PORT=6001", &err);
@@ -1303,6 +1307,8 @@ static void test_tf_config(void) {
         {"{\"cluster\": {\"ps\": [\"a:1\"], \"worker\": [\"a:1\"]}, \"task\": {\"type\": \"worker\", \"index\": 0}}", "this address stands twice"},
         {"{\"cluster\": {\"chief\": [\"a:1\"], \"master\": [\"b:1\"], \"worker\": [\"c:1\"]}, \"task\": {\"type\": \"worker\", \"index\": 0}}", "this role stands twice"},
         {"{\"cluster\": {\"worker\": [\"[::1:5\"]}}", "\"host:port\" is expected"}, {"{\"cluster\": {\"worker\": [\"[:5\"]}}", "\"host:port\" is expected"},
+        {"{\"cluster\": {\"worker\": [\"a b:5\"]}}", "\"host:port\" is expected"}, {"{\"cluster\": {\"worker\": [\"user@h:5\"]}}", "\"host:port\" is expected"},
+        {"{\"cluster\": {\"worker\": [\"grpc://h:5\"]}}", "\"host:port\" is expected"}, {"{\"cluster\": {\"worker\": [\"a:1,b:5\"]}}", "\"host:port\" is expected"},
         {"{\"cluster\": {}, \"task\": {\"type\": \"worker\", \"index\": 0}}", "worker 0, of 0"},
         /* and what cannot be read: the place is told */
         {"", "byte 0, \"\": '{' is expected"}, {"[]", "byte 0, \"[]\""}, {"{", "byte 1, \"\""}, {"{\"cluster\"}", "byte 10, \"}\": ':' is expected"},
