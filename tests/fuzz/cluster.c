@@ -82,7 +82,7 @@ static void environment(char *text) {
     judge(&w, dt__who_am_i(NULL, &w, &err));
 }
 
-/* The first of a list of hosts: a bracket gives its first number. */
+/* The first of a list of hosts: a bracket gives its first number; one without its end, no host at all. */
 static void hosts(const char *list, size_t room) {
     size_t n = 0, size = strlen(list) + 1;
     char *own = (char *)malloc(size), *host = (char *)malloc(room ? room : 1);
@@ -92,7 +92,8 @@ static void hosts(const char *list, size_t room) {
         if (*p != '[') { own[n++] = *p++; continue; }
         for (p++; *p >= '0' && *p <= '9'; p++) own[n++] = *p;
         p += strcspn(p, "]");
-        if (*p) p++;
+        if (!*p) n = 0;
+        else p++;
     }
     own[n] = 0;
     if (room) {

@@ -91,7 +91,7 @@ static void frame(const uint8_t *d, size_t cut) {
         memcpy(&o, word, sizeof word);
         o.kind = d[11] % 8;
         o.n_slots = d[11] / 8 % 4;
-        o.momentum = o.beta1 = o.beta2 = o.alpha = o.epsilon = o.decay = 0.5;
+        o.f.momentum = o.f.beta1 = o.f.beta2 = o.f.alpha = o.f.epsilon = o.f.decay = 0.5;
         o.sync = d[11] >> 5 & 1;
         o.ahead = d[11] >> 6 & 1;
         o.backup = d[11] >> 7 & 1;
