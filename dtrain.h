@@ -2421,7 +2421,7 @@ DT__LOOP(narrow, (dt_wire wire, dt__n all, const float *x, float *word), (wire, 
 		for (int k = 0; k < 2; k++) {
 			dt__get(&v, x + k * n + i, (k ? all - n : n) - i);
 			dt__vi b = DT__BITS(v), nan = DT__TEST(v != v), a = b & 0x7fffffff;
-			a = DT__SELECT_BITS(DT__TEST(a > 0x477ff000), 0x477ff000, a); // infinite; and subnormal
+			a = DT__SELECT_BITS(DT__TEST(a > 0x477ff000), 0x477ff000, a); // infinite, subnormal
 			a = DT__SELECT_BITS(DT__TEST(a < 0x38800000), DT__BITS(DT__FLOATS(a) + 0.5f) - 0x3f000000, (a + 0xfff + (a >> 13 & 1) - 0x38000000) >> 13);
 			if (wire == DT_F16) b = a << 16 | (b & INT32_MIN);
 			else b += (0x7fff + (b >> 16 & 1)) & ~nan;
@@ -7428,7 +7428,7 @@ static int dt__is_here(int fd, char *own) {
 	int i;
 	DT__FOR(i, 2) {
 		socklen_t n = sizeof a;
-		if ((i ? getpeername : getsockname)(fd, (struct sockaddr *)&a, &n)) return 0;
+		if (i ? getpeername(fd, (struct sockaddr *)&a, &n) : getsockname(fd, (struct sockaddr *)&a, &n)) return 0;
 		dt__host_of(&a, n, i ? peer : own);
 	}
 	return !strcmp(own, peer) || (!strncmp(own, "127.", 4) && !strncmp(peer, "127.", 4));

@@ -1,5 +1,5 @@
 #!/bin/sh
-# examples.sh - every example builds with its one cc line and no warning; those that need no data run.
+# examples.sh - every example builds with its one cc line and no warning; those that need no data run. Fuzz targets compile.
 . "$(dirname "$0")/lib.sh"
 
 build() {  # SOURCE: the line that its header comment gives, and -Wall and so on
@@ -14,7 +14,7 @@ build() {  # SOURCE: the line that its header comment gives, and -Wall and so on
     esac
 }
 
-for source in examples/*.c examples/*.cpp bench/*.c; do
+for source in examples/*.c examples/*.cpp bench/*.c tests/fuzz/*.c; do
     [ -f "$source" ] || continue
     case $source in
     *.cpp) command -v $CXX >/dev/null || { skip "$source" "no C++ compiler"; continue; } ;;
