@@ -8482,7 +8482,7 @@ static int dt__who_spec(dt__who *w, const char *name, const char *text, int *spo
 	if (s.task && s.role == DT__EVALUATOR) return dt__bad_job(err, "%s: the task is an evaluator: dt_job_main of examples/job.h has it", name);
 	if (!s.task && w->size == 1 && s.count[DT__CHIEF] < 2) return 0;
 	if (!s.task) return dt__bad_job(err, "%s has a \"cluster\" and no \"task\": which of %d processes is this one?", name, w->size);
-	if (s.count[DT__CHIEF] > 1 || !workers || s.index < 0 || s.index >= s.count[s.role])
+	if (s.count[DT__CHIEF] > 1 || !*s.own || !*s.first[!has_chief])
 		return dt__bad_job(err, "%s: the task is %s %d, of %d (and a cluster lists one chief at most, and all workers)", name, s.role == DT__SERVER ? "ps" : s.role ? "worker" : "chief", s.index, s.count[s.role]);
 	w->rank = s.role == DT__CHIEF ? 0 : s.role == DT__SERVER ? workers + s.index : has_chief + s.index;
 	if (!*w->chief) memcpy(w->chief, s.first[has_chief ? DT__CHIEF : DT__WORKER], sizeof w->chief);

@@ -1304,6 +1304,8 @@ static void test_tf_config(void) {
         {"{\"cluster\": {\"worker\": {\"0\": \"a:1\", \"2\": \"c:1\"}}, \"task\": {\"type\": \"worker\", \"index\": 0}}", "byte 47, \"}, \"task\": {\"type\": \": the cluster is sparse"},
         {"{\"cluster\": {\"worker\": {\"0\": \"a:1\", \"0\": \"c:1\"}}, \"task\": {\"type\": \"worker\", \"index\": 0}}", "the cluster is sparse"},
         {"{\"cluster\": {\"worker\": [\"a:1\", \"b:1\", \"a:1\"]}, \"task\": {\"type\": \"worker\", \"index\": 1}}", "byte 29, \", \"b:1\", \"a:1\"]}, \"t\": this address stands twice"},
+        {"{\"cluster\": {\"worker\": {\"1\": \"b:2\", \"1\": \"c:3\"}}, \"task\": {\"type\": \"worker\", \"index\": 0}}", "the task is worker 0, of 2"},
+        {"{\"cluster\": {\"worker\": {\"1\": \"b:2\", \"1\": \"c:3\"}}, \"task\": {\"type\": \"worker\", \"index\": 1}}", "all workers"},
         {"{\"cluster\": {\"ps\": [\"a:1\"], \"worker\": [\"a:1\"]}, \"task\": {\"type\": \"worker\", \"index\": 0}}", "this address stands twice"},
         {"{\"cluster\": {\"chief\": [\"a:1\"], \"master\": [\"b:1\"], \"worker\": [\"c:1\"]}, \"task\": {\"type\": \"worker\", \"index\": 0}}", "this role stands twice"},
         {"{\"cluster\": {\"worker\": [\"[::1:5\"]}}", "\"host:port\" is expected"}, {"{\"cluster\": {\"worker\": [\"[:5\"]}}", "\"host:port\" is expected"},
